@@ -1,0 +1,19 @@
+//! The words every other module speaks: time, ranks, classes, units, reproducible randomness.
+//!
+//! # Invariants
+//! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
+//!
+//! # Not here
+//! How a class is marked on a packet: the wires and the lab do that, from [`Class::dscp`].
+
+mod class;
+mod random;
+mod rank;
+mod time;
+mod units;
+
+pub use class::{Class, Dscp, UnknownClass};
+pub use random::{RandomKey, RandomStream};
+pub use rank::{GroupId, Rank};
+pub use time::{LocalNs, Nanos, PeerNs, SharedClock};
+pub use units::{BitsPerSec, Bytes, UnitError};

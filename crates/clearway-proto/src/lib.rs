@@ -1,0 +1,18 @@
+//! The engines of Clearway and the contract they keep with every wire.
+//!
+//! Nothing in this crate opens a socket, reads a clock or starts a thread: time and randomness are
+//! arguments, memory is allocated in constructors, results are values. The same code therefore runs on
+//! sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
+//!
+//! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
+//! quantiles, intervals), [`wire`] (the contract); the engines, of which [`congestion`] is the first.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod base;

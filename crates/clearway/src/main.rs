@@ -1,0 +1,2 @@
+//! Clearway.
+fn main() {}
