@@ -16,3 +16,5 @@ extern crate alloc;
 extern crate std;
 
 pub mod base;
+pub mod stats;
+pub mod wire;

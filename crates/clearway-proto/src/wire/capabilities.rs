@@ -1,0 +1,81 @@
+//! What a wire can do, said once when it is opened.
+//!
+//! # Invariants
+//! I1. A capability that is listed works; the conformance suite tests each one that is listed and skips the others aloud.
+
+use alloc::vec::Vec;
+
+use super::OperationKind;
+use crate::base::{BitsPerSec, Class, SharedClock};
+
+/// The kinds of operation that a wire has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationSet(u16);
+
+impl OperationSet {
+    /// The set of `kinds`.
+    pub fn of(kinds: &[OperationKind]) -> Self {
+        Self(kinds.iter().fold(0, |set, kind| set | 1 << *kind as u16))
+    }
+
+    /// Whether `kind` is in the set.
+    pub const fn has(self, kind: OperationKind) -> bool {
+        self.0 & (1 << kind as u16) != 0
+    }
+}
+
+/// What happens to messages between two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Every accepted message arrives, in order within a path and class, or the path goes down.
+    Reliable,
+    /// Messages may be lost, doubled or reordered.
+    Lossy,
+}
+
+/// What the stamp of an arrived message means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StampSource {
+    /// Taken by the network hardware.
+    Hardware,
+    /// Taken by the kernel when the packet entered it: free of this process's scheduling delays.
+    Kernel,
+    /// Taken when this process read the message: includes the time it waited for a processor.
+    Reading,
+    /// The simulator's own time: exact.
+    Virtual,
+}
+
+/// What a class asked for really becomes on this wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// Packets carry the class's own mark; what queues make of it is the network's matter.
+    Marked,
+    /// The wire itself keeps this class apart from others.
+    Separate,
+    /// Nothing: the class travels like best effort.
+    Ignored,
+}
+
+/// What a wire can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Its name in reports: `udp`, `memory`.
+    pub name: &'static str,
+    /// The operations it has.
+    pub operations: OperationSet,
+    /// What happens to messages.
+    pub delivery: Delivery,
+    /// The longest header of one message, in bytes.
+    pub head_max: usize,
+    /// The longest body of one message, in bytes, with a header of `head_max`.
+    pub body_max: usize,
+    /// The meaning of arrival stamps.
+    pub stamp: StampSource,
+    /// Present when all ranks read one clock, so that a peer's stamp may be compared.
+    pub shared_clock: Option<SharedClock>,
+    /// What each class becomes, by [`Class::index`].
+    pub classes: [Granted; Class::ALL.len()],
+    /// The rate of each path as far as known, by path number.
+    pub paths: Vec<Option<BitsPerSec>>,
+}

@@ -1,0 +1,396 @@
+//! The promises, one function each.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Fabric;
+use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
+use crate::wire::{
+    Answer, Arrival, AtomicKind, Destination, Missing, Operation, OperationKind, Out, PathId, RegionId, RemoteSpan,
+    Span, Status, Token,
+};
+
+/// One promise.
+pub(super) struct Case {
+    /// What is promised.
+    pub(super) name: &'static str,
+    /// The operations it needs.
+    pub(super) needs: &'static [OperationKind],
+    /// Whether it is kept.
+    pub(super) run: fn(&mut dyn Fabric) -> Result<(), String>,
+}
+
+use OperationKind::{Atomic, Copy, Multicast, Read, Send, Write};
+
+pub(super) const ALL: &[Case] = &[
+    Case { name: "a message arrives once, whole, with sender, class and stamp", needs: &[Send, Copy], run: message },
+    Case { name: "every class keeps its mark", needs: &[Send], run: classes },
+    Case { name: "messages of one batch keep their order", needs: &[Send], run: order },
+    Case { name: "empty and longest messages arrive whole", needs: &[Send], run: lengths },
+    Case { name: "what is too long is refused by name", needs: &[Send], run: too_long },
+    Case { name: "unknown ranks, paths and memory are refused by name", needs: &[Send], run: unknown },
+    Case { name: "a full queue says so and then says when it has room", needs: &[Send], run: room },
+    Case { name: "a group's members get a message once, others and its sender never", needs: &[Multicast], run: group },
+    Case { name: "a write lands whole, with its word, and completes once", needs: &[Write], run: write },
+    Case { name: "a write outside the peer's memory is refused, not applied", needs: &[Write], run: write_outside },
+    Case { name: "a read brings the peer's bytes", needs: &[Read], run: read },
+    Case { name: "fetch-add, swap and compare-swap change one word and return the old", needs: &[Atomic], run: atomic },
+    Case { name: "what is not in the capabilities is refused by name", needs: &[], run: missing },
+];
+
+/// Rounds of waiting before the suite gives up on an arrival.
+const PATIENCE: usize = 200;
+
+/// An arrival with its bytes copied out.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Message { from: Rank, class: Option<Class>, at: LocalNs, head: Vec<u8>, body: Vec<u8> },
+    Landed { from: Rank, into: Span, immediate: u64 },
+    Done { token: Token, status: Status, value: u64 },
+    Room,
+    Other,
+}
+
+/// Harvests once at `rank`.
+fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
+    let wire = fabric.wire(rank);
+    let mut seen = Vec::new();
+    let mut bodies = Vec::new();
+    wire.harvest(64, &mut |arrival| {
+        let mut body_span = Span::EMPTY;
+        seen.push(match arrival {
+            Arrival::Datagram(d) => {
+                body_span = d.body;
+                Seen::Message { from: d.from, class: d.class, at: d.at, head: d.head.to_vec(), body: Vec::new() }
+            }
+            Arrival::Landed { from, into, immediate, .. } => Seen::Landed { from, into, immediate },
+            Arrival::Done { token, status, value, .. } => Seen::Done { token, status, value },
+            Arrival::Room { .. } => Seen::Room,
+            Arrival::PathState { .. } => Seen::Other,
+        });
+        bodies.push(body_span);
+    });
+    let receive = wire.region(RegionId::RECEIVE).unwrap_or_default();
+    for (seen, span) in seen.iter_mut().zip(bodies) {
+        if let Seen::Message { body, .. } = seen
+            && let Some(range) = span.range_in(receive.len())
+        {
+            *body = receive[range].to_vec();
+        }
+    }
+    seen
+}
+
+/// Waits until `count` arrivals are there at `rank`, and one moment longer to catch surplus ones.
+fn await_arrivals(fabric: &mut dyn Fabric, rank: Rank, count: usize) -> Result<Vec<Seen>, String> {
+    let mut seen = look(fabric, rank);
+    for _ in 0..PATIENCE {
+        if seen.len() >= count {
+            break;
+        }
+        fabric.pass_time();
+        seen.extend(look(fabric, rank));
+    }
+    fabric.pass_time();
+    seen.extend(look(fabric, rank));
+    if seen.len() == count {
+        Ok(seen)
+    } else {
+        Err(format!("rank {rank} got {} arrivals, not {count}: {seen:?}", seen.len()))
+    }
+}
+
+fn post(fabric: &mut dyn Fabric, rank: Rank, operation: Operation, heads: &[u8]) -> Answer {
+    let mut answers = Vec::new();
+    fabric.wire(rank).post(&[operation], heads, &mut answers);
+    answers.pop().unwrap_or(Answer::Refused(Missing::Memory))
+}
+
+/// A send from rank 0 with `head` and `body`, and the heads it refers to.
+fn send_to(to: Destination, class: Class, head: &[u8], body: Span, token: Option<Token>) -> (Operation, Vec<u8>) {
+    let mut out: Out<()> = Out::with_limit(1);
+    let head = out.head(head);
+    (Operation::Send { to, path: PathId(0), class, head, body, token }, out.heads().to_vec())
+}
+
+/// Registers `bytes` at `rank`.
+fn memory(fabric: &mut dyn Fabric, rank: Rank, bytes: &[u8]) -> Result<RegionId, String> {
+    let wire = fabric.wire(rank);
+    let region = wire.register(Bytes(bytes.len() as u64)).map_err(|missing| format!("register: {missing}"))?;
+    let place = wire.region_mut(region).ok_or("a registered region has no bytes")?;
+    if place.iter().any(|byte| *byte != 0) {
+        return Err("a fresh region is not zeroed".into());
+    }
+    place.copy_from_slice(bytes);
+    Ok(region)
+}
+
+fn expect<T: PartialEq + core::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
+    if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
+}
+
+fn one(seen: Vec<Seen>) -> Result<Seen, String> {
+    seen.into_iter().next().ok_or_else(|| "nothing arrived".into())
+}
+
+const TO_1: Destination = Destination::One(Rank(1));
+
+fn message(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let region = memory(fabric, Rank(0), b"..the body")?;
+    let body = Span { region, offset: 2, length: 8 };
+    let before = fabric.wire(Rank(0)).now();
+    let (send, heads) = send_to(TO_1, Class::LowLatency, b"head", body, Some(Token(7)));
+    let answer = post(fabric, Rank(0), send, &heads);
+    if answer == Answer::Posted {
+        let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
+        expect("completion", &done, &Seen::Done { token: Token(7), status: Status::Complete, value: 0 })?;
+    } else {
+        expect("answer", &answer, &Answer::Done(0))?;
+    }
+    let Seen::Message { from, at, head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        return Err("something else than a message arrived".into());
+    };
+    expect("sender", &from, &Rank(0))?;
+    expect("head", &head, &b"head".to_vec())?;
+    expect("body", &body, &b"the body".to_vec())?;
+    let after = fabric.wire(Rank(1)).now();
+    let shared = fabric.wire(Rank(0)).capabilities().shared_clock.is_some();
+    if shared && !(before <= at && at <= after) {
+        return Err(format!("stamp {at:?} is outside {before:?}..{after:?}"));
+    }
+    Ok(())
+}
+
+fn classes(fabric: &mut dyn Fabric) -> Result<(), String> {
+    for class in Class::ALL {
+        let (send, heads) = send_to(TO_1, class, class.name().as_bytes(), Span::EMPTY, None);
+        post(fabric, Rank(0), send, &heads);
+        let Seen::Message { class: got, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+            return Err("something else than a message arrived".into());
+        };
+        expect("head", &head, &class.name().as_bytes().to_vec())?;
+        expect("class on arrival", &got, &Some(class))?;
+    }
+    Ok(())
+}
+
+fn order(fabric: &mut dyn Fabric) -> Result<(), String> {
+    const COUNT: u8 = 32;
+    let mut out: Out<()> = Out::with_limit(usize::from(COUNT));
+    let sends: Vec<Operation> = (0..COUNT)
+        .map(|i| {
+            let head = out.head(&[i]);
+            Operation::Send { to: TO_1, path: PathId(0), class: Class::Bulk, head, body: Span::EMPTY, token: None }
+        })
+        .collect();
+    let mut answers = Vec::new();
+    fabric.wire(Rank(0)).post(&sends, out.heads(), &mut answers);
+    expect("answers", &answers.len(), &sends.len())?;
+    let heads: Vec<Vec<u8>> = await_arrivals(fabric, Rank(1), usize::from(COUNT))?
+        .into_iter()
+        .filter_map(|seen| if let Seen::Message { head, .. } = seen { Some(head) } else { None })
+        .collect();
+    expect("order", &heads, &(0..COUNT).map(|i| vec![i]).collect())
+}
+
+fn lengths(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let capabilities = fabric.wire(Rank(0)).capabilities().clone();
+    let pattern: Vec<u8> = (0..capabilities.body_max).map(|i| (i % 251) as u8).collect();
+    let region = memory(fabric, Rank(0), &pattern)?;
+    for (head, length) in [(0, 0), (0, 1), (capabilities.head_max, capabilities.body_max)] {
+        let head = vec![0xa5; head];
+        let (send, heads) = send_to(TO_1, Class::Bulk, &head, Span { region, offset: 0, length: length as u32 }, None);
+        post(fabric, Rank(0), send, &heads);
+        let Seen::Message { head: got_head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+            return Err("something else than a message arrived".into());
+        };
+        expect("head", &got_head, &head)?;
+        expect("body length", &body.len(), &length)?;
+        expect("body is as sent", &(body == pattern[..length]), &true)?;
+    }
+    Ok(())
+}
+
+fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let capabilities = fabric.wire(Rank(0)).capabilities().clone();
+    let region = memory(fabric, Rank(0), &vec![0; capabilities.body_max + 1])?;
+    let body = Span { region, offset: 0, length: capabilities.body_max as u32 + 1 };
+    let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
+    expect("long body", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max + 1], Span::EMPTY, None);
+    expect("long head", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    await_arrivals(fabric, Rank(1), 0).map(drop)
+}
+
+fn unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let region = memory(fabric, Rank(0), &[0; 16])?;
+    let outside = Span { region, offset: 9, length: 8 };
+    let (send, heads) = send_to(TO_1, Class::Bulk, b"", outside, None);
+    expect("span outside", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Memory))?;
+    let nowhere = Span { region: RegionId(999), offset: 0, length: 8 };
+    let (send, heads) = send_to(TO_1, Class::Bulk, b"", nowhere, None);
+    expect("unknown region", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Memory))?;
+    let (send, heads) = send_to(Destination::One(Rank(99_999)), Class::Bulk, b"", Span::EMPTY, None);
+    expect("unknown rank", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Rank))?;
+    let (send, heads) = send_to(TO_1, Class::Bulk, b"head", Span::EMPTY, None);
+    let Operation::Send { to, class, head, body, token, .. } = send else { return Ok(()) };
+    let send = Operation::Send { to, path: PathId(200), class, head, body, token };
+    expect("unknown path", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Path))?;
+    await_arrivals(fabric, Rank(1), 0).map(drop)
+}
+
+fn room(fabric: &mut dyn Fabric) -> Result<(), String> {
+    // A wire may take everything at once and never be full; then there is nothing to promise.
+    const FLOOD: usize = 20_000;
+    let (send, heads) = send_to(TO_1, Class::Bulk, b"flood", Span::EMPTY, None);
+    let full = (0..FLOOD).any(|_| post(fabric, Rank(0), send, &heads) == Answer::NoRoom);
+    if !full {
+        return Ok(());
+    }
+    for _ in 0..PATIENCE {
+        fabric.pass_time();
+        look(fabric, Rank(1));
+        if look(fabric, Rank(0)).contains(&Seen::Room) {
+            let again = post(fabric, Rank(0), send, &heads);
+            return if matches!(again, Answer::NoRoom | Answer::Refused(_)) {
+                Err(format!("after `Room` the queue answers {again:?}"))
+            } else {
+                Ok(())
+            };
+        }
+    }
+    Err("the queue was full and never said that it has room again".into())
+}
+
+fn group(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let group = GroupId(3);
+    for rank in [Rank(0), Rank(1)] {
+        fabric.wire(rank).join(group).map_err(|missing| format!("join: {missing}"))?;
+    }
+    fabric.pass_time();
+    let (send, heads) = send_to(Destination::Group(group), Class::Bulk, b"all", Span::EMPTY, None);
+    let answer = post(fabric, Rank(0), send, &heads);
+    expect("answer", &matches!(answer, Answer::Done(_) | Answer::Posted), &true)?;
+    let Seen::Message { from, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        return Err("something else than a message arrived".into());
+    };
+    expect("sender and head", &(from, head), &(Rank(0), b"all".to_vec()))?;
+    await_arrivals(fabric, Rank(2), 0)?;
+    await_arrivals(fabric, Rank(0), 0).map(drop)
+}
+
+fn write_of(region: RegionId, into: RemoteSpan, length: u32) -> Operation {
+    let from = Span { region, offset: 0, length };
+    Operation::Write {
+        to: Rank(1),
+        path: PathId(0),
+        class: Class::Bulk,
+        from,
+        into,
+        immediate: 42,
+        token: Some(Token(1)),
+    }
+}
+
+fn write(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let source = memory(fabric, Rank(0), b"one-sided")?;
+    let target = memory(fabric, Rank(1), &[0; 32])?;
+    let answer = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
+    let into = Span { region: target, offset: 5, length: 9 };
+    let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
+    expect("at the target", &landed, &Seen::Landed { from: Rank(0), into, immediate: 42 })?;
+    if answer == Answer::Posted {
+        let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
+        expect("completion", &done, &Seen::Done { token: Token(1), status: Status::Complete, value: 0 })?;
+    }
+    let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
+    expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
+}
+
+fn write_outside(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let source = memory(fabric, Rank(0), &[0xff; 16])?;
+    let target = memory(fabric, Rank(1), &[0; 32])?;
+    for offset in [17, u64::MAX] {
+        let into = RemoteSpan { region: target, offset };
+        let answer = post(fabric, Rank(0), write_of(source, into, 16), &[]);
+        if answer == Answer::Posted {
+            let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
+            let refused = Seen::Done { token: Token(1), status: Status::Refused(Missing::Memory), value: 0 };
+            expect("completion", &done, &refused)?;
+        } else {
+            expect("answer", &answer, &Answer::Refused(Missing::Memory))?;
+        }
+    }
+    await_arrivals(fabric, Rank(1), 0)?;
+    let touched = fabric.wire(Rank(1)).region(target).unwrap_or_default().iter().any(|byte| *byte != 0);
+    expect("memory was touched", &touched, &false)
+}
+
+fn read(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let source = memory(fabric, Rank(1), b"far away")?;
+    let target = memory(fabric, Rank(0), &[0; 8])?;
+    let into = Span { region: target, offset: 1, length: 3 };
+    let from = RemoteSpan { region: source, offset: 4 };
+    let (path, class, token) = (PathId(0), Class::Bulk, Token(5));
+    let answer = post(fabric, Rank(0), Operation::Read { peer: Rank(1), path, class, from, into, token }, &[]);
+    expect("answer", &answer, &Answer::Posted)?;
+    let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
+    expect("completion", &done, &Seen::Done { token, status: Status::Complete, value: 0 })?;
+    let bytes = fabric.wire(Rank(0)).region(target).unwrap_or_default().to_vec();
+    expect("memory", &bytes, &b"\0awa\0\0\0\0".to_vec())
+}
+
+fn atomic(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let region = memory(fabric, Rank(1), &[0; 16])?;
+    let at = RemoteSpan { region, offset: 8 };
+    let steps = [
+        (AtomicKind::FetchAdd(5), 0),
+        (AtomicKind::CompareSwap { expected: 4, desired: 9 }, 5),
+        (AtomicKind::CompareSwap { expected: 5, desired: 9 }, 5),
+        (AtomicKind::Swap(1), 9),
+        (AtomicKind::FetchAdd(u64::MAX), 1),
+    ];
+    for (i, (kind, old)) in steps.into_iter().enumerate() {
+        let token = Token(i as u64);
+        let operation = Operation::Atomic { to: Rank(1), path: PathId(0), class: Class::Control, kind, at, token };
+        let got = match post(fabric, Rank(0), operation, &[]) {
+            Answer::Posted => one(await_arrivals(fabric, Rank(0), 1)?)?,
+            Answer::Done(value) => Seen::Done { token, status: Status::Complete, value },
+            answer => return Err(format!("{kind:?}: {answer:?}")),
+        };
+        expect("old value", &got, &Seen::Done { token, status: Status::Complete, value: old })?;
+    }
+    let bytes = fabric.wire(Rank(1)).region(region).unwrap_or_default().to_vec();
+    expect("both words", &bytes, &vec![0; 16])
+}
+
+fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let region = memory(fabric, Rank(0), &[0; 16])?;
+    let span = Span { region, offset: 0, length: 8 };
+    let at = RemoteSpan { region, offset: 0 };
+    let (path, class, token) = (PathId(0), Class::Bulk, Token(0));
+    let (multicast, heads) = send_to(Destination::Group(GroupId(1)), class, b"", Span::EMPTY, None);
+    let kind = AtomicKind::Swap(0);
+    let all = [
+        multicast,
+        write_of(region, at, 8),
+        Operation::Read { peer: Rank(1), path, class, from: at, into: span, token },
+        Operation::Atomic { to: Rank(1), path, class, kind, at, token },
+        Operation::File {
+            kind: crate::wire::FileKind::Sync,
+            file: crate::wire::FileId(0),
+            at: 0,
+            memory: span,
+            class,
+            token,
+        },
+    ];
+    let operations = fabric.wire(Rank(0)).capabilities().operations;
+    for operation in all.into_iter().filter(|operation| !operations.has(operation.kind())) {
+        let answer = post(fabric, Rank(0), operation, &heads);
+        expect("answer", &answer, &Answer::Refused(Missing::Operation(operation.kind())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Runs one engine over one wire: feeds inputs, applies effects in order, holds what is paced, completes tokens once.
+//!
+//! # Model
+//! A step is: harvest, give every arrival to the engine, tick it if due, post the operations, give back what completed
+//! at once; again until nothing is left to do at this instant or the step's budget is spent. The same driver runs on
+//! virtual time (tests, simulator) and on real clocks (`clearway-runtime` adds only the waiting).
+//!
+//! # Invariants
+//! I1. `Tick` is given only when the deadline is due or the engine asked for more.
+//! I2. A token that was issued comes back exactly once, refused or not.
+//! I3. Held operations leave in the order of (`not_before`, order of issue).
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::{Answer, Arrival, Effect, Engine, HeadRef, Input, More, Operation, Out, Status, Token, Wire};
+use crate::base::LocalNs;
+
+/// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine that writes up to 16
+/// effects for each.
+const HARVEST_LIMIT: usize = 64;
+/// Effects for which one round's buffer is sized.
+const OUT_LIMIT: usize = 1024;
+/// Rounds in one step: bounds the time until the caller can look at its own business again.
+const ROUNDS_MAX: usize = 16;
+
+/// What a step achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Inputs given to the engine.
+    pub inputs: usize,
+    /// When to step again even if the wire stays silent; `Some(now)` when there is more to do at once.
+    pub next: Option<LocalNs>,
+}
+
+/// An operation that waits for its time, with its own copy of the header.
+#[derive(Debug)]
+struct Held {
+    operation: Operation,
+    head: Vec<u8>,
+}
+
+/// One engine, and everything between it and its wire.
+#[derive(Debug)]
+pub struct Driver<E: Engine> {
+    engine: E,
+    out: Out<E::Event>,
+    held: BTreeMap<(LocalNs, u64), Held>,
+    held_count: u64,
+    completed: VecDeque<(Token, Status, u64)>,
+    wants_more: bool,
+    batch: Vec<Operation>,
+    answers: Vec<Answer>,
+}
+
+impl<E: Engine> Driver<E> {
+    /// Takes `engine` and gives it its first input at `now`.
+    pub fn boot(engine: E, now: LocalNs, incarnation: u32) -> Self {
+        let mut driver = Self {
+            engine,
+            out: Out::with_limit(OUT_LIMIT),
+            held: BTreeMap::new(),
+            held_count: 0,
+            completed: VecDeque::new(),
+            wants_more: false,
+            batch: Vec::with_capacity(OUT_LIMIT),
+            answers: Vec::with_capacity(OUT_LIMIT),
+        };
+        driver.give(now, Input::Boot { incarnation });
+        driver
+    }
+
+    /// The engine, to be asked for its results.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, for taking results out. Do not drive it from here.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// Gives the engine a command; its effects leave with the next step.
+    pub fn command(&mut self, now: LocalNs, command: E::Command) {
+        self.give(now, Input::Command(command));
+    }
+
+    /// Does everything that can be done at `now`; `told` gets the engine's events.
+    pub fn step(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
+        let mut inputs = 0;
+        for _ in 0..ROUNDS_MAX {
+            let given = self.round(now, wire, told);
+            inputs += given;
+            if given == 0 {
+                return Progress { inputs, next: self.next_wake() };
+            }
+        }
+        Progress { inputs, next: Some(now) }
+    }
+
+    /// When the engine or a held operation wants the next step.
+    fn next_wake(&self) -> Option<LocalNs> {
+        let held = self.held.first_key_value().map(|((at, _), _)| *at);
+        match (self.engine.deadline(), held) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// One harvest and everything that follows from it; returns the number of inputs given.
+    fn round(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> usize {
+        let mut given = wire.harvest(HARVEST_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
+        for _ in 0..self.completed.len() {
+            if let Some((token, status, value)) = self.completed.pop_front() {
+                self.give(now, Input::Arrival(Arrival::Done { token, status, value, at: now }));
+                given += 1;
+            }
+        }
+        if self.wants_more || self.engine.deadline().is_some_and(|at| at <= now) {
+            self.wants_more = false;
+            self.give(now, Input::Tick);
+            given += 1;
+        }
+        self.release_held(now, wire);
+        self.apply(now, wire, told);
+        given
+    }
+
+    fn give(&mut self, now: LocalNs, input: Input<'_, E::Command>) {
+        if self.engine.input(now, input, &mut self.out) == More::Yes {
+            self.wants_more = true;
+        }
+    }
+
+    /// Posts held operations whose time has come.
+    fn release_held(&mut self, now: LocalNs, wire: &mut dyn Wire) {
+        while let Some(entry) = self.held.first_entry()
+            && entry.key().0 <= now
+        {
+            let Held { operation, head } = entry.remove();
+            self.post(wire, &[operation], &head);
+        }
+    }
+
+    /// Applies the effects of this round in order.
+    fn apply(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) {
+        let mut out = core::mem::replace(&mut self.out, Out::with_limit(0));
+        let mut batch = core::mem::take(&mut self.batch);
+        let (effects, heads) = out.split();
+        for effect in effects {
+            match effect {
+                Effect::Tell(event) => told(event),
+                Effect::Operate(timed) => match timed.not_before {
+                    Some(at) if at > now => self.hold(at, timed.operation, heads),
+                    _ => batch.push(timed.operation),
+                },
+            }
+        }
+        self.post(wire, &batch, heads);
+        batch.clear();
+        out.clear();
+        self.batch = batch;
+        self.out = out;
+    }
+
+    fn hold(&mut self, at: LocalNs, mut operation: Operation, heads: &[u8]) {
+        let mut kept = Vec::new();
+        if let Operation::Send { head, .. } = &mut operation {
+            kept.extend_from_slice(head.of(heads).unwrap_or_default());
+            *head = HeadRef { start: 0, length: kept.len() as u16 };
+        }
+        self.held.insert((at, self.held_count), Held { operation, head: kept });
+        self.held_count += 1;
+    }
+
+    fn post(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {
+        if operations.is_empty() {
+            return;
+        }
+        self.answers.clear();
+        wire.post(operations, heads, &mut self.answers);
+        assert_eq!(self.answers.len(), operations.len(), "a wire answers every operation");
+        for (operation, answer) in operations.iter().zip(&self.answers) {
+            let Some(token) = operation.token() else { continue };
+            match *answer {
+                Answer::Done(value) => self.completed.push_back((token, Status::Complete, value)),
+                Answer::NoRoom => self.completed.push_back((token, Status::NoRoom, 0)),
+                Answer::Refused(missing) => self.completed.push_back((token, Status::Refused(missing), 0)),
+                Answer::Posted => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! A wire inside one process, on virtual time: every operation of the contract, exact, with loss on request.
+//!
+//! # Model
+//! All ranks' ends live in one [`MemoryFabric`]. What an end posts waits in its outbox; [`MemoryFabric::advance`] moves
+//! time forward and carries everything `latency` later to its target. A send is lost with a chance of
+//! `loss_per_million`, drawn from a seed. Each end accepts `room` messages at a time.
+//!
+//! # Invariants
+//! I1. Same configuration, same posts, same times: same arrivals, byte for byte.
+//! I2. Without loss nothing is lost, doubled or reordered.
+//!
+//! # Not here
+//! Bandwidth, queues, switches: that is the simulated fabric's subject.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{
+    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
+    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, StampSource, Status, Token, Wire,
+};
+use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
+
+/// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
+const HEAD_MAX: usize = 128;
+/// The longest body: what is left of a 1500-byte packet after IP, UDP, the UDP wire's header and `HEAD_MAX`.
+const BODY_MAX: usize = 1_316;
+/// Regions one end can register.
+const REGIONS_MAX: usize = 64;
+
+/// How a [`MemoryFabric`] behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryConfig {
+    /// Ranks, each with one end.
+    pub ranks: u32,
+    /// Time from post to arrival. Must be longer than zero, or nothing would ever be "later".
+    pub latency: Nanos,
+    /// Messages of one end under way at a time.
+    pub room: usize,
+    /// Chance of losing a message, in millionths.
+    pub loss_per_million: u32,
+    /// Decides which messages are lost.
+    pub seed: u64,
+}
+
+impl MemoryConfig {
+    /// A lossless fabric of `ranks` with 10 us latency.
+    pub const fn lossless(ranks: u32) -> Self {
+        Self { ranks, latency: Nanos::from_micros(10), room: 256, loss_per_million: 0, seed: 0 }
+    }
+}
+
+/// What is under way to one end, or back to it.
+#[derive(Debug)]
+enum Flight {
+    Message { from: Rank, class: Class, head: Box<[u8]>, body: Box<[u8]> },
+    Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: u64, token: Option<Token> },
+    Read { from: Rank, source: RemoteSpan, into: Span, token: Token },
+    ReadReply { bytes: Box<[u8]>, into: Span, token: Token },
+    Atomic { from: Rank, kind: AtomicKind, at: RemoteSpan, token: Token },
+    Done { token: Token, status: Status, value: u64 },
+}
+
+/// What lies ready for one end's next harvest.
+#[derive(Debug)]
+enum Ready {
+    Message { from: Rank, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
+    Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
+    Done { token: Token, status: Status, value: u64, at: LocalNs },
+    Room { class: Class },
+}
+
+/// All ends, and what is under way between them.
+#[derive(Debug)]
+pub struct MemoryFabric {
+    wires: Vec<MemoryWire>,
+    groups: BTreeMap<GroupId, BTreeSet<Rank>>,
+    under_way: BTreeMap<(LocalNs, u64), (Rank, Flight)>,
+    posted: u64,
+    now: LocalNs,
+    latency: Nanos,
+    loss_per_million: u32,
+    loss: RandomStream,
+}
+
+/// One rank's end of a [`MemoryFabric`].
+#[derive(Debug)]
+pub struct MemoryWire {
+    rank: Rank,
+    ranks: u32,
+    now: LocalNs,
+    room: usize,
+    in_flight: usize,
+    refused: BTreeSet<Class>,
+    capabilities: Capabilities,
+    regions: Vec<Vec<u8>>,
+    receive: Vec<u8>,
+    outbox: Vec<(Destination, Flight)>,
+    joins: Vec<GroupId>,
+    ready: VecDeque<Ready>,
+    counters: Counters,
+}
+
+impl MemoryFabric {
+    /// Ends for all ranks of `config`, at time zero.
+    pub fn new(config: MemoryConfig) -> Self {
+        Self {
+            wires: (0..config.ranks).map(|rank| MemoryWire::new(Rank(rank), &config)).collect(),
+            groups: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            posted: 0,
+            now: LocalNs(0),
+            latency: config.latency,
+            loss_per_million: config.loss_per_million,
+            loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
+        }
+    }
+
+    /// The end of `rank`.
+    ///
+    /// # Panics
+    /// When the fabric has no such rank: a mistake of the test that asks.
+    pub fn wire(&mut self, rank: Rank) -> &mut MemoryWire {
+        &mut self.wires[rank.index()]
+    }
+
+    /// The fabric's time.
+    pub fn now(&self) -> LocalNs {
+        self.now
+    }
+
+    /// When the next thing under way arrives; posts since the last [`MemoryFabric::advance`] included.
+    pub fn next_arrival(&mut self) -> Option<LocalNs> {
+        self.collect();
+        self.under_way.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Moves time to `to` and delivers everything that arrives until then.
+    pub fn advance(&mut self, to: LocalNs) {
+        self.collect();
+        while let Some(entry) = self.under_way.first_entry()
+            && entry.key().0 <= to
+        {
+            let (at, _) = *entry.key();
+            let (target, flight) = entry.remove();
+            self.now = self.now.max(at);
+            self.deliver(target, flight);
+        }
+        self.now = self.now.max(to);
+        for wire in &mut self.wires {
+            wire.now = self.now;
+        }
+    }
+
+    /// Takes what the ends posted and puts it under way.
+    fn collect(&mut self) {
+        for i in 0..self.wires.len() {
+            let rank = Rank(i as u32);
+            for group in core::mem::take(&mut self.wires[i].joins) {
+                self.groups.entry(group).or_default().insert(rank);
+            }
+        }
+        for i in 0..self.wires.len() {
+            let from = Rank(i as u32);
+            for (to, flight) in core::mem::take(&mut self.wires[i].outbox) {
+                match to {
+                    Destination::One(rank) => self.launch(rank, flight),
+                    Destination::Group(group) => self.launch_to_group(from, group, &flight),
+                }
+            }
+        }
+    }
+
+    fn launch_to_group(&mut self, from: Rank, group: GroupId, flight: &Flight) {
+        let Flight::Message { class, head, body, .. } = flight else { return };
+        self.wires[from.index()].landed_one(*class);
+        let members = self.groups.get(&group).cloned().unwrap_or_default();
+        for member in members.into_iter().filter(|member| *member != from) {
+            let copy = Flight::Message { from, class: *class, head: head.clone(), body: body.clone() };
+            self.wires[from.index()].in_flight += 1;
+            self.launch(member, copy);
+        }
+    }
+
+    fn launch(&mut self, to: Rank, flight: Flight) {
+        if let Flight::Message { from, class, .. } = &flight
+            && self.loss.below(1_000_000) < u64::from(self.loss_per_million)
+        {
+            self.wires[from.index()].landed_one(*class);
+            return;
+        }
+        self.under_way.insert((self.now + self.latency, self.posted), (to, flight));
+        self.posted += 1;
+    }
+
+    fn deliver(&mut self, target: Rank, flight: Flight) {
+        let at = self.now;
+        match flight {
+            Flight::Message { from, class, head, body } => {
+                self.wires[from.index()].landed_one(class);
+                self.wires[target.index()].ready.push_back(Ready::Message { from, class, at, head, body });
+            }
+            Flight::Write { from, into, bytes, immediate, token } => {
+                let into = Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
+                let status = match self.wires[target.index()].bytes_mut(into) {
+                    Ok(place) => {
+                        place.copy_from_slice(&bytes);
+                        self.wires[target.index()].ready.push_back(Ready::Landed { from, into, immediate, at });
+                        Status::Complete
+                    }
+                    Err(missing) => Status::Refused(missing),
+                };
+                self.answer(from, token, status, 0);
+            }
+            Flight::Read { from, source, into, token } => {
+                let source = Span { region: source.region, offset: source.offset, length: into.length };
+                match self.wires[target.index()].bytes(source).map(Box::from) {
+                    Ok(bytes) => self.launch(from, Flight::ReadReply { bytes, into, token }),
+                    Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
+                }
+            }
+            Flight::ReadReply { bytes, into, token } => {
+                let wire = &mut self.wires[target.index()];
+                let status = match wire.bytes_mut(into) {
+                    Ok(place) => {
+                        place.copy_from_slice(&bytes);
+                        Status::Complete
+                    }
+                    Err(missing) => Status::Refused(missing),
+                };
+                wire.ready.push_back(Ready::Done { token, status, value: 0, at });
+            }
+            Flight::Atomic { from, kind, at: word, token } => match self.wires[target.index()].atomic(kind, word) {
+                Ok(old) => self.answer(from, Some(token), Status::Complete, old),
+                Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
+            },
+            Flight::Done { token, status, value } => {
+                self.wires[target.index()].ready.push_back(Ready::Done { token, status, value, at });
+            }
+        }
+    }
+
+    fn answer(&mut self, to: Rank, token: Option<Token>, status: Status, value: u64) {
+        if let Some(token) = token {
+            self.launch(to, Flight::Done { token, status, value });
+        }
+    }
+}
+
+impl MemoryWire {
+    fn new(rank: Rank, config: &MemoryConfig) -> Self {
+        let delivery = if config.loss_per_million == 0 { Delivery::Reliable } else { Delivery::Lossy };
+        let operations = OperationSet::of(&[
+            OperationKind::Send,
+            OperationKind::Multicast,
+            OperationKind::Write,
+            OperationKind::Read,
+            OperationKind::Atomic,
+            OperationKind::Copy,
+        ]);
+        Self {
+            rank,
+            ranks: config.ranks,
+            now: LocalNs(0),
+            room: config.room,
+            in_flight: 0,
+            refused: BTreeSet::new(),
+            capabilities: Capabilities {
+                name: "memory",
+                operations,
+                delivery,
+                head_max: HEAD_MAX,
+                body_max: BODY_MAX,
+                stamp: StampSource::Virtual,
+                shared_clock: Some(SharedClock::asserted_by_wire()),
+                classes: [Granted::Marked; Class::ALL.len()],
+                paths: vec![None],
+            },
+            regions: Vec::new(),
+            receive: Vec::new(),
+            outbox: Vec::new(),
+            joins: Vec::new(),
+            ready: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// A message of this end arrived or was lost: room for another.
+    fn landed_one(&mut self, _class: Class) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.in_flight < self.room {
+            while let Some(class) = self.refused.pop_first() {
+                self.ready.push_back(Ready::Room { class });
+            }
+        }
+    }
+
+    fn bytes(&self, span: Span) -> Result<&[u8], Missing> {
+        let region = self.region(span.region).ok_or(Missing::Memory)?;
+        let range = span.range_in(region.len()).ok_or(Missing::Memory)?;
+        Ok(&region[range])
+    }
+
+    fn bytes_mut(&mut self, span: Span) -> Result<&mut [u8], Missing> {
+        let region = self.region_mut(span.region).ok_or(Missing::Memory)?;
+        let range = span.range_in(region.len()).ok_or(Missing::Memory)?;
+        Ok(&mut region[range])
+    }
+
+    fn atomic(&mut self, kind: AtomicKind, at: RemoteSpan) -> Result<u64, Missing> {
+        if !at.offset.is_multiple_of(8) {
+            return Err(Missing::Memory);
+        }
+        let word = self.bytes_mut(Span { region: at.region, offset: at.offset, length: 8 })?;
+        let old = word.try_into().map_or(0, u64::from_le_bytes);
+        let new = match kind {
+            AtomicKind::FetchAdd(n) => old.wrapping_add(n),
+            AtomicKind::CompareSwap { expected, desired } => {
+                if old == expected {
+                    desired
+                } else {
+                    old
+                }
+            }
+            AtomicKind::Swap(n) => n,
+        };
+        word.copy_from_slice(&new.to_le_bytes());
+        Ok(old)
+    }
+
+    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
+        if !self.capabilities.operations.has(operation.kind()) {
+            return Err(Missing::Operation(operation.kind()));
+        }
+        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
+        let route = |path: PathId| if path == PathId(0) { Ok(()) } else { Err(Missing::Path) };
+        match *operation {
+            Operation::Send { to, path, head, body, .. } => {
+                route(path)?;
+                if let Destination::One(rank) = to {
+                    known(rank)?;
+                }
+                self.bytes(body_of(body))?;
+                let head = head.of(heads).ok_or(Missing::Memory)?;
+                let fits = head.len() <= HEAD_MAX && body.length as usize <= BODY_MAX;
+                if fits { Ok(()) } else { Err(Missing::Length) }
+            }
+            Operation::Write { to, path, from, .. } => {
+                route(path)?;
+                known(to)?;
+                self.bytes(from).map(drop)
+            }
+            Operation::Read { peer, path, into, .. } => {
+                route(path)?;
+                known(peer)?;
+                self.bytes(into).map(drop)
+            }
+            Operation::Atomic { to, path, .. } => route(path).and_then(|()| known(to)),
+            Operation::Copy { from, into } => {
+                self.bytes(from)?;
+                let writable = into.region != RegionId::RECEIVE && from.length == into.length;
+                self.bytes(into).and_then(|_| if writable { Ok(()) } else { Err(Missing::Memory) })
+            }
+            Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+        }
+    }
+
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        self.check(operation, heads)?;
+        match *operation {
+            Operation::Send { to, class, head, body, .. } => {
+                if self.in_flight >= self.room {
+                    self.refused.insert(class);
+                    self.counters.no_room += 1;
+                    return Ok(Answer::NoRoom);
+                }
+                self.in_flight += 1;
+                self.counters.sent += 1;
+                let head = head.of(heads).unwrap_or_default().into();
+                let body = self.bytes(body_of(body))?.into();
+                self.outbox.push((to, Flight::Message { from: self.rank, class, head, body }));
+                Ok(Answer::Done(0))
+            }
+            Operation::Write { to, from, into, immediate, token, .. } => {
+                let bytes = self.bytes(from)?.into();
+                let flight = Flight::Write { from: self.rank, into, bytes, immediate, token };
+                self.outbox.push((Destination::One(to), flight));
+                Ok(Answer::Posted)
+            }
+            Operation::Read { peer, from, into, token, .. } => {
+                let flight = Flight::Read { from: self.rank, source: from, into, token };
+                self.outbox.push((Destination::One(peer), flight));
+                Ok(Answer::Posted)
+            }
+            Operation::Atomic { to, kind, at, token, .. } => {
+                self.outbox.push((Destination::One(to), Flight::Atomic { from: self.rank, kind, at, token }));
+                Ok(Answer::Posted)
+            }
+            Operation::Copy { from, into } => {
+                let bytes: Vec<u8> = self.bytes(from)?.into();
+                self.bytes_mut(into)?.copy_from_slice(&bytes);
+                Ok(Answer::Done(0))
+            }
+            Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+        }
+    }
+}
+
+/// An empty body names no memory, whatever region it says.
+fn body_of(body: Span) -> Span {
+    if body.length == 0 { Span { region: RegionId::RECEIVE, offset: 0, length: 0 } } else { body }
+}
+
+impl Wire for MemoryWire {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        self.now
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        let id = u16::try_from(self.regions.len()).map_err(|_| Missing::Memory)?;
+        let length = usize::try_from(length.0).map_err(|_| Missing::Memory)?;
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(Missing::Memory);
+        }
+        self.regions.push(vec![0; length]);
+        Ok(RegionId(id))
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        if region == RegionId::RECEIVE {
+            return Some(&self.receive);
+        }
+        self.regions.get(usize::from(region.0)).map(Vec::as_slice)
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.regions.get_mut(usize::from(region.0)).map(Vec::as_mut_slice)
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.joins.push(group);
+        Ok(())
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        for operation in operations {
+            answers.push(self.start(operation, heads).unwrap_or_else(Answer::Refused));
+        }
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let count = limit.min(self.ready.len());
+        self.receive.clear();
+        let path = PathId(0);
+        for ready in self.ready.drain(..count) {
+            match ready {
+                Ready::Message { from, class, at, head, body } => {
+                    let offset = self.receive.len() as u64;
+                    self.receive.extend_from_slice(&body);
+                    let body = Span { region: RegionId::RECEIVE, offset, length: body.len() as u32 };
+                    self.counters.received += 1;
+                    let class = Some(class);
+                    sink(Arrival::Datagram(Datagram {
+                        from,
+                        path,
+                        class,
+                        congestion_marked: false,
+                        at,
+                        head: &head,
+                        body,
+                    }));
+                }
+                Ready::Landed { from, into, immediate, at } => sink(Arrival::Landed { from, into, immediate, at }),
+                Ready::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
+                Ready::Room { class } => sink(Arrival::Room { path, class }),
+            }
+        }
+        count
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,287 @@
+//! What an engine can ask of a wire, and the names it uses for memory, peers and paths.
+//!
+//! # Invariants
+//! I1. A span is data: it proves nothing about memory. Wires check every span before they touch a byte.
+
+use core::ops::Range;
+
+use crate::base::{Class, GroupId, Rank};
+
+/// Chosen by the engine to recognise the end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// One way out of this node: an interface, a rail, a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u8);
+
+/// A stretch of memory that a wire knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionId(pub u16);
+
+impl RegionId {
+    /// Where bodies of arrived datagrams lie until the next harvest. Read-only, never registered.
+    pub const RECEIVE: Self = Self(u16::MAX);
+}
+
+/// A file that the application opened for an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// Bytes in this rank's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The region they lie in.
+    pub region: RegionId,
+    /// Bytes from the region's beginning.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+impl Span {
+    /// No bytes at all.
+    pub const EMPTY: Self = Self { region: RegionId(0), offset: 0, length: 0 };
+
+    /// This span as a range of a region of `size` bytes; `None` when it leaves the region.
+    pub fn range_in(self, size: usize) -> Option<Range<usize>> {
+        let start = usize::try_from(self.offset).ok()?;
+        let end = start.checked_add(usize::try_from(self.length).ok()?)?;
+        (end <= size).then_some(start..end)
+    }
+}
+
+/// The beginning of a place in a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSpan {
+    /// The peer's region.
+    pub region: RegionId,
+    /// Bytes from that region's beginning.
+    pub offset: u64,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To one rank.
+    One(Rank),
+    /// To all members of a group but the sender.
+    Group(GroupId),
+}
+
+/// Where an operation's header lies in the head bytes of its [`super::Out`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRef {
+    pub(super) start: u32,
+    pub(super) length: u16,
+}
+
+impl HeadRef {
+    /// The header's bytes; `None` when `heads` is not the buffer it was written to.
+    pub fn of(self, heads: &[u8]) -> Option<&[u8]> {
+        let start = self.start as usize;
+        heads.get(start..start.checked_add(usize::from(self.length))?)
+    }
+}
+
+/// A remote atomic on one aligned 64-bit word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    /// Adds and fetches the old value.
+    FetchAdd(u64),
+    /// Replaces `expected` by `desired` and fetches the old value.
+    CompareSwap {
+        /// Stored only if the word has this value.
+        expected: u64,
+        /// The new value.
+        desired: u64,
+    },
+    /// Replaces the word and fetches the old value.
+    Swap(u64),
+}
+
+/// What to do with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write,
+    /// Make everything written durable.
+    Sync,
+}
+
+/// One thing a wire can be asked to do.
+///
+/// A `token` of `None` wants no completion; such a send that finds no room is lost like on the network, and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Sends a message: a header and, behind it, the bytes of a span.
+    Send {
+        /// One rank or a group.
+        to: Destination,
+        /// The way out.
+        path: PathId,
+        /// The class asked for.
+        class: Class,
+        /// The header.
+        head: HeadRef,
+        /// The body; [`Span::EMPTY`] for none.
+        body: Span,
+        /// Completes when the network has the message.
+        token: Option<Token>,
+    },
+    /// Writes a span into a peer's memory; the peer sees `Landed` when all of it is there.
+    Write {
+        /// Whose memory.
+        to: Rank,
+        /// The way out.
+        path: PathId,
+        /// The class asked for.
+        class: Class,
+        /// What to write.
+        from: Span,
+        /// Where to.
+        into: RemoteSpan,
+        /// A word for the peer's `Landed`.
+        immediate: u64,
+        /// Completes when the bytes are in the peer's memory.
+        token: Option<Token>,
+    },
+    /// Reads a peer's memory into a span.
+    Read {
+        /// Whose memory.
+        peer: Rank,
+        /// The way out.
+        path: PathId,
+        /// The class asked for.
+        class: Class,
+        /// What to read.
+        from: RemoteSpan,
+        /// Where to, and how much.
+        into: Span,
+        /// Completes when the bytes are here.
+        token: Token,
+    },
+    /// Changes one word of a peer's memory and fetches its old value.
+    Atomic {
+        /// Whose memory.
+        to: Rank,
+        /// The way out.
+        path: PathId,
+        /// The class asked for.
+        class: Class,
+        /// The change.
+        kind: AtomicKind,
+        /// Which word.
+        at: RemoteSpan,
+        /// Completes with the old value.
+        token: Token,
+    },
+    /// Copies within this rank's memory, at once. Both spans have the same length and do not overlap.
+    Copy {
+        /// What; may lie in [`RegionId::RECEIVE`].
+        from: Span,
+        /// Where to.
+        into: Span,
+    },
+    /// Reads, writes or syncs a file.
+    File {
+        /// What to do.
+        kind: FileKind,
+        /// Which file.
+        file: FileId,
+        /// Where in the file.
+        at: u64,
+        /// The bytes.
+        memory: Span,
+        /// The class of the traffic, if the file lies behind the network.
+        class: Class,
+        /// Completes when the system says it is done.
+        token: Token,
+    },
+}
+
+/// The kinds of operations, for capabilities and refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OperationKind {
+    /// A message to one rank.
+    Send,
+    /// A message to a group.
+    Multicast,
+    /// A one-sided write.
+    Write,
+    /// A one-sided read.
+    Read,
+    /// A remote atomic.
+    Atomic,
+    /// A local copy.
+    Copy,
+    /// A file operation.
+    File,
+}
+
+impl OperationKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] =
+        [Self::Send, Self::Multicast, Self::Write, Self::Read, Self::Atomic, Self::Copy, Self::File];
+
+    /// The name used in reports and refusals.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Multicast => "multicast",
+            Self::Write => "one-sided write",
+            Self::Read => "one-sided read",
+            Self::Atomic => "remote atomic",
+            Self::Copy => "local copy",
+            Self::File => "file operation",
+        }
+    }
+}
+
+impl Operation {
+    /// What kind of operation this is.
+    pub const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Send { to: Destination::One(_), .. } => OperationKind::Send,
+            Self::Send { to: Destination::Group(_), .. } => OperationKind::Multicast,
+            Self::Write { .. } => OperationKind::Write,
+            Self::Read { .. } => OperationKind::Read,
+            Self::Atomic { .. } => OperationKind::Atomic,
+            Self::Copy { .. } => OperationKind::Copy,
+            Self::File { .. } => OperationKind::File,
+        }
+    }
+
+    /// The token to complete, if any.
+    pub const fn token(&self) -> Option<Token> {
+        match *self {
+            Self::Send { token, .. } | Self::Write { token, .. } => token,
+            Self::Read { token, .. } | Self::Atomic { token, .. } | Self::File { token, .. } => Some(token),
+            Self::Copy { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn range_in__a_span_that_leaves_its_region_is_none() {
+        let span = |offset, length| Span { region: RegionId(0), offset, length };
+        assert_eq!(span(2, 3).range_in(5), Some(2..5));
+        assert_eq!(span(3, 3).range_in(5), None);
+        assert_eq!(span(u64::MAX, u32::MAX).range_in(5), None);
+        assert_eq!(Span::EMPTY.range_in(0), Some(0..0));
+    }
+
+    #[test]
+    fn head_ref__of_a_foreign_buffer_is_none() {
+        let head = HeadRef { start: 4, length: 4 };
+        assert_eq!(head.of(&[0; 8]), Some(&[0u8; 4][..]));
+        assert_eq!(head.of(&[0; 7]), None);
+    }
+}
