@@ -57,7 +57,8 @@ impl Resampled {
     /// Sets that meet in one [`Resampled::ratio`] or [`Resampled::median`] need keys of their own.
     ///
     /// # Cost
-    /// O(resamples x (occupied buckets of all blocks)) for all quantiles together: 100 blocks of 100 samples take 12 ms.
+    /// O(resamples x (occupied buckets of all blocks)) for all quantiles together: 100 blocks of 100 samples take
+    /// 7 ms, of 10,000 samples 65 ms (three quantiles, one core of a server, measured).
     pub fn quantiles<const N: usize>(
         blocks: &[Histogram],
         quantiles: [Quantile; N],
