@@ -1,2 +1,7 @@
 //! Clearway.
+
+#![forbid(unsafe_code)]
+
+mod report;
+
 fn main() {}

@@ -1,0 +1,101 @@
+//! Gathers the figures of each victim, congestor and queue into one row of the congestion-impact table.
+//!
+//! # Invariants
+//! I1. Rows come in the order in which their first factor stands in the report.
+
+use super::model::{Figure, Report, labels, names};
+
+/// One row: what happened to one victim beside one congestor in one queue.
+pub(crate) struct Row<'a> {
+    pub(crate) victim: &'a str,
+    pub(crate) congestor: &'a str,
+    pub(crate) queue: &'a str,
+    /// p50 and p99 of the victim alone.
+    pub(crate) isolated: [Option<&'a Figure>; 2],
+    /// p50 and p99 of the victim beside the congestor.
+    pub(crate) congested: [Option<&'a Figure>; 2],
+    /// The factor of each quantile, p50 first.
+    pub(crate) factors: Vec<&'a Figure>,
+    /// Lost messages beside the congestor.
+    pub(crate) loss: Option<&'a Figure>,
+    /// What the congestor reached of its ideal meanwhile.
+    pub(crate) goodput: Option<&'a Figure>,
+}
+
+impl<'a> Row<'a> {
+    /// The factor that the table shows: that of p99, or else the last there is.
+    pub(crate) fn factor(&self) -> Option<&'a Figure> {
+        let of_p99 = self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
+        of_p99.or(self.factors.last()).copied()
+    }
+}
+
+/// The rows of `report`, one for each victim, congestor and queue that has a factor.
+pub(crate) fn rows(report: &Report) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {
+        let [victim, congestor, queue] =
+            [labels::VICTIM, labels::CONGESTOR, labels::QUEUE].map(|key| figure.label(key).unwrap_or("-"));
+        let known = rows.iter_mut().find(|row| (row.victim, row.congestor, row.queue) == (victim, congestor, queue));
+        match known {
+            Some(row) => row.factors.push(figure),
+            None => rows.push(row(report, figure, [victim, congestor, queue])),
+        }
+    }
+    rows
+}
+
+fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [&'a str; 3]) -> Row<'a> {
+    let find = |name: &str, phase: Option<&str>, quantile: Option<&str>| {
+        let fits = |key: &str, wanted: &str, figure: &Figure| figure.label(key).is_none_or(|value| value == wanted);
+        let same = |key: &str, wanted: Option<&str>, figure: &Figure| wanted.is_none() || figure.label(key) == wanted;
+        report.figures.iter().find(|figure| {
+            figure.name == name
+                && fits(labels::VICTIM, victim, figure)
+                && fits(labels::CONGESTOR, congestor, figure)
+                && fits(labels::QUEUE, queue, figure)
+                && same(labels::PHASE, phase, figure)
+                && same(labels::QUANTILE, quantile, figure)
+        })
+    };
+    let latency = |phase| ["p50", "p99"].map(|quantile| find(names::LATENCY, Some(phase), Some(quantile)));
+    Row {
+        victim,
+        congestor,
+        queue,
+        isolated: latency(labels::ISOLATED),
+        congested: latency(labels::CONGESTED),
+        factors: vec![factor],
+        loss: find(names::LOSS, Some(labels::CONGESTED), None),
+        goodput: find(names::GOODPUT_SHARE, None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn rows__gather_what_belongs_together() {
+        let report = sample::incast_demo();
+        let rows = rows(&report);
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| (row.queue, row.isolated[1].map(|f| f.value.get()), row.congested[1].map(|f| f.value.get())))
+            .collect();
+        assert_eq!(found, [("fifo", Some(28.3), Some(12_069.0)), ("strict", Some(27.9), Some(60.0))]);
+        assert_eq!(rows[0].factors.len(), 2);
+        assert_eq!(rows[0].factor().and_then(|f| f.label(labels::QUANTILE)), Some("p99"));
+        assert!(rows.iter().all(|row| row.loss.is_some() && row.goodput.is_some()));
+    }
+
+    #[test]
+    fn rows__an_isolated_figure_needs_no_congestor() {
+        let mut report = sample::incast_demo();
+        for figure in report.figures.iter_mut().filter(|f| f.label(labels::PHASE) == Some(labels::ISOLATED)) {
+            figure.labels.remove(labels::CONGESTOR);
+        }
+        assert!(rows(&report).iter().all(|row| row.isolated.iter().all(Option::is_some)));
+    }
+}

@@ -1,0 +1,38 @@
+//! The report of any run: what it holds, where it is kept, how a person reads it and compares two.
+//!
+//! # Model
+//! A run makes one [`Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
+//! [`terminal`] and [`html`] only read it, so `clearway report DIR` makes the same page again at any time; [`diff`] compares
+//! two. A figure is found by its name and labels, and by nothing else: [`names`] lists those that tables understand.
+//!
+//! ```text
+//! let mut report = Report::new(command, place, scenario, seed);
+//! report.figures.push(Figure::estimate(names::CIF, "x", &estimate, "bootstrap of 100 ms blocks")
+//!     .with(labels::QUEUE, "fifo").with(labels::VICTIM, "ping").with(labels::CONGESTOR, "incast").with(labels::QUANTILE, "p99"));
+//! report.survival.push(Survival::of(&histogram, labels));
+//! store::write(dir, &report)?;                      // report.json and report.html
+//! let report = store::read(dir)?;                   // a directory, or a report.json
+//! print!("{}", terminal::render(&report, Paint::Plain));
+//! let comparison = diff::compare(&a, &b);           // comparison.result: SameOrBetter or Worse
+//! ```
+//!
+//! # Invariants
+//! I1. Nothing here measures or judges: outcome and figures arrive made.
+//! I2. Text from a report never becomes markup, script or terminal control, wherever the report came from.
+//!
+//! # Not here
+//! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
+
+#![cfg_attr(test, allow(non_snake_case))]
+#![cfg_attr(not(test), allow(dead_code, reason = "the command line that calls this is written beside it"))]
+
+pub(crate) mod diff;
+pub(crate) mod html;
+pub(crate) mod impact;
+pub(crate) mod model;
+pub(crate) mod numerals;
+pub(crate) mod store;
+pub(crate) mod terminal;
+
+#[cfg(test)]
+mod sample;

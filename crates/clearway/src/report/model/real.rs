@@ -1,0 +1,104 @@
+//! A number of a report: finite or infinite, never NaN, and JSON can write it.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// How JSON writes infinity.
+const INFINITY: &str = "inf";
+
+/// A finite number or infinity: the latency of what never came back, the end of an interval that the data leave open.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(crate) struct Real(f64);
+
+impl Real {
+    /// What never came back.
+    pub(crate) const INFINITE: Self = Self(f64::INFINITY);
+
+    /// `value`, unless it is NaN or minus infinity.
+    pub(crate) fn new(value: f64) -> Option<Self> {
+        (value > f64::NEG_INFINITY).then_some(Self(value))
+    }
+
+    /// A number that is known to be finite.
+    ///
+    /// # Panics
+    /// When it is not: that is a defect of the caller.
+    pub(crate) fn finite(value: f64) -> Self {
+        assert!(value.is_finite(), "{value} is not finite");
+        Self(value)
+    }
+
+    /// The number, `f64::INFINITY` included.
+    pub(crate) const fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Whether it is not infinite.
+    pub(crate) const fn is_finite(self) -> bool {
+        self.0.is_finite()
+    }
+}
+
+impl Serialize for Real {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.is_finite() { to.serialize_f64(self.0) } else { to.serialize_str(INFINITY) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Real {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(RealVisitor)
+    }
+}
+
+struct RealVisitor;
+
+impl Visitor<'_> for RealVisitor {
+    type Value = Real;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or \"inf\"")
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Real, E> {
+        Real::new(value).ok_or_else(|| E::custom("a number must not be NaN"))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Real, E> {
+        Ok(Real(value as f64))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Real, E> {
+        Ok(Real(value as f64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Real, E> {
+        if text == INFINITY {
+            Ok(Real::INFINITE)
+        } else {
+            Err(E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json__writes_infinity_as_a_word_and_reads_it_back() {
+        let written = serde_json::to_string(&[Some(Real::INFINITE), Some(Real::finite(1.5)), None]).expect("written");
+        assert_eq!(written, r#"["inf",1.5,null]"#);
+        let read: [Option<Real>; 3] = serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
+        assert_eq!(read, [Some(Real::INFINITE), Some(Real::finite(-2.0)), None]);
+    }
+
+    #[test]
+    fn json__refuses_other_words_with_what_would_work() {
+        let sentence = serde_json::from_str::<Real>("\"Infinity\"").expect_err("refused").to_string();
+        assert!(sentence.contains("expected a number or \"inf\""), "{sentence}");
+        assert!(Real::new(f64::NAN).is_none() && Real::new(f64::NEG_INFINITY).is_none());
+    }
+}

@@ -1,0 +1,115 @@
+//! Writes numbers and foreign text for people: three digits that matter, infinity as a sign, nothing a terminal obeys.
+
+use super::model::Real;
+
+/// How infinity is written.
+pub(crate) const INFINITE: &str = "inf";
+
+/// A number with about three significant digits, without an exponent: `0.042`, `1.07`, `28.3`, `11956`.
+///
+/// ```text
+/// digits(Real::finite(28.31)) == "28.3"
+/// ```
+pub(crate) fn digits(number: Real) -> String {
+    let n = number.get();
+    let size = n.abs();
+    match size {
+        _ if !number.is_finite() => INFINITE.to_owned(),
+        _ if size == 0.0 => "0".to_owned(),
+        _ if size < 0.0005 => format!("{n:.0e}"),
+        _ if size < 0.1 => format!("{n:.3}"),
+        _ if size < 9.995 => format!("{n:.2}"),
+        _ if size < 99.95 => format!("{n:.1}"),
+        _ if size < 1e9 => format!("{n:.0}"),
+        _ => format!("{n:.2e}"),
+    }
+}
+
+/// The same for a number that may be missing.
+pub(crate) fn digits_or_dash(number: Option<Real>) -> String {
+    number.map_or_else(|| "-".to_owned(), digits)
+}
+
+/// An interval, `[416..431]`; empty when there is none.
+pub(crate) fn interval(low: Option<Real>, high: Option<Real>) -> String {
+    match (low, high) {
+        (Some(low), Some(high)) => format!("[{}..{}]", digits(low), digits(high)),
+        _ => String::new(),
+    }
+}
+
+/// `text` with every control character replaced, so that a file from elsewhere cannot steer a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+}
+
+/// `text` cut to `width` characters, the last one a full stop when something was cut.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    let text = printable(text);
+    if text.chars().count() <= width {
+        return text;
+    }
+    text.chars().take(width.saturating_sub(1)).chain(Some('.')).collect()
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces, never empty.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in printable(text).split_whitespace() {
+        let line = lines.last_mut().expect("begins with one line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits__keeps_three_that_matter() {
+        let cases = [
+            (0.0, "0"),
+            (0.0421, "0.042"),
+            (0.999, "1.00"),
+            (9.996, "10.0"),
+            (28.31, "28.3"),
+            (99.96, "100"),
+            (11_956.4, "11956"),
+            (-2.5, "-2.50"),
+            (0.00012, "1e-4"),
+            (2.5e12, "2.50e12"),
+        ];
+        for (number, expected) in cases {
+            assert_eq!(digits(Real::finite(number)), expected);
+        }
+        assert_eq!(digits(Real::INFINITE), "inf");
+    }
+
+    #[test]
+    fn interval__with_an_open_end_says_so() {
+        assert_eq!(interval(Some(Real::finite(0.0)), Some(Real::INFINITE)), "[0..inf]");
+        assert_eq!(interval(None, Some(Real::INFINITE)), "");
+    }
+
+    #[test]
+    fn printable__takes_escape_sequences_apart() {
+        assert_eq!(printable("a\u{1b}[31mb\n\u{202e}c"), "a [31mb  c");
+        assert_eq!((fit("strict-priority", 8), fit("fifo", 8)), ("strict-.".to_owned(), "fifo".to_owned()));
+    }
+
+    #[test]
+    fn wrap__breaks_at_spaces_and_keeps_long_words() {
+        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap("", 8), [""]);
+        assert_eq!(wrap("unbreakable a", 4), ["unbreakable", "a"]);
+    }
+}

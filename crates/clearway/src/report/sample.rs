@@ -1,0 +1,295 @@
+//! A made-up report in the likeness of the incast demonstration: eight hosts, one FIFO queue against strict priority.
+
+use clearway_proto::base::{RandomKey, RandomStream};
+use clearway_proto::stats::Histogram;
+
+use super::model::*;
+
+/// What the network does to the victim in one queue, in microseconds and percent.
+struct Level {
+    queue: &'static str,
+    isolated: [f64; 2],
+    congested: [f64; 2],
+    goodput: f64,
+    loss: f64,
+}
+
+const LEVELS: [Level; 2] = [
+    Level { queue: "fifo", isolated: [12.4, 28.3], congested: [11_956.0, 12_069.0], goodput: 98.6, loss: 0.31 },
+    Level { queue: "strict", isolated: [12.3, 27.9], congested: [13.0, 60.0], goodput: 97.9, loss: 0.0 },
+];
+
+const VICTIM: &str = "ping-8B";
+const CONGESTOR: &str = "incast-6:1";
+
+/// The report; the same on every machine.
+pub(crate) fn incast_demo() -> Report {
+    let command = ["clearway", "bench", "scenarios/incast.toml", "--on", "lab", "--seed", "19", "--out", "out/incast"];
+    let scenario = Scenario { name: "incast".to_owned(), text: SCENARIO.to_owned() };
+    let mut report = Report::new(command.map(str::to_owned).into(), "lab", scenario, 19);
+    report.created = rfc3339(1_767_225_599);
+    report.program.commit = Some("0123456789ab".to_owned());
+    report.verdict = Some(verdict());
+    report.parameters = parameters();
+    report.host = host();
+    report.warnings = vec![
+        "tc queues drop when full; InfiniBand, Slingshot and PFC fabrics wait instead: congestion there spreads further".to_owned(),
+        "11 of 4000 steps were left out: threads of the run waited more than 10 % of the step for a processor".to_owned(),
+    ];
+    let mut stream = RandomKey::new(19).purpose("sample").stream();
+    for level in &LEVELS {
+        report.figures.extend(figures(level));
+        report.survival.extend(curves(level, &mut stream));
+        report.timelines.push(timeline(level, &mut stream));
+        report.heat.push(heat(level, &mut stream));
+        report.shares.extend(shares(level));
+    }
+    report.draws = (0..10).map(|n| draw(n, &mut stream)).collect();
+    report
+}
+
+fn labels_of(level: &Level) -> Labels {
+    let pairs = [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn with(mut labels: Labels, key: &str, value: &str) -> Labels {
+    labels.insert(key.to_owned(), value.to_owned());
+    labels
+}
+
+fn verdict() -> Verdict {
+    let part = |queue: &str, outcome, sentence: &str| PartVerdict {
+        labels: with(Labels::new(), labels::QUEUE, queue),
+        outcome,
+        sentence: sentence.to_owned(),
+    };
+    let rule = |name: &str, limit, unit: &str, sentence: &str| Rule {
+        name: name.to_owned(),
+        limit: Real::finite(limit),
+        unit: unit.to_owned(),
+        sentence: sentence.to_owned(),
+    };
+    Verdict {
+        outcome: Outcome::Congested,
+        sentence: "With one FIFO queue a 6:1 incast slows small messages 426 times (p99 28.3 us to 12.1 ms); \
+                   strict priority holds them at 60 us while the incast keeps 98 % of its rate."
+            .to_owned(),
+        reasons: vec![
+            "null control without a congestor: factor 1.00 [0.97..1.04], so the machine itself is quiet".to_owned(),
+            "10 draws, each across the shared port; offered load 171 % of it".to_owned(),
+            "the congestor ran at 98 % of its ideal while victims were measured".to_owned(),
+        ],
+        parts: vec![
+            part("fifo", Outcome::Congested, "p99 rises 426 times; the victim waits behind a queue of 100 packets."),
+            part("strict", Outcome::Contained, "p99 stays below the time of one bulk packet on the wire (115 us)."),
+        ],
+        rules: vec![
+            rule("null-control", 1.1, "x", "the factor without a congestor must lie within 1/1.1 and this"),
+            rule("cif-p99", 1.5, "x", "upper end of the factor of p99, for every victim, or below the packet floor"),
+            rule("packet-floor", 115.4, "us", "one full packet of the lowest class cannot be interrupted"),
+            rule("goodput", 80.0, "%", "the congestor must keep this share of its ideal: protection, not throttling"),
+        ],
+    }
+}
+
+fn figures(level: &Level) -> Vec<Figure> {
+    let estimate = |name: &str, unit: &str, value: f64, spread: f64| Figure {
+        low: Some(Real::finite(round(value * (1.0 - spread)))),
+        high: Some(Real::finite(round(value * (1.0 + spread)))),
+        labels: labels_of(level),
+        ..Figure::counted(
+            name,
+            unit,
+            Real::finite(value),
+            40_000,
+            "median over 10 draws, 100 ms blocks, 1000 resamples",
+        )
+    };
+    let mut figures = Vec::new();
+    for (phase, values) in [(labels::ISOLATED, level.isolated), (labels::CONGESTED, level.congested)] {
+        for (quantile, value) in ["p50", "p99"].into_iter().zip(values) {
+            let figure = estimate(names::LATENCY, "us", value, 0.03);
+            figures.push(figure.with(labels::PHASE, phase).with(labels::QUANTILE, quantile));
+        }
+    }
+    for (i, quantile) in ["p50", "p99"].into_iter().enumerate() {
+        let value = round(level.congested[i] / level.isolated[i]);
+        figures.push(estimate(names::CIF, "x", value, 0.05).with(labels::QUANTILE, quantile));
+    }
+    let loss = Figure::counted(names::LOSS, "%", Real::finite(level.loss), 40_000, "counted");
+    figures.push(Figure { labels: labels_of(level), ..loss }.with(labels::PHASE, labels::CONGESTED));
+    figures.push(estimate(names::GOODPUT_SHARE, "%", level.goodput, 0.004));
+    figures
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// A latency whose median and 99 % quantile are about those given.
+fn latency_ns(stream: &mut RandomStream, [p50, p99]: [f64; 2]) -> u64 {
+    let uniform = (stream.below(1 << 40) + 1) as f64 / (1u64 << 40) as f64;
+    // A logistic distribution of the logarithm: its odds are a power of the value.
+    let shape = (p99 / p50).ln() / 99f64.ln();
+    let tail = ((1.0 - uniform) / uniform).powf(shape);
+    (p50 * tail.clamp(0.55, (p99 / p50) * 3.0) * 1e3) as u64
+}
+
+fn curves(level: &Level, stream: &mut RandomStream) -> Vec<Survival> {
+    let phases = [(labels::ISOLATED, level.isolated, 0.0), (labels::CONGESTED, level.congested, level.loss)];
+    let curve = |(phase, values, loss): (&str, [f64; 2], f64)| {
+        let mut histogram: Histogram = (0..40_000).map(|_| latency_ns(stream, values)).collect();
+        histogram.record_infinite((loss * 400.0) as u64);
+        let mut curve = Survival::of(&histogram, with(labels_of(level), labels::PHASE, phase));
+        curve.points.iter_mut().for_each(|(_, fraction)| *fraction = (*fraction * 1e6).round() / 1e6);
+        curve
+    };
+    phases.map(curve).into()
+}
+
+fn timeline(level: &Level, stream: &mut RandomStream) -> Timeline {
+    let phase = |name: &str, from_s, to_s| Phase { name: name.to_owned(), from_s, to_s };
+    let phases = vec![phase("isolated", 0.0, 4.0), phase("congested", 4.0, 10.0), phase("isolated", 10.0, 14.0)];
+    let mut timeline = Timeline {
+        labels: labels_of(level),
+        step_ms: 100.0,
+        start_s: 0.0,
+        victim_p99_us: Vec::new(),
+        goodput_mbps: Vec::new(),
+        cpu_noise: Vec::new(),
+        ideal_mbps: Some(Real::finite(95.6)),
+        phases,
+    };
+    for step in 0..140u32 {
+        let loaded = (40..100).contains(&step);
+        let jitter = |stream: &mut RandomStream, value: f64| round(value * (0.94 + stream.below(120) as f64 / 1000.0));
+        let p99 = jitter(stream, if loaded { level.congested[1] } else { level.isolated[1] });
+        let lost = loaded && level.loss > 0.0 && step % 17 == 3;
+        let silent = step == 70;
+        timeline.victim_p99_us.push((!silent).then_some(if lost { Real::INFINITE } else { Real::finite(p99) }));
+        let ramp = [0.4, 0.9].get((step as usize).wrapping_sub(40)).copied().unwrap_or(1.0);
+        let goodput = if loaded { jitter(stream, 94.0 * ramp) } else { 0.0 };
+        timeline.goodput_mbps.push(Some(Real::finite(goodput.min(95.6))));
+        let burst = if step == 118 { 9.0 } else { 0.0 };
+        timeline.cpu_noise.push(Some(Real::finite(round(0.4 + stream.below(1200) as f64 / 1000.0 + burst))));
+    }
+    timeline
+}
+
+fn heat(level: &Level, stream: &mut RandomStream) -> Heat {
+    let ranks: Vec<String> = (0..8).map(|n| format!("h{n}")).collect();
+    let factor = level.congested[1] / level.isolated[1];
+    let mut cell = |from: usize, to: usize| {
+        let through_hot_port = to == 0;
+        let value = if through_hot_port { factor } else { 1.0 + stream.below(200) as f64 / 1000.0 };
+        let slow_cable = (from, to) == (5, 2);
+        (from != to).then(|| Real::finite(round(if slow_cable { value * 3.4 } else { value })))
+    };
+    let rows = (0..8).map(|from| (0..8).map(|to| cell(from, to)).collect()).collect();
+    Heat { labels: labels_of(level), ranks, rows }
+}
+
+fn shares(level: &Level) -> Vec<ClassShare> {
+    let strict = level.queue == "strict";
+    let share = |class: &str, asked: &str, configured: f64, reached: f64, starved: f64| ClassShare {
+        labels: with(Labels::new(), labels::QUEUE, level.queue),
+        class: class.to_owned(),
+        asked: asked.to_owned(),
+        granted: if strict { format!("{asked}, own queue") } else { format!("{asked}, shared queue") },
+        configured: strict.then(|| Real::finite(configured)),
+        reached: Some(Real::finite(reached)),
+        starved_ms: Some(Real::finite(starved)),
+    };
+    if strict {
+        vec![
+            share("low-latency", "EF", 10.0, 9.8, 0.2),
+            share("best-effort", "CS0", 50.0, 51.3, 3.1),
+            share("bulk", "CS1", 35.0, 34.4, 4.6),
+            share("scavenger", "LE", 5.0, 4.5, 61.0),
+        ]
+    } else {
+        vec![
+            share("low-latency", "EF", 0.0, 1.2, 12.4),
+            share("best-effort", "CS0", 0.0, 33.1, 9.0),
+            share("bulk", "CS1", 0.0, 32.9, 9.4),
+            share("scavenger", "LE", 0.0, 32.8, 9.1),
+        ]
+    }
+}
+
+fn draw(n: u32, stream: &mut RandomStream) -> Draw {
+    let mut factor = |level: &Level| {
+        let spread = 0.6 + stream.below(800) as f64 / 1000.0;
+        let value = level.congested[1] / level.isolated[1] * spread;
+        let at = |scale: f64| Real::finite(round(value * scale));
+        DrawFactor {
+            labels: with(with(Labels::new(), labels::QUEUE, level.queue), labels::QUANTILE, "p99"),
+            value: at(1.0),
+            low: Some(at(0.91)),
+            high: Some(at(1.08)),
+        }
+    };
+    let cif = LEVELS.iter().map(&mut factor).collect();
+    Draw { draw: n, seed: 1_900 + u64::from(n), cif }
+}
+
+fn parameters() -> Vec<Parameter> {
+    let parameter = |name: &str, value: &str, unit: &str, origin| Parameter {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        unit: unit.to_owned(),
+        origin,
+    };
+    vec![
+        parameter("hosts", "8", "", Origin::Scenario),
+        parameter("link", "100 Mb/s", "", Origin::Scenario),
+        parameter("queue-packets", "100", "packets", Origin::Scenario),
+        parameter("draws", "10", "", Origin::Default),
+        parameter("probe-period", "1", "ms", Origin::Default),
+        parameter("seed", "19", "", Origin::Flag),
+    ]
+}
+
+fn host() -> Host {
+    let facts =
+        [("clock source", "tsc"), ("segmentation offload", "off on every virtual link"), ("qdisc", "htb + pfifo")];
+    Host {
+        kernel: "Linux 6.12.0 x86_64".to_owned(),
+        cpus: 8,
+        memory_bytes: 16 << 30,
+        load_before: Some([0.21, 0.34, 0.30]),
+        load_after: Some([1.92, 0.88, 0.49]),
+        hypervisor: Some("KVM".to_owned()),
+        facts: facts.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+    }
+}
+
+const SCENARIO: &str = r#"# Six hosts send to one; a seventh pings it. </script><b>not markup</b>
+name = "incast"
+
+[fabric]
+preset = "star"
+hosts = 8
+link = "100 Mb/s"
+
+[[queue]]
+name = "fifo"
+
+[[queue]]
+name = "strict"
+"#;
+
+/// Where the same report lies as a file, for tests that run the program and for readers of `docs/report.md`.
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/incast-demo/report.json");
+
+#[test]
+fn fixture__is_this_report() {
+    let expected = serde_json::to_string(&incast_demo()).expect("written");
+    if std::env::var_os("CLEARWAY_BLESS").is_some() {
+        std::fs::create_dir_all(std::path::Path::new(FIXTURE).parent().expect("a directory")).expect("made");
+        std::fs::write(FIXTURE, &expected).expect("written");
+    }
+    let found = std::fs::read_to_string(FIXTURE).unwrap_or_default();
+    assert!(found == expected, "{FIXTURE} differs from this file; CLEARWAY_BLESS=1 cargo test -p clearway writes it");
+}

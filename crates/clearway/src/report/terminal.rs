@@ -1,0 +1,220 @@
+//! Shows a report on a terminal: verdict first, then the tables, in 80 columns.
+//!
+//! # Invariants
+//! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
+//! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
+
+use super::impact::{self, Row};
+use super::model::{ClassShare, Figure, Outcome, Real, Report, labels};
+use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
+
+/// Columns of the narrowest terminal in use.
+pub(crate) const WIDTH: usize = 80;
+
+/// Whether the output obeys colour codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    /// A file, a pipe, or a terminal whose user wants no colours.
+    Plain,
+    /// A terminal.
+    Colour,
+}
+
+impl Paint {
+    fn bold(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Colour => format!("\u{1b}[1;{code}m{text}\u{1b}[0m"),
+        }
+    }
+
+    fn outcome(self, outcome: Outcome) -> String {
+        // Yellow, blue and magenta stay apart for readers who confuse red and green.
+        let code = match outcome {
+            Outcome::Contained => "34",
+            Outcome::Congested => "33",
+            Outcome::Invalid => "35",
+        };
+        self.bold(code, outcome.word())
+    }
+}
+
+/// The report as text that ends with a newline.
+pub(crate) fn render(report: &Report, paint: Paint) -> String {
+    let sections = [impact_table(report), class_table(report), warnings(report), verdict(report, paint)];
+    let mut text = sections
+        .iter()
+        .filter(|lines| !lines.is_empty())
+        .map(|lines| lines.join("\n"))
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    text.push('\n');
+    text
+}
+
+fn verdict(report: &Report, paint: Paint) -> Vec<String> {
+    let Some(verdict) = &report.verdict else { return Vec::new() };
+    let mut lines = vec![paint.outcome(verdict.outcome)];
+    lines.extend(wrap(&verdict.sentence, WIDTH));
+    for part in &verdict.parts {
+        let name = part.labels.values().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let name = fit(&name, 16);
+        let mut sentence = wrap(&part.sentence, WIDTH - 32).into_iter();
+        let first = sentence.next().unwrap_or_default();
+        let pad = " ".repeat(10usize.saturating_sub(part.outcome.word().len()));
+        lines.push(format!("  {name:16} {}{pad} {first}", paint.outcome(part.outcome)).trim_end().to_owned());
+        lines.extend(sentence.map(|line| format!("{:30}{line}", "")));
+    }
+    for reason in &verdict.reasons {
+        lines.extend(item(reason));
+    }
+    lines
+}
+
+fn warnings(report: &Report) -> Vec<String> {
+    let noted = report.warnings.iter().flat_map(|warning| item(warning));
+    let mut lines: Vec<String> = noted.collect();
+    if !lines.is_empty() {
+        lines.insert(0, "Read with care".to_owned());
+    }
+    lines
+}
+
+/// A sentence with a dash before its first line.
+fn item(sentence: &str) -> Vec<String> {
+    let lines = wrap(sentence, WIDTH - 4).into_iter().enumerate();
+    lines.map(|(i, line)| format!("{}{line}", if i == 0 { "  - " } else { "    " })).collect()
+}
+
+fn impact_table(report: &Report) -> Vec<String> {
+    let rows = impact::rows(report);
+    let Some(first) = rows.first() else { return Vec::new() };
+    let quantile = first.factor().and_then(|factor| factor.label(labels::QUANTILE)).unwrap_or("");
+    let mut lines = vec![
+        format!("Congestion impact, latency in {}", unit_of(first)),
+        format!(
+            "{:<12}{:^16}{:^17}{:^22}{:>5}{:>8}",
+            "",
+            "isolated",
+            "congested",
+            format!("factor of {}", fit(quantile, 7)),
+            "lost",
+            "goodput"
+        ),
+        format!(
+            "{:<12}{:>8}{:>8}{:>8}{:>9}{:>8}{:<14}{:>5}{:>8}",
+            "queue", "p50", "p99", "p50", "p99", "times", "  95 %", "%", "% ideal"
+        ),
+    ];
+    let mut group = ("", "");
+    for row in &rows {
+        if group != (row.victim, row.congestor) {
+            group = (row.victim, row.congestor);
+            lines.push(fit(&format!("{} under {}", row.victim, row.congestor), WIDTH));
+        }
+        lines.push(impact_row(row));
+    }
+    lines
+}
+
+fn unit_of(row: &Row<'_>) -> String {
+    let latency = row.congested.iter().chain(&row.isolated).flatten().next();
+    latency.map_or_else(|| "us".to_owned(), |figure| fit(&figure.unit, 8))
+}
+
+fn impact_row(row: &Row<'_>) -> String {
+    let value = |figure: Option<&Figure>| digits_or_dash(figure.map(|figure| figure.value));
+    let [i50, i99] = row.isolated.map(value);
+    let [c50, c99] = row.congested.map(value);
+    let factor = row.factor();
+    let ends = factor.map(|figure| interval(figure.low, figure.high)).unwrap_or_default();
+    let (times, lost, goodput) = (value(factor), value(row.loss), value(row.goodput));
+    format!(
+        "  {:<10}{:>8}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>8}",
+        fit(row.queue, 9),
+        fit(&i50, 7),
+        fit(&i99, 7),
+        fit(&c50, 7),
+        fit(&c99, 8),
+        fit(&times, 7),
+        fit(&ends, 13),
+        fit(&lost, 4),
+        fit(&goodput, 7)
+    )
+}
+
+fn class_table(report: &Report) -> Vec<String> {
+    if report.shares.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![
+        "Classes, all busy at once".to_owned(),
+        format!(
+            "{:<10}{:<13}{:<7}{:<20}{:>10}{:>9}{:>11}",
+            "queue", "class", "asked", "granted", "promised %", "got %", "starved ms"
+        ),
+    ];
+    lines.extend(report.shares.iter().map(class_row));
+    lines
+}
+
+fn class_row(share: &ClassShare) -> String {
+    let number = |number: Option<Real>| number.map_or_else(|| "-".to_owned(), digits);
+    format!(
+        "{:<10}{:<13}{:<7}{:<20}{:>10}{:>9}{:>11}",
+        fit(share.labels.get(labels::QUEUE).map_or("-", String::as_str), 9),
+        fit(&share.class, 12),
+        fit(&share.asked, 6),
+        fit(&share.granted, 19),
+        number(share.configured),
+        number(share.reached),
+        number(share.starved_ms)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{model, sample};
+
+    #[test]
+    fn render__of_the_demo_is_this() {
+        assert_eq!(render(&sample::incast_demo(), Paint::Plain), include_str!("terminal/demo.txt"));
+    }
+
+    #[test]
+    fn render__never_exceeds_eighty_columns_nor_lets_escapes_through() {
+        let mut report = sample::incast_demo();
+        for figure in &mut report.figures {
+            figure.value = Real::finite(123_456_789.0);
+            figure.high = Some(Real::INFINITE);
+            figure.labels.insert(labels::QUEUE.to_owned(), "a-queue-with-a-very-long-name\u{1b}[31m".to_owned());
+        }
+        for share in &mut report.shares {
+            share.class = "x".repeat(100);
+            share.granted = "\u{1b}]0;title\u{7}".repeat(9);
+        }
+        let text = render(&report, Paint::Plain);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(WIDTH), "{widest:?}\n{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn render__colours_only_a_terminal_and_says_the_same() {
+        let report = sample::incast_demo();
+        let coloured = render(&report, Paint::Colour);
+        assert!(coloured.contains("\u{1b}[1;33mCONGESTED\u{1b}[0m"));
+        let stripped: String = coloured
+            .split('\u{1b}')
+            .map(|part| part.trim_start_matches("[1;33m").trim_start_matches("[1;34m").trim_start_matches("[0m"))
+            .collect();
+        assert_eq!(stripped, render(&report, Paint::Plain));
+    }
+
+    #[test]
+    fn render__an_empty_report_is_an_empty_line() {
+        let scenario = model::Scenario { name: String::new(), text: String::new() };
+        assert_eq!(render(&Report::new(Vec::new(), "lab", scenario, 0), Paint::Plain), "\n");
+    }
+}
