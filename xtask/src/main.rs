@@ -1,2 +1,50 @@
-//! House rules.
-fn main() {}
+//! `cargo xtask <command>`: the chores of this repository that plain cargo does not know.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))]
+
+mod tidy;
+
+use std::process::ExitCode;
+
+/// One chore: its name, one sentence for `--help`, and what it does with the arguments after its name.
+struct Command {
+    name: &'static str,
+    sentence: &'static str,
+    run: fn(&[String]) -> anyhow::Result<ExitCode>,
+}
+
+/// Every chore, in the order of `--help`.
+const COMMANDS: &[Command] = &[Command {
+    name: "tidy",
+    sentence: "compare the tree with the house rules; `--update` writes what shrank into xtask/ratchet.txt",
+    run: tidy::run,
+}];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        print!("{}", usage());
+        return ExitCode::from(2);
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        print!("{}", usage());
+        return ExitCode::SUCCESS;
+    }
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        eprintln!("xtask: there is no command `{name}`; `cargo xtask --help` lists them");
+        return ExitCode::from(2);
+    };
+    (command.run)(rest).unwrap_or_else(|error| {
+        eprintln!("xtask {name}: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The text of `--help`.
+fn usage() -> String {
+    let mut text = String::from("usage: cargo xtask <command> [arguments]\n\n");
+    for command in COMMANDS {
+        text.push_str(&format!("  {:<8} {}\n", command.name, command.sentence));
+    }
+    text
+}
