@@ -1,0 +1,360 @@
+//! Turns a rate and a kind of queue into HTB classes, and reads back what each class carried, dropped and holds.
+//!
+//! # Model
+//! Two layers. The outer HTB has the one class that is the link: rate `R`, a burst of a few frames. Its leaf is the
+//! queue. For [`QueueKind::Fifo`] that is a packet-counted FIFO. For the others it is a second HTB whose classes are so
+//! fast that none ever waits for its own tokens; then HTB's order is all that is left: among classes of different
+//! priority strictly the first, among classes of one priority deficit round robin by quantum. A single HTB whose class
+//! rates add up to `R` would leak each low class its own small rate and let the top class fall behind above its own.
+//!
+//! | kind | outer classes | inner classes |
+//! |---|---|---|
+//! | fifo | `1:1` = R | none: `pfifo limit N` |
+//! | strict | `1:1` = R | `10:1..5`, priority = place of the class |
+//! | weighted | `1:1` = R | `10:1..5`, quantum = frame x weight |
+//! | vlarb | `1:2` = 0.9 R before `1:3` = 0.1 R, each may have R | `20:1..2` and `30:3..5`, quantum = frame x weight |
+//!
+//! # Source
+//! `net/sched/sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
+//! IBA specification volume 1, 7.6.9 (high and low tables, limit of high priority).
+//!
+//! # Invariants
+//! I1. A queue's depth is counted in packets, never in bytes: small probes get no room that large frames do not get.
+//! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is control.
+//! I3. The minor number of an inner class is the class's place plus one, under every kind.
+
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
+
+use crate::netlink::{ACK, CREATE, DUMP, EXCL, Missing, REQUEST, Request};
+use crate::rtattr::{Message, find, u32_at, u64_at};
+use crate::{LabSpec, QueueKind};
+
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_NEWTCLASS: u16 = 40;
+const RTM_GETTCLASS: u16 = 42;
+const RTM_NEWTFILTER: u16 = 44;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+
+/// The longest frame as the queues count it: 1500 bytes and an Ethernet header.
+pub(crate) const FRAME: Bytes = Bytes(1514);
+/// The fewest bytes that may leave back to back: two frames, as in the reference measurements.
+const BURST_MIN: u64 = 2 * FRAME.0;
+/// The time that a late timer may cost without lowering the rate; wake-ups of 50 us and more were measured on two busy cores.
+const BURST_TIME: Nanos = Nanos::from_micros(100);
+/// An inner class's rate in bytes a second: the largest of `struct tc_ratespec`, so that order alone decides.
+const UNLIMITED: u32 = u32::MAX;
+/// An inner class's burst in kernel ticks of 64 ns: 1 ms at the unlimited rate, far above any outer burst.
+const UNLIMITED_TICKS: u32 = 15_625;
+/// HTB's divisor from rate to quantum; every class states its quantum, so any value that avoids its warning.
+const RATE_TO_QUANTUM: u32 = 10_000;
+
+/// Classes of the high table with their weights: the reference measurements gave low latency 64 and the next class 16.
+const HIGH_TABLE: [(Class, u32); 2] = [(Class::Control, 16), (Class::LowLatency, 64)];
+/// Classes of the low table with their weights.
+const LOW_TABLE: [(Class, u32); 3] = [(Class::BestEffort, 8), (Class::Bulk, 2), (Class::Scavenger, 1)];
+/// What the limit of high priority leaves to the low table, in hundredths of the link.
+pub(crate) const LOW_TABLE_PERCENT: u32 = 10;
+
+/// The bytes that may leave a link of `rate` back to back.
+pub(crate) fn burst(rate: BitsPerSec) -> Bytes {
+    Bytes(rate.bytes_in(BURST_TIME).0.max(BURST_MIN))
+}
+
+/// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high table.
+pub(crate) fn table_of(class: Class) -> (Table, u32) {
+    let within = |table: &[(Class, u32)]| table.iter().find(|(c, _)| *c == class).map(|(_, weight)| *weight);
+    match within(&HIGH_TABLE) {
+        Some(weight) => (Table::High, weight),
+        None => (Table::Low, within(&LOW_TABLE).unwrap_or(1)),
+    }
+}
+
+/// One of the two tables of InfiniBand-like arbitration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    High,
+    Low,
+}
+
+/// One inner class.
+struct Leaf {
+    class: Class,
+    priority: u32,
+    quantum: u32,
+}
+
+impl Leaf {
+    fn weighted(class: Class, weight: u32) -> Self {
+        Self { class, priority: 0, quantum: FRAME.0 as u32 * weight }
+    }
+}
+
+/// Collects the requests for one port.
+struct Port {
+    index: u32,
+    limit: u32,
+    requests: Vec<Request>,
+}
+
+/// The requests that remove what a port's queues are.
+pub(crate) fn disarm(index: u32) -> Request {
+    let message = Message::new(RTM_DELQDISC, REQUEST | ACK, &tcmsg(index, 0, TC_H_ROOT, 0));
+    Request { doing: "remove the queues of a port".into(), message, missing: Missing::Accept }
+}
+
+/// The requests that give the interface `index`, which has none, its rate and queues.
+pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec) -> Vec<Request> {
+    let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
+    let link = |rate: BitsPerSec| (rate.0 / 8) as u32;
+    let burst = burst(rate);
+    match spec.queue {
+        QueueKind::VlArb => {
+            port.htb(TC_H_ROOT, 1, 3);
+            port.class(handle(1, 0), handle(1, 1), &shaped(link(rate), link(rate), burst, 0));
+            let low = rate.percent(LOW_TABLE_PERCENT);
+            let high = BitsPerSec(rate.0 - low.0);
+            port.class(handle(1, 1), handle(1, 2), &shaped(link(high), link(rate), burst, 0));
+            port.class(handle(1, 1), handle(1, 3), &shaped(link(low), link(rate), burst, 1));
+            let leaves = |table: &[(Class, u32)]| -> Vec<Leaf> {
+                table.iter().map(|&(class, weight)| Leaf::weighted(class, weight)).collect()
+            };
+            port.classes(handle(1, 2), 0x20, Class::LowLatency, &leaves(&HIGH_TABLE));
+            port.classes(handle(1, 3), 0x30, Class::BestEffort, &leaves(&LOW_TABLE));
+            for (class, _) in HIGH_TABLE {
+                port.marked(1, class, 2);
+            }
+            port.address_resolution(1, 2);
+        }
+        kind => {
+            port.htb(TC_H_ROOT, 1, 1);
+            port.class(handle(1, 0), handle(1, 1), &shaped(link(rate), link(rate), burst, 0));
+            let leaf = |class: Class| match kind {
+                QueueKind::Weighted => Leaf::weighted(class, spec.weights.of(class)),
+                _ => Leaf { class, priority: class.index() as u32, quantum: FRAME.0 as u32 },
+            };
+            match kind {
+                QueueKind::Fifo => port.fifo(handle(1, 1)),
+                _ => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(leaf)),
+            }
+        }
+    }
+    port.requests
+}
+
+fn handle(major: u32, minor: u32) -> u32 {
+    major << 16 | minor
+}
+
+fn minor(class: Class) -> u32 {
+    class.index() as u32 + 1
+}
+
+/// `struct tcmsg`.
+fn tcmsg(index: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
+    [0, index, handle, parent, info].iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// `struct tc_ratespec` on Ethernet (link layer 1 spares the kernel its rate tables).
+fn ratespec(bytes_per_sec: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[1] = 1;
+    bytes[8..12].copy_from_slice(&bytes_per_sec.to_ne_bytes());
+    bytes
+}
+
+/// `struct tc_htb_opt`.
+fn htb_options(rate: u32, ceil: u32, ticks: [u32; 2], quantum: u32, priority: u32) -> Vec<u8> {
+    let mut bytes = [ratespec(rate), ratespec(ceil)].concat();
+    for word in [ticks[0], ticks[1], quantum, 0, priority] {
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
+/// A class of the outer layer: what the link really carries.
+fn shaped(rate: u32, ceil: u32, burst: Bytes, priority: u32) -> Vec<u8> {
+    // A kernel tick is 64 ns (`PSCHED_SHIFT`); a burst is given as the time it takes at the class's rate.
+    let ticks = |rate: u32| (BitsPerSec(u64::from(rate) * 8).time_for(burst).0 / 64).min(u64::from(u32::MAX)) as u32;
+    htb_options(rate, ceil, [ticks(rate), ticks(ceil)], FRAME.0 as u32, priority)
+}
+
+impl Port {
+    fn ask(&mut self, doing: &str, kind: u16, fixed: &[u8], fill: impl FnOnce(Message) -> Message) {
+        let message = fill(Message::new(kind, REQUEST | ACK | CREATE | EXCL, fixed));
+        self.requests.push(Request::new(doing, message));
+    }
+
+    fn htb(&mut self, parent: u32, major: u32, default: u32) {
+        // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
+        let glob: Vec<u8> = [3, RATE_TO_QUANTUM, default, 0, 0].iter().flat_map(|w: &u32| w.to_ne_bytes()).collect();
+        let fixed = tcmsg(self.index, handle(major, 0), parent, 0);
+        self.ask("add an HTB queue", RTM_NEWQDISC, &fixed, |m| {
+            m.text(TCA_KIND, "htb").nest(TCA_OPTIONS, |m| m.attr(2, &glob))
+        });
+    }
+
+    fn class(&mut self, parent: u32, class: u32, options: &[u8]) {
+        let fixed = tcmsg(self.index, class, parent, 0);
+        self.ask("add an HTB class", RTM_NEWTCLASS, &fixed, |m| {
+            m.text(TCA_KIND, "htb").nest(TCA_OPTIONS, |m| m.attr(1, options))
+        });
+    }
+
+    fn fifo(&mut self, parent: u32) {
+        let limit = self.limit.to_ne_bytes();
+        let fixed = tcmsg(self.index, 0, parent, 0);
+        self.ask("add a pfifo queue", RTM_NEWQDISC, &fixed, |m| m.text(TCA_KIND, "pfifo").attr(TCA_OPTIONS, &limit));
+    }
+
+    /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
+    fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[Leaf]) {
+        self.htb(parent, major, minor(default));
+        for leaf in leaves {
+            let ticks = [UNLIMITED_TICKS; 2];
+            let options = htb_options(UNLIMITED, UNLIMITED, ticks, leaf.quantum, leaf.priority);
+            let class = handle(major, minor(leaf.class));
+            self.class(handle(major, 0), class, &options);
+            self.fifo(class);
+            if leaf.class != default {
+                self.marked(major, leaf.class, minor(leaf.class));
+            }
+            if leaf.class == Class::Control {
+                self.address_resolution(major, minor(leaf.class));
+            }
+        }
+    }
+
+    /// Sends packets that carry the mark of `class` to `major:minor`.
+    fn marked(&mut self, major: u32, class: Class, minor: u32) {
+        // The second byte of the IPv4 header, without its two congestion bits.
+        let (mask, value) = ([0, 0xfc, 0, 0], [0, class.dscp().tos(), 0, 0]);
+        self.filter(major, 0x0800, mask, value, minor);
+    }
+
+    fn address_resolution(&mut self, major: u32, minor: u32) {
+        self.filter(major, 0x0806, [0; 4], [0; 4], minor);
+    }
+
+    fn filter(&mut self, major: u32, ether_type: u16, mask: [u8; 4], value: [u8; 4], minor: u32) {
+        // One preference per protocol: the kernel keeps filters of one preference to one protocol.
+        let preference = u32::from(ether_type & 0xf) + 1;
+        let info = preference << 16 | u32::from(ether_type.to_be());
+        // struct tc_u32_sel: TC_U32_TERMINAL, no shift, one key, then struct tc_u32_key at offset 0.
+        let mut selector = vec![1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        selector.extend_from_slice(&mask);
+        selector.extend_from_slice(&value);
+        selector.extend_from_slice(&[0; 8]);
+        let fixed = tcmsg(self.index, 0, handle(major, 0), info);
+        self.ask("add a u32 filter", RTM_NEWTFILTER, &fixed, |m| {
+            m.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |m| m.u32(1, handle(major, minor)).attr(5, &selector))
+        });
+    }
+}
+
+/// What one class of a port has done since its queues were armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClassCounters {
+    /// None for the one queue of [`QueueKind::Fifo`].
+    pub(crate) class: Option<Class>,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) drops: u64,
+    pub(crate) backlog_packets: u64,
+}
+
+/// Asks for all classes of a port.
+pub(crate) fn ask_counters(index: u32) -> Message {
+    Message::new(RTM_GETTCLASS, REQUEST | DUMP, &tcmsg(index, 0, 0, 0))
+}
+
+/// The counters of a port from all answers to [`ask_counters`]: by class where there are classes, else the one queue.
+pub(crate) fn port(mut all: Vec<ClassCounters>) -> Vec<ClassCounters> {
+    if all.iter().any(|counters| counters.class.is_some()) {
+        all.retain(|counters| counters.class.is_some());
+    }
+    all.sort_by_key(|counters| counters.class);
+    all
+}
+
+/// Reads one answer to [`ask_counters`]; a class of the outer layer has no [`Class`].
+pub(crate) fn counters(body: &[u8]) -> Option<ClassCounters> {
+    let handle = u32_at(body, 8)?;
+    let class = match handle >> 16 {
+        1 => None,
+        _ => Some(*Class::ALL.get((handle & 0xffff).checked_sub(1)? as usize)?),
+    };
+    let stats = find(body.get(20..)?, TCA_STATS2)?;
+    // TCA_STATS_BASIC (1): u64 bytes, u32 packets. TCA_STATS_QUEUE (3): u32 length, backlog, drops, requeues, overlimits.
+    // TCA_STATS_PKT64 (8): u64 packets, where 32 bits did not do.
+    let (basic, queue) = (find(stats, 1)?, find(stats, 3)?);
+    let packets = find(stats, 8).and_then(|p| u64_at(p, 0)).or_else(|| u32_at(basic, 8).map(u64::from))?;
+    Some(ClassCounters {
+        class,
+        packets,
+        bytes: u64_at(basic, 0)?,
+        drops: u64::from(u32_at(queue, 8)?),
+        backlog_packets: u64::from(u32_at(queue, 0)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Topology;
+
+    fn requests(queue: QueueKind) -> usize {
+        let rate = BitsPerSec::mega(100);
+        let spec = LabSpec { queue, ..LabSpec::new(Topology::Star { hosts: 2, rate }) };
+        arm(2, rate, &spec).len()
+    }
+
+    #[test]
+    fn arm__each_kind_is_a_bounded_number_of_requests() {
+        // Outer: HTB, class. Strict adds HTB, five classes, five FIFOs, four marks, ARP.
+        assert_eq!(requests(QueueKind::Fifo), 3);
+        assert_eq!((requests(QueueKind::Strict), requests(QueueKind::Weighted)), (18, 18));
+        assert_eq!(requests(QueueKind::VlArb), 23);
+    }
+
+    #[test]
+    fn burst__is_two_frames_until_a_timers_lateness_is_more() {
+        assert_eq!(burst(BitsPerSec::mega(100)), Bytes(3028));
+        assert_eq!(burst(BitsPerSec::mega(1000)), Bytes(12_500));
+    }
+
+    #[test]
+    fn tables__hold_every_class_once() {
+        for class in Class::ALL {
+            let high = HIGH_TABLE.iter().filter(|(c, _)| *c == class).count();
+            let low = LOW_TABLE.iter().filter(|(c, _)| *c == class).count();
+            assert_eq!(high + low, 1);
+        }
+        assert_eq!(table_of(Class::LowLatency), (Table::High, 64));
+        assert_eq!(table_of(Class::Bulk), (Table::Low, 2));
+    }
+
+    #[test]
+    fn counters__a_captured_answer_reads_as_its_figures() {
+        let basic = [12_345u64.to_ne_bytes().as_slice(), &7u32.to_ne_bytes(), &[0; 4]].concat();
+        let queue: Vec<u8> = [3u32, 4326, 2, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let message = Message::new(RTM_NEWTCLASS, 0, &tcmsg(2, handle(0x10, 4), 0, 0))
+            .text(TCA_KIND, "htb")
+            .nest(TCA_STATS2, |m| m.attr(1, &basic).attr(3, &queue));
+        let mut bytes = Vec::new();
+        message.write(0, &mut bytes);
+        let body = &bytes[crate::rtattr::HEADER..];
+        let expected =
+            ClassCounters { class: Some(Class::Bulk), packets: 7, bytes: 12_345, drops: 2, backlog_packets: 3 };
+        assert_eq!(counters(body), Some(expected));
+        for cut in 0..body.len() {
+            let _ = counters(&body[..cut]);
+        }
+        let link = ClassCounters { class: None, ..expected };
+        assert_eq!(port(vec![link, expected]), [expected], "the link itself is not a sixth class");
+        assert_eq!(port(vec![link]), [link]);
+    }
+}
