@@ -10,7 +10,7 @@ use std::iter::Peekable;
 use proc_macro2::token_stream::IntoIter;
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
-/// A path of at least two segments; a glob ends in `*`.
+/// A path of at least two segments; a glob ends in `*`, and so does a crate that gets another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UsedPath {
     pub(super) segments: Vec<String>,
@@ -120,6 +120,9 @@ impl Tokens {
                 _ => break,
             }
         }
+        if segments.len() == 1 && matches!(trees.peek(), Some(TokenTree::Ident(word)) if word == "as") {
+            segments.push("*".to_owned());
+        }
         self.push_path(segments, inside, line);
     }
 
@@ -158,6 +161,11 @@ mod tests {
     #[test]
     fn paths__a_type_annotation_is_no_path() {
         assert_eq!(paths("let a: b = c ? d : e; s { f: g::h }"), ["g::h"]);
+    }
+
+    #[test]
+    fn paths__a_crate_under_another_name_counts_as_all_of_it() {
+        assert_eq!(paths("use a as b;"), ["a::*"]);
     }
 
     #[test]
