@@ -1,4 +1,4 @@
-//! Every dependency says why it is there, and the oldest supported Rust is stated once.
+//! Every dependency is used and says why it is there, and the oldest supported Rust is stated once.
 
 use super::Finding;
 use super::tree::Tree;
@@ -15,6 +15,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         {
             let sentence = format!("`{}` has no reason; put one behind `#` on its line, here or in {ROOT}", line.name);
             found.push(Finding::new(path, line.line, sentence));
+        }
+    }
+    for line in &shared {
+        let inherits = |text: &str| dependencies(text).iter().any(|other| other.name == line.name);
+        if !tree.texts("Cargo.toml").any(|(path, text)| path != ROOT && inherits(text)) {
+            let sentence = format!("no crate uses `{}`; remove the line", line.name);
+            found.push(Finding::new(ROOT, line.line, sentence));
         }
     }
     found.extend(check_oldest_rust(tree));
@@ -92,6 +99,8 @@ fn rust_versions(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    const BOTH: &str = "[dependencies]\nlibm.workspace = true\nclearway-a.workspace = true\n";
+
     fn check_with(member: &str, readme: &str) -> Vec<String> {
         let root = "[workspace.package]\nrust-version = \"1.89\"\n[workspace.dependencies]\nclearway-a = { path = \"a\" }\nlibm = \"0.2\" # same everywhere\n";
         let texts = [(ROOT, root), ("crates/a/Cargo.toml", member), ("README.md", readme)];
@@ -107,14 +116,23 @@ mod tests {
 
     #[test]
     fn check__a_dependency_without_a_reason_is_refused() {
-        assert_eq!(check_with("[dev-dependencies]\nrand = \"1\"\n[lints]\nworkspace = true\n", "").len(), 1);
-        assert_eq!(check_with("[dependencies]\nrand = \"1\" #\n", "").len(), 1);
+        assert_eq!(
+            check_with(&format!("{BOTH}[dev-dependencies]\nrand = \"1\"\n[lints]\nworkspace = true\n"), "").len(),
+            1
+        );
+        assert_eq!(check_with(&format!("{BOTH}rand = \"1\" #\n"), "").len(), 1);
+    }
+
+    #[test]
+    fn check__a_shared_dependency_that_no_crate_uses_is_refused() {
+        let member = "[dependencies]\nlibm.workspace = true\n";
+        assert_eq!(check_with(member, ""), ["Cargo.toml:4: no crate uses `clearway-a`; remove the line"]);
     }
 
     #[test]
     fn check__the_oldest_rust_is_stated_once() {
-        assert!(check_with("", "Needs Rust 1.89. Version 1.2 of the report.").is_empty());
-        assert_eq!(check_with("", "needs Rust (at least 1.88)").len(), 1);
-        assert_eq!(check_with("rust-version = \"1.89\"\n", "").len(), 1);
+        assert!(check_with(BOTH, "Needs Rust 1.89. Version 1.2 of the report.").is_empty());
+        assert_eq!(check_with(BOTH, "needs Rust (at least 1.88)").len(), 1);
+        assert_eq!(check_with(&format!("rust-version = \"1.89\"\n{BOTH}"), "").len(), 1);
     }
 }
