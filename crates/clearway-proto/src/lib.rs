@@ -16,5 +16,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod base;
+pub mod congestion;
 pub mod stats;
 pub mod wire;

@@ -361,7 +361,8 @@ impl MemoryWire {
             Operation::Copy { from, into } => {
                 self.bytes(from)?;
                 let writable = into.region != RegionId::RECEIVE && from.length == into.length;
-                self.bytes(into).and_then(|_| if writable { Ok(()) } else { Err(Missing::Memory) })
+                self.bytes(into)?;
+                if writable { Ok(()) } else { Err(Missing::Memory) }
             }
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
         }

@@ -1,0 +1,142 @@
+//! Timed exchanges in iterations: each rank sends one message to each of its peers and gets one from each, then, for
+//! bandwidth with synchronisation, passes a barrier.
+//!
+//! # Source
+//! GPCNeT's random ring bandwidth + sync test (peers are the two neighbours) and its alltoall (peers are all others).
+//!
+//! # Invariants
+//! I1. An iteration is over when everything is sent, acknowledged and received, and the barrier passed: not before.
+
+use alloc::vec::Vec;
+
+use crate::base::{Class, LocalNs, Nanos, Rank};
+use crate::wire::More;
+
+use super::frame::Frame;
+use super::node::{Context, NodeConfig};
+use super::probe::neighbours;
+use super::reduce::Reduction;
+use super::task::{Phase, VictimKind, VictimTask};
+use super::transfer::{Incoming, Outgoing, Shape};
+
+/// A rank's part in repeated exchanges.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    class: Class,
+    interval: Nanos,
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Incoming>,
+    barrier: Option<Reduction>,
+    iteration: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The next iteration begins then.
+    Resting(LocalNs),
+    /// Messages are under way since then.
+    Moving(LocalNs),
+    /// All messages are through; the iteration began then.
+    Syncing(LocalNs),
+    /// The phase is over.
+    Ended,
+}
+
+impl Exchange {
+    pub(super) fn new(task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
+        let sync = task.kind == VictimKind::BandwidthSync;
+        let peers = if sync {
+            neighbours(&task.ring, config.rank)
+        } else {
+            task.ring.iter().copied().filter(|rank| *rank != config.rank).collect()
+        };
+        let shape = Shape::new(task.kind.message(), config.body_max);
+        Self {
+            class: task.class,
+            interval: task.interval,
+            outgoing: peers.iter().map(|peer| Outgoing::new(*peer, shape)).collect(),
+            incoming: peers.iter().map(|peer| Incoming::new(*peer, shape)).collect(),
+            barrier: sync.then(|| Reduction::new(&task.ring, config.rank, task.class)),
+            iteration: 0,
+            state: State::Resting(phase.begin),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        match self.state {
+            State::Resting(until) => Some(until),
+            State::Moving(_) => self.outgoing.iter().filter_map(Outgoing::deadline).min(),
+            State::Syncing(_) => self.barrier.as_ref().and_then(Reduction::deadline),
+            State::Ended => None,
+        }
+    }
+
+    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+        match self.state {
+            State::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = State::Ended,
+            State::Resting(until) if until <= cx.now => self.start(cx),
+            _ => {}
+        }
+        self.outgoing.iter_mut().for_each(|outgoing| outgoing.tick(cx, self.class));
+        if let Some(barrier) = &mut self.barrier {
+            barrier.tick(cx);
+        }
+        self.go_on(cx);
+        More::No
+    }
+
+    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, from: Rank, frame: Frame) {
+        match frame {
+            Frame::Segment { iteration, index, count } => {
+                match self.incoming.iter_mut().find(|incoming| incoming.peer == from) {
+                    Some(incoming) => incoming.segment(cx, self.class, iteration, index, count),
+                    None => cx.record.foreign += 1,
+                }
+            }
+            Frame::SegmentAck { iteration, received } => {
+                match self.outgoing.iter_mut().find(|outgoing| outgoing.peer == from) {
+                    Some(outgoing) => outgoing.acknowledged(cx, self.class, iteration, received),
+                    None => cx.record.foreign += 1,
+                }
+            }
+            Frame::Sum { .. } => {
+                if let Some(barrier) = &mut self.barrier {
+                    barrier.arrival(cx, from, frame);
+                }
+            }
+            _ => cx.record.foreign += 1,
+        }
+        self.go_on(cx);
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) {
+        self.iteration += 1;
+        for incoming in &mut self.incoming {
+            incoming.start(self.iteration);
+        }
+        for outgoing in &mut self.outgoing {
+            outgoing.start(cx, self.class, self.iteration);
+        }
+        self.state = State::Moving(cx.now);
+    }
+
+    /// Takes every step that has become possible.
+    fn go_on(&mut self, cx: &mut Context<'_>) {
+        if let State::Moving(started) = self.state
+            && self.outgoing.iter().all(Outgoing::complete)
+            && self.incoming.iter().all(Incoming::complete)
+        {
+            self.state = State::Syncing(started);
+            if let Some(barrier) = &mut self.barrier {
+                barrier.start(cx, self.iteration, 0);
+            }
+        }
+        if let State::Syncing(started) = self.state
+            && self.barrier.as_ref().is_none_or(|barrier| barrier.result().is_some())
+        {
+            cx.iteration_over(started);
+            self.state = State::Resting(cx.now.max(started + self.interval));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The headers of the congestion test's messages, byte by byte.
+//!
+//! # Model
+//! All numbers little-endian. Every header begins with
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind |
+//! | 1 | 1 | class asked for, as its place in [`Class::ALL`] |
+//! | 2 | 4 | phase number |
+//!
+//! and goes on, by kind:
+//!
+//! | kind | frame | fields (bytes) |
+//! |---|---|---|
+//! | 1 | probe | sequence 4, intended 8 (ns after the phase's beginning), sent 8 (sender's clock), wants answer 1 |
+//! | 2 | bulk | message 4, last packet 1 |
+//! | 3 | bulk acknowledgement | message 4 |
+//! | 4 | get request | message 4, bytes 4 |
+//! | 5 | segment | iteration 4, index 1, count 1 |
+//! | 6 | segment acknowledgement | iteration 4, received 16 (bit i: segment i) |
+//! | 7 | partial sum | iteration 4, step 1, value 8, wants answer 1 |
+//!
+//! # Invariants
+//! I1. Any bytes parse to a frame or to an error, never to a panic; surplus bytes are an error.
+
+use core::fmt;
+
+use crate::base::{Class, PeerNs};
+
+/// The longest header of this module.
+const LONGEST: usize = 27;
+
+/// One message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A timed small message. An answer is a probe that wants none, with the request's `sequence` and `intended`.
+    Probe {
+        /// Counts the sender's probes.
+        sequence: u32,
+        /// When the schedule wanted it (for an answer: the request) sent, in nanoseconds after the phase's beginning.
+        intended: u64,
+        /// When it was sent.
+        sent: PeerNs,
+        /// Whether it shall be answered.
+        answer: Answer,
+    },
+    /// Part of a load message.
+    Bulk {
+        /// Counts the sender's messages.
+        message: u32,
+        /// Where in the message this part stands.
+        part: Part,
+    },
+    /// A load message has arrived.
+    BulkAck {
+        /// Which.
+        message: u32,
+    },
+    /// Asks for a load message.
+    GetRequest {
+        /// Counts the asker's requests.
+        message: u32,
+        /// How long it shall be.
+        bytes: u32,
+    },
+    /// Part of a timed transfer.
+    Segment {
+        /// Counts iterations.
+        iteration: u32,
+        /// Which part.
+        index: u8,
+        /// Of how many.
+        count: u8,
+    },
+    /// What has arrived of a timed transfer.
+    SegmentAck {
+        /// Which iteration's.
+        iteration: u32,
+        /// Bit `i` is set when segment `i` is here.
+        received: u128,
+    },
+    /// A step of a reduction.
+    Sum {
+        /// Which iteration's.
+        iteration: u32,
+        /// Which step.
+        step: u8,
+        /// The sender's value at that step.
+        value: u64,
+        /// Wanted when the sender misses the receiver's message of the same step. Without this mark, two ranks that
+        /// both repeat themselves would answer each other for ever.
+        answer: Answer,
+    },
+}
+
+/// Whether a message shall be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is a request.
+    Wanted,
+    /// It is the answer.
+    Given,
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// More follow.
+    Inner,
+    /// The last one, which is acknowledged.
+    Last,
+    /// The last one of a message that nobody acknowledges.
+    LastUnacknowledged,
+}
+
+/// A header as bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Head {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+}
+
+/// The bytes are not a header of this test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Shorter or longer than its kind is.
+    Length,
+    /// No such kind, class or flag.
+    Value,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "the header's length does not fit its kind",
+            Self::Value => "the header has an unknown kind, class or flag",
+        })
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+impl Frame {
+    /// This frame as the header of a message of `class` in `phase`.
+    pub fn encode(&self, class: Class, phase: u32) -> Head {
+        let mut head = Head { bytes: [0; LONGEST], length: 0 };
+        head.put(&[self.kind(), class.index() as u8]).put(&phase.to_le_bytes());
+        match *self {
+            Self::Probe { sequence, intended, sent, answer } => head
+                .put(&sequence.to_le_bytes())
+                .put(&intended.to_le_bytes())
+                .put(&sent.0.to_le_bytes())
+                .put(&[u8::from(answer == Answer::Wanted)]),
+            Self::Bulk { message, part } => head.put(&message.to_le_bytes()).put(&[part as u8]),
+            Self::BulkAck { message } => head.put(&message.to_le_bytes()),
+            Self::GetRequest { message, bytes } => head.put(&message.to_le_bytes()).put(&bytes.to_le_bytes()),
+            Self::Segment { iteration, index, count } => head.put(&iteration.to_le_bytes()).put(&[index, count]),
+            Self::SegmentAck { iteration, received } => head.put(&iteration.to_le_bytes()).put(&received.to_le_bytes()),
+            Self::Sum { iteration, step, value, answer } => head
+                .put(&iteration.to_le_bytes())
+                .put(&[step])
+                .put(&value.to_le_bytes())
+                .put(&[u8::from(answer == Answer::Wanted)]),
+        };
+        head
+    }
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Probe { .. } => 1,
+            Self::Bulk { .. } => 2,
+            Self::BulkAck { .. } => 3,
+            Self::GetRequest { .. } => 4,
+            Self::Segment { .. } => 5,
+            Self::SegmentAck { .. } => 6,
+            Self::Sum { .. } => 7,
+        }
+    }
+
+    /// Reads a header: the class asked for, the phase, the frame.
+    ///
+    /// # Errors
+    /// [`FrameError`] when the bytes are nothing that [`Frame::encode`] writes.
+    pub fn parse(bytes: &[u8]) -> Result<(Class, u32, Self), FrameError> {
+        let mut rest = Reader(bytes);
+        let [kind, class] = rest.take()?;
+        let class = *Class::ALL.get(usize::from(class)).ok_or(FrameError::Value)?;
+        let phase = rest.u32()?;
+        let frame = match kind {
+            1 => Self::Probe {
+                sequence: rest.u32()?,
+                intended: rest.u64()?,
+                sent: PeerNs(rest.u64()?),
+                answer: rest.answer()?,
+            },
+            2 => Self::Bulk {
+                message: rest.u32()?,
+                part: match rest.take()? {
+                    [0] => Part::Inner,
+                    [1] => Part::Last,
+                    [2] => Part::LastUnacknowledged,
+                    _ => return Err(FrameError::Value),
+                },
+            },
+            3 => Self::BulkAck { message: rest.u32()? },
+            4 => Self::GetRequest { message: rest.u32()?, bytes: rest.u32()? },
+            5 => {
+                let iteration = rest.u32()?;
+                let [index, count] = rest.take()?;
+                Self::Segment { iteration, index, count }
+            }
+            6 => Self::SegmentAck { iteration: rest.u32()?, received: u128::from_le_bytes(rest.take()?) },
+            7 => {
+                let iteration = rest.u32()?;
+                let [step] = rest.take()?;
+                Self::Sum { iteration, step, value: rest.u64()?, answer: rest.answer()? }
+            }
+            _ => return Err(FrameError::Value),
+        };
+        if rest.0.is_empty() { Ok((class, phase, frame)) } else { Err(FrameError::Length) }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let (first, rest) = self.0.split_first_chunk().ok_or(FrameError::Length)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn answer(&mut self) -> Result<Answer, FrameError> {
+        match self.take()? {
+            [0] => Ok(Answer::Given),
+            [1] => Ok(Answer::Wanted),
+            _ => Err(FrameError::Value),
+        }
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn encode__a_probe_is_these_bytes() {
+        let frame = Frame::Probe { sequence: 0x01020304, intended: 5, sent: PeerNs(6), answer: Answer::Wanted };
+        let expected = [1, 1, 9, 0, 0, 0, 4, 3, 2, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(frame.encode(Class::LowLatency, 9).bytes(), expected);
+    }
+
+    #[test]
+    fn parse__what_is_cut_or_continued_is_refused() {
+        let head = Frame::BulkAck { message: 7 }.encode(Class::Bulk, 1);
+        let mut longer = head.bytes().to_vec();
+        longer.push(0);
+        assert_eq!(Frame::parse(&longer), Err(FrameError::Length));
+        assert_eq!(Frame::parse(&head.bytes()[..9]), Err(FrameError::Length));
+        assert_eq!(Frame::parse(&[]), Err(FrameError::Length));
+        assert_eq!(Frame::parse(&[3, 5, 0, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::Value));
+    }
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(sequence, intended, sent, ask)| {
+                let answer = if ask { Answer::Wanted } else { Answer::Given };
+                Frame::Probe { sequence, intended, sent: PeerNs(sent), answer }
+            }),
+            (any::<u32>(), 0..3u8).prop_map(|(message, part)| {
+                let part = [Part::Inner, Part::Last, Part::LastUnacknowledged][usize::from(part)];
+                Frame::Bulk { message, part }
+            }),
+            any::<u32>().prop_map(|message| Frame::BulkAck { message }),
+            (any::<u32>(), any::<u32>()).prop_map(|(message, bytes)| Frame::GetRequest { message, bytes }),
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, index, count)| Frame::Segment {
+                iteration,
+                index,
+                count
+            }),
+            (any::<u32>(), any::<u128>()).prop_map(|(iteration, received)| Frame::SegmentAck { iteration, received }),
+            (any::<u32>(), any::<u8>(), any::<u64>(), any::<bool>()).prop_map(|(iteration, step, value, ask)| {
+                Frame::Sum { iteration, step, value, answer: if ask { Answer::Wanted } else { Answer::Given } }
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn parse__any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok((class, phase, frame)) = Frame::parse(&bytes) {
+                let head = frame.encode(class, phase);
+                prop_assert_eq!(head.bytes(), &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn parse__reads_back_what_was_written(frame in frames(), phase in any::<u32>(), class in 0..5usize) {
+            let class = Class::ALL[class];
+            prop_assert_eq!(Frame::parse(frame.encode(class, phase).bytes()), Ok((class, phase, frame)));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! One rank of the congestion test: gives every input to the part that it concerns.
+//!
+//! # Invariants
+//! I1. A frame of another phase changes nothing but the count of foreign arrivals.
+//! I2. A phase that ended is recorded once: [`Node::take_record`].
+//!
+//! # Not here
+//! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `reduce` (allreduce), `load` (congestors).
+
+use crate::base::{Class, LocalNs, Nanos, RandomKey, Rank, SharedClock};
+use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Out, Span, Status, Token};
+
+use super::exchange::Exchange;
+use super::frame::Frame;
+use super::load::{Load, Received};
+use super::probe::Probe;
+use super::record::{Metric, PhaseRecord};
+use super::reduce::AllreduceLoop;
+use super::task::{Phase, VictimKind};
+
+/// What a node knows from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeConfig {
+    /// This rank.
+    pub rank: Rank,
+    /// Registered memory from which bodies are sent; at least as long as the longest body.
+    pub payload: Span,
+    /// The longest body of one message.
+    pub body_max: u32,
+    /// Present when one-way times can be taken.
+    pub shared_clock: Option<SharedClock>,
+    /// Root of this run's randomness.
+    pub key: RandomKey,
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The phase and its drain are over; the record can be taken.
+    PhaseOver {
+        /// Which phase.
+        number: u32,
+    },
+    /// Keep the processor busy for this long, now.
+    Burn(Nanos),
+}
+
+/// The congestion test's engine.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    running: Option<Running>,
+    finished: Option<PhaseRecord>,
+}
+
+/// A phase under way.
+#[derive(Debug)]
+struct Running {
+    phase: Phase,
+    victim: Victim,
+    loads: alloc::vec::Vec<Load>,
+    received: Received,
+    record: PhaseRecord,
+}
+
+/// The victim's part, by pattern.
+#[derive(Debug)]
+enum Victim {
+    None,
+    Probe(Probe),
+    Exchange(Exchange),
+    Allreduce(AllreduceLoop),
+}
+
+/// What a part needs to act: the time, the phase, the way out, the record.
+pub(super) struct Context<'a> {
+    pub(super) now: LocalNs,
+    pub(super) phase: &'a Phase,
+    pub(super) config: &'a NodeConfig,
+    pub(super) out: &'a mut Out<Event>,
+    pub(super) record: &'a mut PhaseRecord,
+}
+
+impl Context<'_> {
+    /// Sends `frame` with `body` bytes of payload behind it. At most `body_max` bytes are sent.
+    pub(super) fn send(&mut self, to: Rank, class: Class, frame: Frame, body: u32, token: Option<Token>) {
+        let head = frame.encode(class, self.phase.number);
+        let body = Span { length: body.min(self.config.body_max), ..self.config.payload };
+        self.out.send(Destination::One(to), class, head.bytes(), body, token);
+    }
+
+    /// The slice of the phase in which `at` lies.
+    pub(super) fn slice_at(&self, at: LocalNs) -> u32 {
+        u32::try_from(at.since(self.phase.begin).steps_of(self.phase.slice)).unwrap_or(u32::MAX)
+    }
+
+    /// When the victims stop.
+    pub(super) fn end(&self) -> LocalNs {
+        self.phase.begin + self.phase.length
+    }
+
+    /// Records how long an iteration that began at `started` took.
+    pub(super) fn iteration_over(&mut self, started: LocalNs) {
+        let slice = self.slice_at(started);
+        self.record.time(Metric::Iteration, self.config.rank, slice, self.now.since(started));
+    }
+
+    /// The bytes of `frame` with `body` on the link, all headers included.
+    pub(super) fn link_bytes(&self, head: usize, body: u64) -> u64 {
+        self.phase.overhead.0 + head as u64 + body
+    }
+}
+
+impl Node {
+    /// A node without a phase.
+    pub const fn new(config: NodeConfig) -> Self {
+        Self { config, running: None, finished: None }
+    }
+
+    /// The record of the phase that ended last, once.
+    pub fn take_record(&mut self) -> Option<PhaseRecord> {
+        self.finished.take()
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        let victim = match &phase.victim {
+            None => Victim::None,
+            Some(task) => match task.kind {
+                VictimKind::Ping | VictimKind::Get => Victim::Probe(Probe::new(task, &phase, &self.config)),
+                VictimKind::BandwidthSync | VictimKind::Alltoall => {
+                    Victim::Exchange(Exchange::new(task, &phase, &self.config))
+                }
+                VictimKind::Allreduce => Victim::Allreduce(AllreduceLoop::new(task, &phase, &self.config)),
+            },
+        };
+        let loads = phase.loads.iter().enumerate().map(|(i, task)| Load::new(i, task, &phase, &self.config)).collect();
+        let record = PhaseRecord { number: phase.number, ..PhaseRecord::default() };
+        self.running = Some(Running { phase, victim, loads, received: Received::default(), record });
+    }
+
+    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+        let Some(running) = &mut self.running else { return More::No };
+        let (mut cx, victim, loads, _) = running.context(now, &self.config, out);
+        let mut more = match victim {
+            Victim::None => More::No,
+            Victim::Probe(probe) => probe.tick(&mut cx),
+            Victim::Exchange(exchange) => exchange.tick(&mut cx),
+            Victim::Allreduce(allreduce) => allreduce.tick(&mut cx),
+        };
+        for load in loads {
+            if load.tick(&mut cx) == More::Yes {
+                more = More::Yes;
+            }
+        }
+        if now >= running.over_at() {
+            self.finish(out);
+            return More::No;
+        }
+        more
+    }
+
+    fn finish(&mut self, out: &mut Out<Event>) {
+        if let Some(mut running) = self.running.take() {
+            running.record.load = running.received.into_series();
+            out.tell(Event::PhaseOver { number: running.record.number });
+            self.finished = Some(running.record);
+        }
+    }
+
+    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
+        let Some(running) = &mut self.running else { return };
+        let Ok((asked, phase, frame)) = Frame::parse(datagram.head) else {
+            running.record.foreign += 1;
+            return;
+        };
+        if phase != running.phase.number {
+            running.record.foreign += 1;
+            return;
+        }
+        running.record.count_mark(asked, datagram.class);
+        let (mut cx, victim, loads, received) = running.context(now, &self.config, out);
+        match (frame, victim) {
+            (Frame::Bulk { .. }, _) => received.bulk(&mut cx, asked, datagram, frame),
+            (Frame::GetRequest { message, bytes }, _) => {
+                received.answer_get(&mut cx, asked, datagram.from, message, bytes);
+            }
+            (Frame::BulkAck { message }, _) => loads.iter_mut().for_each(|load| load.acknowledged(message)),
+            (Frame::Probe { .. }, Victim::Probe(probe)) => probe.arrival(&mut cx, datagram, frame),
+            (Frame::Segment { .. } | Frame::SegmentAck { .. } | Frame::Sum { .. }, Victim::Exchange(exchange)) => {
+                exchange.arrival(&mut cx, datagram.from, frame);
+            }
+            (Frame::Sum { .. }, Victim::Allreduce(allreduce)) => allreduce.arrival(&mut cx, datagram.from, frame),
+            _ => cx.record.foreign += 1,
+        }
+    }
+
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Event>) {
+        match arrival {
+            Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
+            Arrival::Done { token, status, .. } if status != Status::Complete => {
+                if let Some(running) = &mut self.running {
+                    running.loads.iter_mut().for_each(|load| load.refused(token, &mut running.record));
+                }
+            }
+            Arrival::Room { class, .. } => {
+                if let Some(running) = &mut self.running {
+                    running.loads.iter_mut().for_each(|load| load.room(class));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Running {
+    fn over_at(&self) -> LocalNs {
+        self.phase.begin + self.phase.length + self.phase.drain
+    }
+
+    /// Splits the parts so that one of them can act while the others lend their fields.
+    fn context<'a>(
+        &'a mut self,
+        now: LocalNs,
+        config: &'a NodeConfig,
+        out: &'a mut Out<Event>,
+    ) -> (Context<'a>, &'a mut Victim, &'a mut [Load], &'a mut Received) {
+        let cx = Context { now, phase: &self.phase, config, out, record: &mut self.record };
+        (cx, &mut self.victim, &mut self.loads, &mut self.received)
+    }
+}
+
+impl Engine for Node {
+    /// A phase to run. One that is still under way is ended at once.
+    type Command = Phase;
+    type Event = Event;
+
+    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<Event>) -> More {
+        match input {
+            Input::Boot { .. } => More::No,
+            Input::Tick => self.tick(now, out),
+            Input::Arrival(arrival) => {
+                self.arrival(now, arrival, out);
+                More::No
+            }
+            Input::Command(phase) => {
+                self.finish(out);
+                self.begin(phase);
+                More::No
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        let running = self.running.as_ref()?;
+        let victim = match &running.victim {
+            Victim::None => None,
+            Victim::Probe(probe) => probe.deadline(),
+            Victim::Exchange(exchange) => exchange.deadline(),
+            Victim::Allreduce(allreduce) => allreduce.deadline(),
+        };
+        let loads = running.loads.iter().filter_map(Load::deadline).min();
+        [victim, loads].into_iter().flatten().chain([running.over_at()]).min()
+    }
+}

@@ -1,0 +1,118 @@
+//! Turns a congestor's name into flows: who sends what to whom, how fast.
+//!
+//! # Model
+//! Intensity is in hundredths of what the pattern's bottleneck link can carry: 100 fills it, 150 offers half as much again.
+//! The bottleneck is the target's link for incasts and for the broadcast from one, each member's own link for the rest.
+//!
+//! # Source
+//! GPCNeT's four congestors and their 4 KiB messages. There each rank sends as fast as one outstanding message allows, so
+//! the load depends on latency and does not fill slow links; here the offered rate is a parameter and is checked on arrival.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::base::{BitsPerSec, Bytes, Nanos, Rank};
+
+use super::plan::Stream;
+use super::task::{Burst, CongestorKind, Flow, FlowStyle, LoadKind};
+
+/// Bytes of one congestor message (GPCNeT).
+const MESSAGE: Bytes = Bytes(4096);
+/// Puts of one rank under way: enough to fill a 100-packet queue from three senders (3 x 12 x 4 packets).
+const PUT_WINDOW: u32 = 12;
+/// A burst longer than a 100-packet queue takes to fill at 150 % of 100 Mb/s (23 ms), one fifth of the time.
+const BURST: Burst = Burst { on: Nanos::from_millis(40), period: Nanos::from_millis(200) };
+
+impl CongestorKind {
+    /// What member `me` of `group` (target first) does at `intensity` percent on hosts with links of `host_rate`.
+    /// `None`: nothing.
+    pub fn load(self, group: &[Rank], me: Rank, intensity: u32, host_rate: BitsPerSec) -> Option<LoadKind> {
+        let place = group.iter().position(|rank| *rank == me)?;
+        let target = group[0];
+        let full = host_rate.percent(intensity);
+        let part = BitsPerSec(full.0 / (group.len() as u64 - 1).max(1));
+        let flow = |targets: Vec<Rank>, style, rate, burst| {
+            let flow = Flow { targets, style, rate, message: MESSAGE, burst };
+            Some(LoadKind::Flows(vec![flow]))
+        };
+        let to_target = |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
+        match self {
+            Self::None => None,
+            Self::CpuOnly => Some(LoadKind::Burn { percent: intensity.clamp(1, 100) as u8 }),
+            Self::Incast => to_target(FlowStyle::Push, None),
+            Self::PutIncast => to_target(FlowStyle::Put { window: PUT_WINDOW }, None),
+            Self::GetBroadcast => to_target(FlowStyle::Get, None),
+            Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
+            Self::Permutation => flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None),
+            Self::Alltoall => {
+                let others = (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
+                flow(others, FlowStyle::Push, full, None)
+            }
+        }
+    }
+}
+
+impl LoadKind {
+    /// The traffic that this load of `me` puts on the network while it is on, one stream for each target.
+    pub fn streams(&self, me: Rank) -> Vec<Stream> {
+        let Self::Flows(flows) = self else { return Vec::new() };
+        let mut streams = Vec::new();
+        for flow in flows {
+            let mean = match flow.burst {
+                None => flow.rate.0,
+                Some(burst) => {
+                    (u128::from(flow.rate.0) * u128::from(burst.on.0) / u128::from(burst.period.0.max(1))) as u64
+                }
+            };
+            let each = BitsPerSec(mean / (flow.targets.len() as u64).max(1));
+            for target in &flow.targets {
+                streams.push(if flow.style == FlowStyle::Get { (*target, me, each) } else { (me, *target, each) });
+            }
+        }
+        streams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: [Rank; 4] = [Rank(5), Rank(1), Rank(2), Rank(3)];
+    const RATE: BitsPerSec = BitsPerSec::mega(100);
+
+    fn streams(kind: CongestorKind) -> Vec<Stream> {
+        let loads = GROUP.iter().filter_map(|me| Some(kind.load(&GROUP, *me, 150, RATE)?.streams(*me)));
+        loads.flatten().collect()
+    }
+
+    #[test]
+    fn incast__three_senders_offer_the_targets_link_one_and_a_half_times() {
+        let all = streams(CongestorKind::Incast);
+        assert_eq!(all.len(), 3);
+        assert!(all.iter().all(|(from, to, rate)| *to == Rank(5) && *from != Rank(5) && *rate == BitsPerSec::mega(50)));
+    }
+
+    #[test]
+    fn get_broadcast__the_traffic_leaves_the_target() {
+        assert!(streams(CongestorKind::GetBroadcast).iter().all(|(from, _, _)| *from == Rank(5)));
+    }
+
+    #[test]
+    fn permutation__everyone_sends_to_one_and_hears_from_one() {
+        let mut targets: Vec<Rank> = streams(CongestorKind::Permutation).iter().map(|(_, to, _)| *to).collect();
+        targets.sort_unstable();
+        assert_eq!(targets, [Rank(1), Rank(2), Rank(3), Rank(5)]);
+    }
+
+    #[test]
+    fn burst__offers_its_rate_only_part_of_the_time() {
+        assert_eq!(streams(CongestorKind::Burst)[0].2, BitsPerSec::mega(10));
+    }
+
+    #[test]
+    fn none__a_stranger_to_the_group_has_no_load() {
+        assert_eq!(CongestorKind::Incast.load(&GROUP, Rank(9), 100, RATE), None);
+        assert_eq!(CongestorKind::None.load(&GROUP, Rank(1), 100, RATE), None);
+        assert!(streams(CongestorKind::CpuOnly).is_empty());
+    }
+}

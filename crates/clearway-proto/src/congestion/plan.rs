@@ -1,0 +1,330 @@
+//! Who is a victim and who a congestor: seeded draws that are sure to meet each other on a shared link.
+//!
+//! # Model
+//! One unchanged network gives impact factors from 1 to 13 by the choice of nodes alone, so a draw says what it covers:
+//! where there are several switches, some neighbours of the victims' ring lie on different switches, and so do members of
+//! every congestor group. Draws that miss this are thrown away and drawn again ([`Draw::rejected`] counts them). The same
+//! seed gives the same draws on every machine.
+//!
+//! # Source
+//! GPCNeT splits nodes at random into one fifth victims and four fifths congestors, one draw per run, seeded by the time of
+//! day; its shuffle (Sattolo's) reaches only cyclic permutations. Here: every permutation, any seed, several draws.
+//!
+//! # Invariants
+//! I1. Victims and group members are distinct ranks, but for the target of [`Placement::AtVictim`].
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{BitsPerSec, RandomKey, Rank};
+
+/// Tries before a draw is given up: at 16 hosts on two switches three of four random draws qualify.
+const TRIES_MAX: u32 = 10_000;
+
+/// The network as far as draws and expected rates need it: hosts below switches, switches joined by links of one rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The switch of each rank.
+    pub switch_of: Vec<u32>,
+    /// Rate of each host's link.
+    pub host_rate: BitsPerSec,
+    /// Rate between one switch and all others together; absent with a single switch.
+    pub trunk_rate: Option<BitsPerSec>,
+}
+
+impl Layout {
+    fn crossing(&self, a: Rank, b: Rank) -> bool {
+        self.switch_of.get(a.index()) != self.switch_of.get(b.index())
+    }
+
+    fn several_switches(&self) -> bool {
+        self.switch_of.iter().any(|switch| Some(switch) != self.switch_of.first())
+    }
+
+    /// The links from `a` to `b`, in order.
+    pub fn path(&self, a: Rank, b: Rank) -> Vec<LinkId> {
+        let mut links = Vec::from([LinkId::FromHost(a)]);
+        if self.crossing(a, b)
+            && let (Some(from), Some(to)) = (self.switch_of.get(a.index()), self.switch_of.get(b.index()))
+        {
+            links.extend([LinkId::FromSwitch(*from), LinkId::ToSwitch(*to)]);
+        }
+        links.push(LinkId::ToHost(b));
+        links
+    }
+
+    /// The rate of `link`.
+    pub fn rate(&self, link: LinkId) -> BitsPerSec {
+        match link {
+            LinkId::FromHost(_) | LinkId::ToHost(_) => self.host_rate,
+            LinkId::FromSwitch(_) | LinkId::ToSwitch(_) => self.trunk_rate.unwrap_or(self.host_rate),
+        }
+    }
+}
+
+/// One direction of one link of a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkId {
+    /// A host's link, outward.
+    FromHost(Rank),
+    /// A host's link, inward.
+    ToHost(Rank),
+    /// A switch's links to other switches, outward.
+    FromSwitch(u32),
+    /// A switch's links to other switches, inward.
+    ToSwitch(u32),
+}
+
+/// How congestors lie to victims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// No rank is both: they meet on links between switches.
+    #[default]
+    Disjoint,
+    /// The target of every congestor group is the first victim: they meet at its port.
+    AtVictim,
+}
+
+/// What to draw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrawRequest {
+    /// Victims in the ring.
+    pub victims: usize,
+    /// Members of each congestor group, its target included.
+    pub groups: Vec<usize>,
+    /// How they lie to each other.
+    pub placement: Placement,
+}
+
+/// One draw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draw {
+    /// Its place among the draws of a run.
+    pub number: u32,
+    /// The victims in ring order.
+    pub victims: Vec<Rank>,
+    /// The congestor groups, each with its target first.
+    pub groups: Vec<Vec<Rank>>,
+    /// Draws thrown away before this one because they missed the shared links.
+    pub rejected: u32,
+}
+
+/// Why there is no draw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// More hosts are asked for than there are.
+    TooFewHosts {
+        /// Hosts asked for.
+        needed: usize,
+        /// Hosts there are.
+        hosts: usize,
+    },
+    /// A group or the ring is too small to be what it is called.
+    TooSmall {
+        /// Victims or members of a group.
+        members: usize,
+    },
+    /// No draw puts victims and every group on several switches.
+    Unreachable,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooFewHosts { needed, hosts } => {
+                write!(f, "victims and congestors need {needed} hosts, the network has {hosts}")
+            }
+            Self::TooSmall { members } => {
+                write!(f, "a ring or congestor group of {members} is too small, two is the least")
+            }
+            Self::Unreachable => f.write_str(
+                "no draw lets victims and every congestor group cross between switches; make the groups larger",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl Draw {
+    /// Draw `number` of the run with `key`.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the request does not fit the layout.
+    pub fn new(layout: &Layout, request: &DrawRequest, key: RandomKey, number: u32) -> Result<Self, PlanError> {
+        let hosts = layout.switch_of.len();
+        let shared = if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
+        let needed = request.victims + request.groups.iter().sum::<usize>() - shared;
+        if needed > hosts {
+            return Err(PlanError::TooFewHosts { needed, hosts });
+        }
+        if let Some(members) = request.groups.iter().chain([&request.victims]).copied().find(|n| *n < 2) {
+            return Err(PlanError::TooSmall { members });
+        }
+        let mut stream = key.purpose("draw").node(u64::from(number)).stream();
+        let mut ranks: Vec<Rank> = (0..hosts as u32).map(Rank).collect();
+        for rejected in 0..TRIES_MAX {
+            stream.shuffle(&mut ranks);
+            let draw = Self::deal(&ranks, request, number, rejected);
+            if draw.covers(layout) {
+                return Ok(draw);
+            }
+        }
+        Err(PlanError::Unreachable)
+    }
+
+    fn deal(ranks: &[Rank], request: &DrawRequest, number: u32, rejected: u32) -> Self {
+        let (victims, mut rest) = ranks.split_at(request.victims);
+        let mut groups = Vec::with_capacity(request.groups.len());
+        for size in &request.groups {
+            let mut group = Vec::with_capacity(*size);
+            if request.placement == Placement::AtVictim {
+                group.push(victims[0]);
+            }
+            let (members, others) = rest.split_at(size - group.len());
+            group.extend_from_slice(members);
+            rest = others;
+            groups.push(group);
+        }
+        Self { number, victims: victims.to_vec(), groups, rejected }
+    }
+
+    /// Whether victims and every group use links between switches, where there are any.
+    fn covers(&self, layout: &Layout) -> bool {
+        let spans = |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
+        !layout.several_switches() || [&self.victims].into_iter().chain(&self.groups).all(|members| spans(members))
+    }
+}
+
+/// A stream of traffic for the two functions below: from, to, offered rate.
+pub type Stream = (Rank, Rank, BitsPerSec);
+
+/// What `streams` together offer to each link that they use.
+pub fn offered_loads(layout: &Layout, streams: &[Stream]) -> BTreeMap<LinkId, BitsPerSec> {
+    let mut loads = BTreeMap::new();
+    for (from, to, rate) in streams {
+        for link in layout.path(*from, *to) {
+            let load: &mut BitsPerSec = loads.entry(link).or_default();
+            load.0 = load.0.saturating_add(rate.0);
+        }
+    }
+    loads
+}
+
+/// The max-min fair rate of each stream: nobody can get more without someone smaller getting less.
+///
+/// The yardstick for congestors: a network that protects victims by throttling congestors below this has not contained
+/// anything. Cost: O(streams x links used).
+pub fn max_min_fair(layout: &Layout, streams: &[Stream]) -> Vec<BitsPerSec> {
+    let mut given: Vec<Option<u64>> = streams.iter().map(|_| None).collect();
+    let paths: Vec<Vec<LinkId>> = streams.iter().map(|(from, to, _)| layout.path(*from, *to)).collect();
+    loop {
+        // Share of each link among its undecided streams.
+        let mut room: BTreeMap<LinkId, (u64, u64)> = BTreeMap::new();
+        for (path, given) in paths.iter().zip(&given) {
+            for link in path {
+                let (left, waiting) = room.entry(*link).or_insert((layout.rate(*link).0, 0));
+                match given {
+                    Some(rate) => *left = left.saturating_sub(*rate),
+                    None => *waiting += 1,
+                }
+            }
+        }
+        // The smallest share, or the smallest demand below every share, is decided next.
+        let limit_of = |i: usize| {
+            let shares =
+                paths[i].iter().filter_map(|link| room.get(link)).map(|(left, waiting)| left / (*waiting).max(1));
+            shares.min().unwrap_or(u64::MAX).min(streams[i].2.0)
+        };
+        let open = (0..streams.len()).filter(|i| given[*i].is_none());
+        let Some((limit, next)) = open.map(|i| (limit_of(i), i)).min() else { break };
+        given[next] = Some(limit);
+    }
+    given.into_iter().map(|rate| BitsPerSec(rate.unwrap_or(0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    fn two_switches() -> Layout {
+        let switch_of = (0..16).map(|rank| rank / 8).collect();
+        Layout { switch_of, host_rate: BitsPerSec::mega(25), trunk_rate: Some(BitsPerSec::mega(25)) }
+    }
+
+    fn star(hosts: usize) -> Layout {
+        Layout { switch_of: alloc::vec![0; hosts], host_rate: BitsPerSec::mega(100), trunk_rate: None }
+    }
+
+    #[test]
+    fn draw__same_seed_same_draw_and_draws_differ() {
+        let request = DrawRequest { victims: 4, groups: alloc::vec![6, 6], placement: Placement::Disjoint };
+        let key = RandomKey::new(19);
+        let draws: Vec<Draw> = (0..8).map(|n| Draw::new(&two_switches(), &request, key, n).expect("fits")).collect();
+        assert_eq!(draws[3], Draw::new(&two_switches(), &request, key, 3).expect("fits"));
+        let distinct: BTreeSet<Vec<Rank>> = draws.iter().map(|draw| draw.victims.clone()).collect();
+        assert!(distinct.len() > 1);
+    }
+
+    #[test]
+    fn draw__victims_and_every_group_cross_the_trunk_and_nobody_is_two() {
+        let layout = two_switches();
+        let request = DrawRequest { victims: 2, groups: alloc::vec![3, 2, 9], placement: Placement::Disjoint };
+        for number in 0..50 {
+            let draw = Draw::new(&layout, &request, RandomKey::new(1), number).expect("fits");
+            for members in [&draw.victims].into_iter().chain(&draw.groups) {
+                assert!(members.iter().any(|rank| layout.crossing(members[0], *rank)), "{draw:?}");
+            }
+            let all: BTreeSet<Rank> = draw.groups.iter().flatten().chain(&draw.victims).copied().collect();
+            assert_eq!(all.len(), 16);
+        }
+    }
+
+    #[test]
+    fn draw__at_victim_shares_the_target_and_nothing_else() {
+        let request = DrawRequest { victims: 2, groups: alloc::vec![4], placement: Placement::AtVictim };
+        let draw = Draw::new(&star(8), &request, RandomKey::new(2), 0).expect("fits");
+        assert_eq!(draw.groups[0][0], draw.victims[0]);
+        let all: BTreeSet<Rank> = draw.groups[0].iter().chain(&draw.victims).copied().collect();
+        assert_eq!(all.len(), 5);
+    }
+
+    #[test]
+    fn draw__what_does_not_fit_is_refused_with_the_numbers() {
+        let request = |victims, groups| DrawRequest { victims, groups, placement: Placement::Disjoint };
+        let draw = |request| Draw::new(&star(8), &request, RandomKey::new(2), 0);
+        assert_eq!(draw(request(4, alloc::vec![5])), Err(PlanError::TooFewHosts { needed: 9, hosts: 8 }));
+        assert_eq!(draw(request(1, alloc::vec![5])), Err(PlanError::TooSmall { members: 1 }));
+        let lonely = Layout { switch_of: alloc::vec![0, 0, 0, 0, 1], ..two_switches() };
+        let two_groups = Draw::new(&lonely, &request(2, alloc::vec![2]), RandomKey::new(2), 0);
+        assert_eq!(two_groups, Err(PlanError::Unreachable));
+    }
+
+    #[test]
+    fn fair__an_incast_shares_its_target_and_a_bystander_keeps_its_rate() {
+        let mega = BitsPerSec::mega;
+        let streams = [
+            (Rank(1), Rank(0), mega(50)),
+            (Rank(2), Rank(0), mega(50)),
+            (Rank(3), Rank(0), mega(10)),
+            (Rank(4), Rank(5), mega(70)),
+        ];
+        assert_eq!(max_min_fair(&star(8), &streams), [mega(45), mega(45), mega(10), mega(70)]);
+        let loads = offered_loads(&star(8), &streams);
+        assert_eq!(loads[&LinkId::ToHost(Rank(0))], mega(110));
+    }
+
+    #[test]
+    fn fair__the_trunk_is_shared_by_those_who_cross_it() {
+        let mega = BitsPerSec::mega;
+        let streams = [(Rank(0), Rank(8), mega(25)), (Rank(1), Rank(9), mega(25)), (Rank(2), Rank(3), mega(25))];
+        let fair = max_min_fair(&two_switches(), &streams);
+        assert_eq!(fair, [BitsPerSec(12_500_000), BitsPerSec(12_500_000), mega(25)]);
+    }
+}

@@ -1,0 +1,236 @@
+//! What one rank is asked to do in one phase. Plain values, made by the coordinator, sent to each rank.
+//!
+//! # Source
+//! Message sizes and patterns: GPCNeT v1.3 defaults (8 B latency, 128 KiB bandwidth, 4 KiB alltoall and congestors).
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, Rank};
+
+/// The timed patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VictimKind {
+    /// 8 bytes to both neighbours of a random ring, answered at once; each direction timed one way.
+    Ping,
+    /// 8 bytes asked of both neighbours; timed from the intended request to the reply.
+    Get,
+    /// 128 KiB to both neighbours, then a barrier; timed as a whole.
+    BandwidthSync,
+    /// A sum of 8 bytes over all victims; timed as a whole.
+    Allreduce,
+    /// 4 KiB from each to each; timed as a whole.
+    Alltoall,
+}
+
+impl VictimKind {
+    /// All patterns, in the order of reports.
+    pub const ALL: [Self; 5] = [Self::Ping, Self::Get, Self::BandwidthSync, Self::Allreduce, Self::Alltoall];
+
+    /// The name used in scenarios and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Get => "get",
+            Self::BandwidthSync => "bandwidth-sync",
+            Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
+        }
+    }
+
+    /// The bytes of one message of this pattern.
+    pub const fn message(self) -> Bytes {
+        match self {
+            Self::Ping | Self::Get | Self::Allreduce => Bytes(8),
+            Self::BandwidthSync => Bytes(128 << 10),
+            Self::Alltoall => Bytes(4 << 10),
+        }
+    }
+}
+
+/// The loading patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CongestorKind {
+    /// Each to every other in shifted order, 4 KiB messages.
+    Alltoall,
+    /// All to the first of the group, sent without waiting.
+    Incast,
+    /// All to the first of the group; each message waits for the acknowledgement of an earlier one.
+    PutIncast,
+    /// All ask the first of the group for 4 KiB, again and again.
+    GetBroadcast,
+    /// Each to one fixed other.
+    Permutation,
+    /// An incast that comes in bursts.
+    Burst,
+    /// No traffic, but processors kept busy: shows what the processors' share of a latency is.
+    CpuOnly,
+    /// Nothing: the null control.
+    None,
+}
+
+impl CongestorKind {
+    /// All patterns, in the order of reports.
+    pub const ALL: [Self; 8] = [
+        Self::Alltoall,
+        Self::Incast,
+        Self::PutIncast,
+        Self::GetBroadcast,
+        Self::Permutation,
+        Self::Burst,
+        Self::CpuOnly,
+        Self::None,
+    ];
+
+    /// The name used in scenarios and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alltoall => "alltoall",
+            Self::Incast => "incast",
+            Self::PutIncast => "put-incast",
+            Self::GetBroadcast => "get-broadcast",
+            Self::Permutation => "permutation",
+            Self::Burst => "burst",
+            Self::CpuOnly => "cpu-only",
+            Self::None => "none",
+        }
+    }
+
+    /// Whether this pattern puts traffic on the network.
+    pub const fn sends(self) -> bool {
+        !matches!(self, Self::CpuOnly | Self::None)
+    }
+}
+
+/// The name is not one of the known patterns; prints as a sentence that lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPattern(Vec<&'static str>);
+
+impl fmt::Display for UnknownPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a known pattern; there are {}", self.0.join(", "))
+    }
+}
+
+impl core::error::Error for UnknownPattern {}
+
+impl FromStr for VictimKind {
+    type Err = UnknownPattern;
+    fn from_str(name: &str) -> Result<Self, UnknownPattern> {
+        let known = || UnknownPattern(Self::ALL.map(Self::name).into());
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(known)
+    }
+}
+
+impl FromStr for CongestorKind {
+    type Err = UnknownPattern;
+    fn from_str(name: &str) -> Result<Self, UnknownPattern> {
+        let known = || UnknownPattern(Self::ALL.map(Self::name).into());
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(known)
+    }
+}
+
+/// A rank's part as a victim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VictimTask {
+    /// The pattern.
+    pub kind: VictimKind,
+    /// All victims in ring order, this rank among them.
+    pub ring: Vec<Rank>,
+    /// The class of their messages.
+    pub class: Class,
+    /// Open loop: mean time between messages of one rank to one neighbour. Closed loop: least time between the beginnings
+    /// of two iterations.
+    pub interval: Nanos,
+}
+
+/// How a flow of messages behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowStyle {
+    /// Sent on schedule; nobody answers.
+    Push,
+    /// Sent on schedule, but at most `window` messages without their acknowledgement.
+    Put {
+        /// Messages that may be unacknowledged.
+        window: u32,
+    },
+    /// Requests sent on schedule; the target answers each with the message.
+    Get,
+}
+
+/// On and off in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Sending this long at the flow's rate ...
+    pub on: Nanos,
+    /// ... once in this time.
+    pub period: Nanos,
+}
+
+/// Messages from this rank to some others, at a rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Taken in turn, one message each.
+    pub targets: Vec<Rank>,
+    /// Who waits for whom.
+    pub style: FlowStyle,
+    /// Offered rate on the link, all headers included; of the answers for [`FlowStyle::Get`].
+    pub rate: BitsPerSec,
+    /// Bytes of one message, without headers.
+    pub message: Bytes,
+    /// Present: only in bursts.
+    pub burst: Option<Burst>,
+}
+
+/// What loads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadKind {
+    /// Traffic.
+    Flows(Vec<Flow>),
+    /// Only the processor, this many hundredths of the time.
+    Burn {
+        /// 1 to 100.
+        percent: u8,
+    },
+}
+
+/// A rank's part as a congestor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadTask {
+    /// What it does.
+    pub kind: LoadKind,
+    /// The class of its messages.
+    pub class: Class,
+    /// Begins this long after the phase.
+    pub from: Nanos,
+    /// Ends this long after the phase's beginning.
+    pub until: Nanos,
+}
+
+/// One rank's orders for one phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Distinguishes packets of this phase from late ones of an earlier one.
+    pub number: u32,
+    /// When it begins, on this rank's clock.
+    pub begin: LocalNs,
+    /// How long victims run.
+    pub length: Nanos,
+    /// How long to listen for late arrivals after that.
+    pub drain: Nanos,
+    /// The grid of time in which samples and bytes are recorded.
+    pub slice: Nanos,
+    /// Bytes that the network adds to each message's header and body: counted into rates.
+    pub overhead: Bytes,
+    /// This rank's part as a victim, if any.
+    pub victim: Option<VictimTask>,
+    /// This rank's parts as a congestor, if any.
+    pub loads: Vec<LoadTask>,
+}

@@ -1,0 +1,247 @@
+//! Whole nodes over the memory wire in virtual time: every victim, every congestor, with and without loss.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use crate::wire::memory::{MemoryConfig, MemoryFabric};
+use crate::wire::{Driver, Span, Wire};
+
+const MS: Nanos = Nanos::from_millis(1);
+
+/// All ranks of a job on one memory fabric.
+struct Job {
+    fabric: MemoryFabric,
+    drivers: Vec<Driver<Node>>,
+    burns: Vec<Nanos>,
+}
+
+impl Job {
+    fn new(config: MemoryConfig) -> Self {
+        let mut fabric = MemoryFabric::new(config);
+        let drivers = (0..config.ranks).map(|rank| {
+            let wire = fabric.wire(Rank(rank));
+            let body_max = wire.capabilities().body_max as u32;
+            let region = wire.register(Bytes(u64::from(body_max))).expect("there is room");
+            let payload = Span { region, offset: 0, length: body_max };
+            let shared_clock = wire.capabilities().shared_clock;
+            let node =
+                Node::new(NodeConfig { rank: Rank(rank), payload, body_max, shared_clock, key: RandomKey::new(7) });
+            Driver::boot(node, LocalNs(0), 0)
+        });
+        let drivers = drivers.collect();
+        Self { fabric, drivers, burns: Vec::new() }
+    }
+
+    /// Gives every rank its phase and runs until all have ended; returns the records by rank.
+    fn run(&mut self, phase_of: impl Fn(Rank) -> Phase) -> Vec<PhaseRecord> {
+        let start = self.fabric.now();
+        for (i, driver) in self.drivers.iter_mut().enumerate() {
+            driver.command(start, phase_of(Rank(i as u32)));
+        }
+        let mut records: Vec<Option<PhaseRecord>> = self.drivers.iter().map(|_| None).collect();
+        while records.iter().any(Option::is_none) {
+            let now = self.fabric.now();
+            let mut wake: Option<LocalNs> = None;
+            for (i, driver) in self.drivers.iter_mut().enumerate() {
+                let burns = &mut self.burns;
+                let progress = driver.step(now, self.fabric.wire(Rank(i as u32)), &mut |event| {
+                    if let Event::Burn(length) = event {
+                        burns.push(length);
+                    }
+                });
+                if let Some(record) = driver.engine_mut().take_record() {
+                    records[i] = Some(record);
+                }
+                wake = [wake, progress.next].into_iter().flatten().min();
+            }
+            let next = [wake, self.fabric.next_arrival()].into_iter().flatten().min();
+            self.fabric.advance(next.unwrap_or(now).max(now));
+            assert!(next.is_some() || records.iter().all(Option::is_some), "a rank is stuck");
+        }
+        records.into_iter().flatten().collect()
+    }
+}
+
+fn phase(length: Nanos, victim: Option<VictimTask>, loads: Vec<LoadTask>) -> Phase {
+    let slice = Nanos::from_millis(100);
+    Phase {
+        number: 3,
+        begin: LocalNs(1_000_000_000),
+        length,
+        drain: MS.times(300),
+        slice,
+        overhead: Bytes(58),
+        victim,
+        loads,
+    }
+}
+
+fn ring(n: u32) -> Vec<Rank> {
+    (0..n).map(Rank).collect()
+}
+
+fn victim(kind: VictimKind, n: u32, interval: Nanos) -> Option<VictimTask> {
+    Some(VictimTask { kind, ring: ring(n), class: Class::LowLatency, interval })
+}
+
+fn samples(records: &[PhaseRecord], metric: Metric) -> (u64, u64, u64) {
+    let all = records.iter().flat_map(|r| &r.series).filter(|s| s.metric == metric).flat_map(|s| &s.slices);
+    all.fold((0, u64::MAX, 0), |(count, low, high), (_, h)| {
+        (count + h.count(), low.min(h.min().unwrap_or(u64::MAX)), high.max(h.max().unwrap_or(0)))
+    })
+}
+
+fn sent(records: &[PhaseRecord]) -> u64 {
+    records.iter().flat_map(|r| &r.sent).flat_map(|s| &s.slices).map(|(_, n)| n).sum()
+}
+
+#[test]
+fn ping__every_probe_and_answer_is_timed_one_way() {
+    let mut job = Job::new(MemoryConfig::lossless(3));
+    let records = job.run(|_| phase(MS.times(1000), victim(VictimKind::Ping, 3, MS), vec![]));
+    let (count, low, high) = samples(&records, Metric::OneWay);
+    // 3 ranks x 2 neighbours x about 1000 probes, each answered.
+    assert!((11_400..12_600).contains(&count), "{count}");
+    assert_eq!(count, sent(&records));
+    assert_eq!((low, high), (10_000, 10_000));
+    let (round_trips, low, high) = samples(&records, Metric::RoundTrip);
+    assert_eq!((round_trips * 2, low, high), (count, 20_000, 20_000));
+    assert!(records.iter().all(|r| r.foreign == 0 && r.number == 3));
+}
+
+#[test]
+fn ping__what_is_lost_is_sent_and_not_received() {
+    let config = MemoryConfig { loss_per_million: 50_000, seed: 4, ..MemoryConfig::lossless(2) };
+    let records = Job::new(config).run(|_| phase(MS.times(4000), victim(VictimKind::Get, 2, MS), vec![]));
+    let lost = sent(&records) - samples(&records, Metric::OneWay).0;
+    let share = lost as f64 / sent(&records) as f64;
+    assert!((0.035..0.065).contains(&share), "{share}");
+}
+
+#[test]
+fn ping__schedules_of_ranks_differ_and_repeat_with_the_seed() {
+    let run =
+        || Job::new(MemoryConfig::lossless(2)).run(|_| phase(MS.times(200), victim(VictimKind::Ping, 2, MS), vec![]));
+    let (a, b) = (run(), run());
+    assert_eq!(a, b);
+    assert_ne!(a[0].series, a[1].series);
+}
+
+fn iterations_of(kind: VictimKind, ranks: u32, loss_per_million: u32) -> Vec<PhaseRecord> {
+    let config = MemoryConfig { loss_per_million, seed: 9, ..MemoryConfig::lossless(ranks) };
+    Job::new(config).run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]))
+}
+
+#[test]
+fn iterations__closed_loops_finish_on_any_number_of_ranks() {
+    for kind in [VictimKind::BandwidthSync, VictimKind::Allreduce, VictimKind::Alltoall] {
+        for ranks in [2, 3, 4, 5, 7, 8] {
+            let records = iterations_of(kind, ranks, 0);
+            let (count, low, _) = samples(&records, Metric::Iteration);
+            assert!(count >= 990 * u64::from(ranks), "{kind:?} on {ranks}: {count}");
+            assert!(low >= 10_000, "{kind:?} on {ranks}: {low} ns is faster than one latency");
+            assert!(records.iter().all(|r| r.foreign == 0 && r.resent == 0), "{kind:?} on {ranks}");
+        }
+    }
+}
+
+#[test]
+fn iterations__loss_delays_and_never_stops_them() {
+    for kind in [VictimKind::BandwidthSync, VictimKind::Allreduce, VictimKind::Alltoall] {
+        for ranks in [2, 5, 6] {
+            let records = iterations_of(kind, ranks, 10_000);
+            let per_rank: Vec<u64> =
+                records.iter().map(|r| samples(core::slice::from_ref(r), Metric::Iteration).0).collect();
+            // Ranks stay within one iteration of each other: nobody ran ahead of a loss, nobody was left behind.
+            let (low, high) = (per_rank.iter().min().expect("ranks"), per_rank.iter().max().expect("ranks"));
+            assert!(*low >= 20 && high - low <= 2, "{kind:?} on {ranks}: {per_rank:?}");
+            assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
+            assert!(records.iter().map(|r| r.resent).sum::<u64>() > 0);
+        }
+    }
+}
+
+fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
+    let kind = kind.load(group, me, intensity, BitsPerSec::mega(100));
+    let task = |kind| LoadTask { kind, class: Class::Bulk, from: MS.times(500), until: MS.times(1500) };
+    kind.map(task).into_iter().collect()
+}
+
+/// Link bytes received per second of load, over all ranks, in bits per second.
+fn received(records: &[PhaseRecord]) -> u64 {
+    records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.link * 8).sum()
+}
+
+#[test]
+fn load__every_pattern_offers_its_rate_for_its_second() {
+    let group = ring(4);
+    for (kind, expected) in [
+        (CongestorKind::Incast, 150),
+        (CongestorKind::PutIncast, 150),
+        (CongestorKind::GetBroadcast, 150),
+        (CongestorKind::Permutation, 600),
+        (CongestorKind::Alltoall, 600),
+        (CongestorKind::Burst, 30),
+    ] {
+        let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(4) };
+        let records = Job::new(config).run(|me| phase(MS.times(2000), None, load_of(kind, &group, me, 150)));
+        let mega = received(&records) / 1_000_000;
+        assert!(mega.abs_diff(expected) <= expected / 50 + 1, "{kind:?}: {mega} Mb/s, not {expected}");
+        let outside = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).any(|s| s.slice < 5 || s.slice > 15);
+        assert!(!outside, "{kind:?} sends outside its time");
+        assert!(records.iter().all(|r| r.skipped == Bytes(0) && r.refused == Bytes(0) && r.foreign == 0));
+    }
+}
+
+#[test]
+fn load__a_full_transmit_queue_is_waited_for_and_accounted() {
+    let group = ring(2);
+    // Four messages under way per 10 ms: far less than 100 Mb/s.
+    let config = MemoryConfig { room: 4, latency: MS.times(10), ..MemoryConfig::lossless(2) };
+    let records =
+        Job::new(config).run(|me| phase(MS.times(2000), None, load_of(CongestorKind::Incast, &group, me, 100)));
+    let sender = &records[1];
+    let arrived: u64 = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.link).sum();
+    assert!(arrived > 0 && sender.refused.0 > 0);
+    assert_eq!(sender.offered.0, arrived + sender.refused.0 + sender.skipped.0);
+}
+
+#[test]
+fn load__lost_puts_do_not_stop_a_put_incast() {
+    let group = ring(2);
+    let config = MemoryConfig { loss_per_million: 20_000, room: 10_000, ..MemoryConfig::lossless(2) };
+    let loads = |me| load_of(CongestorKind::PutIncast, &group, me, 100);
+    let records = Job::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
+    let slices: Vec<u32> = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.slice).collect();
+    assert!(slices.contains(&14), "still sending in the last slice: {slices:?}");
+}
+
+#[test]
+fn load__cpu_only_burns_and_sends_nothing() {
+    let mut job = Job::new(MemoryConfig::lossless(2));
+    let records = job.run(|me| phase(MS.times(2000), None, load_of(CongestorKind::CpuOnly, &ring(2), me, 80)));
+    assert_eq!(job.burns.len(), 200);
+    assert!(job.burns.iter().all(|burn| *burn == MS.times(8)));
+    assert!(records.iter().all(|r| r.load.is_empty()));
+}
+
+#[test]
+fn node__frames_of_another_phase_are_foreign() {
+    let mut job = Job::new(MemoryConfig::lossless(2));
+    let records = job.run(|me| Phase { number: me.0, ..phase(MS.times(100), victim(VictimKind::Ping, 2, MS), vec![]) });
+    assert!(records.iter().all(|r| r.foreign > 0 && r.marks.is_empty()));
+    assert_eq!(samples(&records, Metric::OneWay).0, 0);
+}
+
+#[test]
+fn record__crosses_a_process_border_unchanged() {
+    let config = MemoryConfig { loss_per_million: 10_000, ..MemoryConfig::lossless(3) };
+    let loads = |me| load_of(CongestorKind::Incast, &ring(3), me, 20);
+    let records = Job::new(config).run(|me| phase(MS.times(1600), victim(VictimKind::Ping, 3, MS), loads(me)));
+    for record in records {
+        let text = serde_json::to_string(&record).expect("a record is JSON");
+        assert_eq!(serde_json::from_str::<PhaseRecord>(&text).expect("and back"), record);
+    }
+}

@@ -1,0 +1,259 @@
+//! Decides what a measurement allows to say: CONTAINED, CONGESTED, or nothing (INVALID).
+//!
+//! # Model
+//! The impact factor alone cannot decide: on an idle network a small message takes microseconds, and waiting for one frame
+//! in service already multiplies that. So there is a *floor*: the time of one full frame on each link of the path, which no
+//! queueing discipline can take away from a message that arrives while the link is busy.
+//!
+//! - CONTAINED: the upper end of the factor is at most `factor_max`, or the upper end of the excess is at most the floor.
+//! - CONGESTED: the lower end of the factor is above `factor_max`, the lower end of the excess above the floor, and the
+//!   excess `noise_ratio` times what processors alone can explain.
+//! - INVALID: anything that makes either statement unsafe: a null control that shows impact without congestors, a load
+//!   that never became one, an interval on both sides of the limit.
+//!
+//! # Source
+//! Rules 1 to 3 of `docs/method.md`, with their defaults. That protection by throttling is no protection: a network that
+//! stops congestors altogether would score best in GPCNeT.
+//!
+//! # Invariants
+//! I1. CONTAINED is never said when congestors fell short of `congestor_share_min` of their fair rate.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::Nanos;
+use crate::stats::Estimate;
+
+/// What can be said of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Outcome {
+    /// Victims hardly notice congestors.
+    Contained,
+    /// Victims suffer from congestors.
+    Congested,
+    /// The measurement allows neither statement.
+    Invalid,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Contained => "CONTAINED",
+            Self::Congested => "CONGESTED",
+            Self::Invalid => "INVALID",
+        })
+    }
+}
+
+/// The limits of a verdict; every one can be changed in a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Rules {
+    /// Largest impact factor on p99 that counts as contained.
+    pub factor_max: f64,
+    /// The null control's factor interval lies above this ...
+    pub null_low: f64,
+    /// ... and below this.
+    pub null_high: f64,
+    /// Congestors reach at least this part of their max-min fair rate while victims are measured.
+    pub congestor_share_min: f64,
+    /// Congestors offer at least this part of some link that victims use.
+    pub overload_min: f64,
+    /// The excess is at least this many times the delay that processors alone cause.
+    pub noise_ratio: f64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            factor_max: 1.5,
+            null_low: 0.8,
+            null_high: 1.25,
+            congestor_share_min: 0.8,
+            overload_min: 1.2,
+            noise_ratio: 10.0,
+        }
+    }
+}
+
+/// What was measured of one victim under one congestor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VictimEvidence {
+    /// Impact factor on p99.
+    pub factor: Estimate,
+    /// p99 alone, in nanoseconds.
+    pub isolated: Estimate,
+    /// p99 beside congestors, in nanoseconds.
+    pub congested: Estimate,
+    /// One full frame on each link of the longest path.
+    pub floor: Nanos,
+    /// p99 of the delay between the intended and the real send while congestors ran: what processors do to a process.
+    pub processor_delay: Nanos,
+    /// What congestors reached of their max-min fair rate; absent when the pattern sends nothing.
+    pub congestor_share: Option<f64>,
+    /// What congestors offered of the fullest link that victims use; absent when the pattern sends nothing.
+    pub overload: Option<f64>,
+    /// The factor on p99 with no congestors at all, measured in the same run.
+    pub null_factor: Option<Estimate>,
+}
+
+/// An outcome and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Half sentences that led to it.
+    pub reasons: Vec<String>,
+}
+
+/// Applies `rules` to `evidence`.
+pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
+    let flaws = flaws(rules, evidence);
+    if !flaws.is_empty() {
+        return Verdict { outcome: Outcome::Invalid, reasons: flaws };
+    }
+    let factor = &evidence.factor;
+    let floor = evidence.floor.0 as f64;
+    let excess_low = evidence.congested.low - evidence.isolated.high;
+    let excess_high = evidence.congested.high - evidence.isolated.low;
+    let verdict = |outcome, reason: String| Verdict { outcome, reasons: Vec::from([reason]) };
+    if factor.high <= rules.factor_max {
+        let reason = format!("p99 grows by at most {:.2}, the limit is {}", factor.high, rules.factor_max);
+        return verdict(Outcome::Contained, reason);
+    }
+    if excess_high <= floor {
+        let reason = format!(
+            "p99 grows by at most {}, less than the {} that full frames in service cost on this path",
+            nanos(excess_high),
+            evidence.floor
+        );
+        return verdict(Outcome::Contained, reason);
+    }
+    if factor.low <= rules.factor_max || excess_low <= floor {
+        let reason = format!(
+            "the growth of p99 lies between {:.2} and {:.2}, on both sides of the limit; measure longer",
+            factor.low, factor.high
+        );
+        return verdict(Outcome::Invalid, reason);
+    }
+    let explained = evidence.processor_delay.0 as f64;
+    if excess_low < rules.noise_ratio * explained {
+        let reason = format!(
+            "p99 grows by {}, but processors alone delay processes by {}: the machine is too busy to tell",
+            nanos(excess_low),
+            evidence.processor_delay
+        );
+        return verdict(Outcome::Invalid, reason);
+    }
+    let reason = format!("p99 grows by a factor of {:.1}, at least {:.1}", factor.value, factor.low);
+    verdict(Outcome::Congested, reason)
+}
+
+/// Everything that forbids a statement.
+fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
+    let mut flaws = Vec::new();
+    if let Some(null) = &evidence.null_factor
+        && !null.lies_within(rules.null_low, rules.null_high)
+    {
+        flaws.push(format!(
+            "without any congestor p99 already changes by {:.2} to {:.2}, the limits are {} to {}",
+            null.low, null.high, rules.null_low, rules.null_high
+        ));
+    }
+    if let Some(share) = evidence.congestor_share
+        && share < rules.congestor_share_min
+    {
+        flaws.push(format!(
+            "congestors reached {:.0} % of their fair rate, {:.0} % are needed",
+            share * 100.0,
+            rules.congestor_share_min * 100.0
+        ));
+    }
+    if let Some(overload) = evidence.overload
+        && overload < rules.overload_min
+    {
+        flaws.push(format!(
+            "congestors offered {:.0} % of the fullest link that victims use, {:.0} % are needed",
+            overload * 100.0,
+            rules.overload_min * 100.0
+        ));
+    }
+    flaws
+}
+
+fn nanos(value: f64) -> String {
+    if value.is_finite() { Nanos(value.max(0.0) as u64).to_string() } else { "more than was ever measured".to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64, low: f64, high: f64) -> Estimate {
+        Estimate::new(value, [low, high], 1000)
+    }
+
+    fn evidence(isolated_us: f64, congested_us: f64, spread: f64) -> VictimEvidence {
+        let around = |us: f64| estimate(us * 1e3, us * 1e3 / spread, us * 1e3 * spread);
+        let factor = congested_us / isolated_us;
+        VictimEvidence {
+            factor: estimate(factor, factor / spread, factor * spread),
+            isolated: around(isolated_us),
+            congested: around(congested_us),
+            floor: Nanos::from_micros(242),
+            processor_delay: Nanos::from_micros(80),
+            congestor_share: Some(0.99),
+            overload: Some(1.5),
+            null_factor: Some(estimate(1.0, 0.95, 1.05)),
+        }
+    }
+
+    fn outcome(evidence: &VictimEvidence) -> Outcome {
+        judge(&Rules::default(), evidence).outcome
+    }
+
+    #[test]
+    fn judge__a_full_queue_is_congestion_and_one_frame_in_service_is_not() {
+        assert_eq!(outcome(&evidence(28.0, 12_000.0, 1.1)), Outcome::Congested);
+        assert_eq!(outcome(&evidence(28.0, 90.0, 1.1)), Outcome::Contained);
+        assert_eq!(outcome(&evidence(28.0, 30.0, 1.1)), Outcome::Contained);
+    }
+
+    #[test]
+    fn judge__an_interval_on_both_sides_of_the_limit_is_invalid() {
+        assert_eq!(outcome(&evidence(1000.0, 1500.0, 1.3)), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__a_busy_machine_cannot_convict() {
+        let busy = VictimEvidence { processor_delay: Nanos::from_millis(4), ..evidence(28.0, 12_000.0, 1.1) };
+        assert_eq!(outcome(&busy), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__starved_congestors_prove_nothing_however_well_victims_do() {
+        let throttled = VictimEvidence { congestor_share: Some(0.5), ..evidence(28.0, 28.0, 1.01) };
+        assert_eq!(outcome(&throttled), Outcome::Invalid);
+        let idle = VictimEvidence { overload: Some(0.9), ..evidence(28.0, 28.0, 1.01) };
+        assert_eq!(outcome(&idle), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__a_null_control_that_shows_impact_spoils_everything() {
+        let spoilt = VictimEvidence { null_factor: Some(estimate(1.3, 1.1, 1.5)), ..evidence(28.0, 28.0, 1.01) };
+        assert_eq!(outcome(&spoilt), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__lost_victims_are_congested_not_absent() {
+        let mut lost = evidence(28.0, 12_000.0, 1.1);
+        lost.congested = Estimate::new(f64::INFINITY, [12e6, f64::INFINITY], 1000);
+        lost.factor = Estimate::new(f64::INFINITY, [400.0, f64::INFINITY], 1000);
+        assert_eq!(outcome(&lost), Outcome::Congested);
+    }
+}
