@@ -1,1 +1,17 @@
-//! Placeholder until the first module lands.
+//! Runs engines on real machines: real clocks, the progress loop, and the UDP wire.
+//!
+//! Rooms: [`udp`] (datagrams, multicast, classes), [`progress`] (one engine over one wire), [`waiting`] (spin or
+//! sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's processors did to a
+//! measurement).
+
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))]
+
+pub mod clock;
+mod error;
+pub mod noise;
+pub mod progress;
+pub mod udp;
+pub mod waiting;
+
+pub use error::RuntimeError;

@@ -1,0 +1,50 @@
+//! Runs one engine over one wire in real time: step, wait, step, until its host says stop.
+//!
+//! # Model
+//! The [`Host`] is the program around the engine: it hears the engine's events, reads control input when a descriptor
+//! of its own is ready, and decides after every step whether to go on.
+//!
+//! # Invariants
+//! I1. The engine is stepped no later than its deadline, up to the system's delay in scheduling this thread.
+
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::LocalNs;
+use clearway_proto::wire::{Driver, Engine};
+
+use crate::waiting::Waitable;
+
+/// The program around an engine.
+pub trait Host<E: Engine> {
+    /// Hears an event of the engine.
+    fn told(&mut self, event: E::Event);
+
+    /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the driver.
+    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<E>);
+
+    /// Decides after a step: break to stop, or continue and be asked again by the given instant.
+    fn after_step(&mut self, now: LocalNs, driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>>;
+}
+
+/// Runs `driver` over `wire` until `host` breaks. `control` are descriptors (at most 64) that `host` reads.
+pub fn run<E: Engine, W: Waitable>(
+    driver: &mut Driver<E>,
+    wire: &mut W,
+    control: &[BorrowedFd<'_>],
+    host: &mut dyn Host<E>,
+) {
+    loop {
+        let now = wire.now();
+        let progress = driver.step(now, wire, &mut |event| host.told(event));
+        let ControlFlow::Continue(wake) = host.after_step(now, driver) else { return };
+        let until = [progress.next, wake].into_iter().flatten().min();
+        let woken = wire.wait(until, control);
+        if woken.any_extra() {
+            let now = wire.now();
+            for which in (0..control.len()).filter(|which| woken.extra(*which)) {
+                host.control(which, now, driver);
+            }
+        }
+    }
+}

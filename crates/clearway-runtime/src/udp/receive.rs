@@ -1,0 +1,229 @@
+//! Turns received bytes into arrivals: cuts what the kernel joined, keeps strangers out, hands out bodies in place.
+//!
+//! # Model
+//! The arena has [`SLOTS`] slots. One system call fills some; a filled slot holds one datagram, or several of one length
+//! that the kernel joined (`UDP_GRO`). All of them are checked and listed at once, and given to the engine over one or more
+//! harvests; the arena is filled again only when all were given.
+//!
+//! # Invariants
+//! I1. A body given in one harvest is not overwritten before the next.
+//! I2. A datagram of another session, of no rank, or from another address than its rank's costs one check and one count.
+//! I3. Own multicast messages are dropped without being counted: they are neither arrivals nor strangers.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Class, Dscp, LocalNs, Rank};
+use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span};
+
+use super::frame;
+use super::syscall::{ReceiveCall, Slot};
+use crate::clock::{self, StampClock};
+
+/// Slots of the arena: 1 MiB, up to 1,024 messages of one system call.
+pub(super) const SLOTS: usize = 16;
+
+/// The two congestion bits of a TOS byte that say "congestion experienced" (RFC 3168).
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+
+/// Which kind of socket a datagram came through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// This rank's port.
+    Port,
+    /// A group's socket, which also hears what this rank sends.
+    Group,
+}
+
+/// Who belongs to this job.
+#[derive(Debug)]
+pub(super) struct Members {
+    /// This end.
+    pub(super) rank: Rank,
+    /// The job.
+    pub(super) session: u64,
+    /// Everyone's address by rank.
+    pub(super) peers: Vec<SocketAddrV4>,
+}
+
+/// What a datagram is to this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Message(frame::Frame),
+    Own,
+    Stranger,
+}
+
+impl Members {
+    fn judge(&self, datagram: &[u8], from: SocketAddrV4, origin: Origin) -> Verdict {
+        match frame::parse(datagram, self.session) {
+            Some(frame) if self.peers.get(frame.from.index()) == Some(&from) => {
+                let own = origin == Origin::Group && frame.from == self.rank;
+                if own { Verdict::Own } else { Verdict::Message(frame) }
+            }
+            _ => Verdict::Stranger,
+        }
+    }
+}
+
+/// A message in the arena.
+#[derive(Clone, Debug)]
+struct Listed {
+    from: Rank,
+    tos: u8,
+    at: LocalNs,
+    head: Range<usize>,
+    body: Range<usize>,
+}
+
+/// The receiving side of a wire.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    call: ReceiveCall,
+    listed: Vec<Listed>,
+    given: usize,
+    filled: usize,
+    /// Datagrams that were not of this job.
+    pub(super) strangers: u64,
+    /// Messages given to the engine.
+    pub(super) received: u64,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            call: ReceiveCall::new(SLOTS),
+            listed: Vec::with_capacity(SLOTS * 64),
+            given: 0,
+            filled: 0,
+            strangers: 0,
+            received: 0,
+        }
+    }
+
+    /// The arena: what spans of [`RegionId::RECEIVE`] point into.
+    pub(super) fn arena(&self) -> &[u8] {
+        self.call.arena()
+    }
+
+    /// Whether messages wait to be given.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.given < self.listed.len()
+    }
+
+    /// Forgets what was given, so that the arena can be filled again.
+    pub(super) fn empty(&mut self) {
+        self.listed.clear();
+        self.given = 0;
+        self.filled = 0;
+    }
+
+    /// Receives from `socket` into free slots, but leaves `leave` of them free.
+    ///
+    /// # Errors
+    /// What the kernel said, other than that nothing is there.
+    pub(super) fn fill(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        origin: Origin,
+        leave: usize,
+        members: &Members,
+        stamps: &StampClock,
+    ) -> io::Result<()> {
+        let slots = self.filled..SLOTS.saturating_sub(leave).max(self.filled);
+        let filled = match self.call.receive(socket, slots) {
+            Ok(filled) => filled,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let now = clock::now();
+        for i in self.filled..self.filled + filled {
+            let slot = self.call.slot(i);
+            let at = slot.beside.wall_ns.map_or(now, |wall| stamps.local(wall, now));
+            self.list(&slot, origin, at, members);
+        }
+        self.filled += filled;
+        Ok(())
+    }
+
+    /// Lists the messages of one slot.
+    fn list(&mut self, slot: &Slot, origin: Origin, at: LocalNs, members: &Members) {
+        let step = slot.beside.segment.unwrap_or(slot.length).max(1);
+        let end = slot.start + slot.length;
+        for start in (slot.start..end).step_by(step) {
+            let datagram = start..(start + step).min(end);
+            match members.judge(&self.call.arena()[datagram.clone()], slot.from, origin) {
+                Verdict::Message(frame) => self.listed.push(Listed {
+                    from: frame.from,
+                    tos: slot.beside.tos,
+                    at,
+                    head: start + frame::FRAME_LENGTH..start + frame.body_start,
+                    body: start + frame.body_start..datagram.end,
+                }),
+                Verdict::Own => {}
+                Verdict::Stranger => self.strangers += 1,
+            }
+        }
+        if slot.length == 0 {
+            self.strangers += 1;
+        }
+    }
+
+    /// Gives at most `limit` waiting messages to `sink`; returns how many.
+    pub(super) fn give(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let end = self.listed.len().min(self.given + limit);
+        for listed in &self.listed[self.given..end] {
+            let body =
+                Span { region: RegionId::RECEIVE, offset: listed.body.start as u64, length: listed.body.len() as u32 };
+            sink(Arrival::Datagram(Datagram {
+                from: listed.from,
+                path: PathId(0),
+                class: Class::from_dscp(Dscp::from_tos(listed.tos)),
+                congestion_marked: listed.tos & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED,
+                at: listed.at,
+                head: &self.call.arena()[listed.head.clone()],
+                body,
+            }));
+        }
+        let count = end - self.given;
+        self.given = end;
+        self.received += count as u64;
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members() -> Members {
+        let peers = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().expect("an address")).to_vec();
+        Members { rank: Rank(1), session: 7, peers }
+    }
+
+    #[test]
+    fn judge__session_rank_and_address_must_all_fit() {
+        let members = members();
+        let good = frame::write(Rank(0), 7, 0);
+        let message = Verdict::Message(frame::Frame { from: Rank(0), body_start: frame::FRAME_LENGTH });
+        assert_eq!(members.judge(&good, members.peers[0], Origin::Port), message);
+        assert_eq!(members.judge(&good, members.peers[2], Origin::Port), Verdict::Stranger, "another rank's address");
+        let other_port = SocketAddrV4::new(*members.peers[0].ip(), 2);
+        assert_eq!(members.judge(&good, other_port, Origin::Port), Verdict::Stranger);
+        assert_eq!(members.judge(&frame::write(Rank(0), 8, 0), members.peers[0], Origin::Port), Verdict::Stranger);
+        assert_eq!(members.judge(&frame::write(Rank(3), 7, 0), members.peers[0], Origin::Port), Verdict::Stranger);
+        assert_eq!(members.judge(b"", members.peers[0], Origin::Port), Verdict::Stranger);
+    }
+
+    #[test]
+    fn judge__own_messages_are_messages_on_the_port_and_echoes_in_a_group() {
+        let members = members();
+        let own = frame::write(Rank(1), 7, 0);
+        assert_eq!(members.judge(&own, members.peers[1], Origin::Group), Verdict::Own);
+        assert!(matches!(members.judge(&own, members.peers[1], Origin::Port), Verdict::Message(_)));
+    }
+}

@@ -1,0 +1,304 @@
+//! How a thread waits for its wire: spinning while processors are free, asleep otherwise.
+//!
+//! # Model
+//! Waking a sleeping thread costs 15 to 30 us on a virtual machine, spinning costs a processor. So the wire is polled for
+//! [`SPIN_MAX`] first, if a processor is free for that, and then the thread sleeps until a descriptor is ready.
+//! A processor is free when the machine has no more runnable tasks than processors, and this thread did not itself
+//! wait for one: the first says that spinning takes nothing from others, the second also holds where affinity or a
+//! container's limit leaves this thread fewer processors than the machine has.
+//!
+//! # Source
+//! `/proc/loadavg`, fourth field (`proc(5)`); `/proc/thread-self/schedstat`, second field (`sched-stats` of the kernel).
+//!
+//! # Invariants
+//! I1. A wait returns by `until`, up to the system's delay in scheduling this thread.
+//! I2. Extra descriptors are looked at no less often than every [`GLANCE`], however busy the wire is.
+
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_proto::wire::Wire;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{clock, noise};
+
+/// Longest spin: a little more than a wake-up costs, so that waiting costs at most about twice the better choice.
+pub const SPIN_MAX: Nanos = Nanos::from_micros(50);
+/// How often extra descriptors are looked at while the wire keeps the thread busy.
+pub const GLANCE: Nanos = Nanos::from_millis(1);
+/// How often the processors' load is looked at. Reading two small files takes about 10 us, a thousandth of this.
+const LOOK: Nanos = Nanos::from_millis(10);
+/// Waiting for a processor for more than this share of the time means that others want it.
+const DELAYED_SHARE: u64 = 20;
+/// Extra descriptors that can be told apart.
+const EXTRA_MAX: usize = 64;
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Spin a little while processors are free, then sleep.
+    Adaptive,
+    /// Sleep at once: for many ranks on few processors.
+    Sleep,
+    /// Never sleep: for measuring latency on a processor of one's own.
+    Spin,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// The wire has something to harvest.
+    pub wire: bool,
+    extra: u64,
+}
+
+impl Woken {
+    /// Whether the `i`-th extra descriptor can be read or was closed by its other end.
+    pub const fn extra(self, i: usize) -> bool {
+        i < EXTRA_MAX && self.extra & (1 << i) != 0
+    }
+
+    /// Whether any extra descriptor is ready.
+    pub const fn any_extra(self) -> bool {
+        self.extra != 0
+    }
+}
+
+/// A wire that one can wait for.
+pub trait Waitable: Wire {
+    /// Returns when the wire has something to harvest, when one of `extra` (at most 64) is ready to be read, or at
+    /// `until`; may return early without any of these.
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken;
+}
+
+/// What a wire offers for waiting.
+pub(crate) trait Source {
+    /// Whether something is ready now; remembers what.
+    fn poll(&mut self) -> bool;
+
+    /// Becomes readable when something is ready.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// Waits as a [`Waiting`] says.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    waiting: Waiting,
+    processors: Processors,
+    glanced: LocalNs,
+    exact_timers: bool,
+}
+
+impl Pause {
+    pub(crate) fn new(waiting: Waiting) -> Self {
+        Self { waiting, processors: Processors::default(), glanced: LocalNs(0), exact_timers: false }
+    }
+
+    /// Waits; see [`Waitable::wait`].
+    pub(crate) fn wait(&mut self, source: &mut dyn Source, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let until = until.unwrap_or(LocalNs(u64::MAX));
+        loop {
+            let woken = self.glance(extra);
+            if woken.any_extra() || until == LocalNs(0) || self.spin(source, until) == Spun::Over {
+                return woken;
+            }
+            if self.waiting != Waiting::Spin {
+                return self.sleep(source, until, extra);
+            }
+        }
+    }
+
+    /// Looks at the extra descriptors if that is due.
+    fn glance(&mut self, extra: &[BorrowedFd<'_>]) -> Woken {
+        if extra.is_empty() {
+            return Woken::default();
+        }
+        let now = clock::now();
+        if now.since(self.glanced) < GLANCE {
+            return Woken::default();
+        }
+        self.glanced = now;
+        ready(None, extra, Nanos::ZERO)
+    }
+
+    /// Polls the source for a while.
+    fn spin(&mut self, source: &mut dyn Source, until: LocalNs) -> Spun {
+        let begin = clock::now();
+        let patience = match self.waiting {
+            Waiting::Spin => GLANCE,
+            Waiting::Adaptive if self.processors.free(begin) => SPIN_MAX,
+            _ => Nanos::ZERO,
+        };
+        let end = begin + patience;
+        let mut now = begin;
+        loop {
+            if source.poll() || now >= until {
+                return Spun::Over;
+            }
+            if now >= end {
+                return Spun::Nothing;
+            }
+            std::hint::spin_loop();
+            now = clock::now();
+        }
+    }
+
+    fn sleep(&mut self, source: &mut dyn Source, until: LocalNs, extra: &[BorrowedFd<'_>]) -> Woken {
+        if !self.exact_timers {
+            // By default the kernel may end a sleep 50 us late to join timers: as long as four packets of 1500 bytes at
+            // 1 Gb/s, too coarse for pacing. A kernel that refuses leaves the sleep late and nothing else.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+            self.exact_timers = true;
+        }
+        let now = clock::now();
+        self.glanced = now;
+        ready(Some(source.as_fd()), extra, until.since(now))
+    }
+}
+
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spun {
+    /// Something is ready, or the time is over.
+    Over,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// Waits for descriptors for at most `timeout`.
+fn ready(wire: Option<BorrowedFd<'_>>, extra: &[BorrowedFd<'_>], timeout: Nanos) -> Woken {
+    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(extra.len() + 1);
+    fds.extend(extra.iter().take(EXTRA_MAX).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+    let extras = fds.len();
+    fds.extend(wire.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let timeout = Timespec { tv_sec: (timeout.0 / 1_000_000_000) as i64, tv_nsec: (timeout.0 % 1_000_000_000) as _ };
+    // An interruption by a signal is an early return, which the caller expects.
+    if poll(&mut fds, Some(&timeout)).is_err() {
+        return Woken::default();
+    }
+    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let set = fds[..extras].iter().enumerate().filter(|(_, fd)| is_ready(fd)).fold(0, |set, (i, _)| set | 1 << i);
+    Woken { wire: fds[extras..].iter().any(is_ready), extra: set }
+}
+
+/// Whether a processor is free to spin on.
+#[derive(Debug, Default)]
+struct Processors {
+    load: Option<File>,
+    schedule: Option<File>,
+    looked: LocalNs,
+    delayed: Nanos,
+    free: bool,
+}
+
+impl Processors {
+    fn free(&mut self, now: LocalNs) -> bool {
+        let elapsed = now.since(self.looked);
+        if elapsed >= LOOK {
+            self.looked = now;
+            self.look(elapsed);
+        }
+        self.free
+    }
+
+    fn look(&mut self, elapsed: Nanos) {
+        let load = self.load.get_or_insert_with_open("/proc/loadavg");
+        let running = load.and_then(|text| noise::running_tasks(&text));
+        let schedule = self.schedule.get_or_insert_with_open("/proc/thread-self/schedstat");
+        let delayed = schedule.and_then(|text| noise::run_delay(&text)).unwrap_or_default();
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        self.free = is_free(running, processors, delayed - self.delayed, elapsed);
+        self.delayed = delayed;
+    }
+}
+
+/// Opens a file on first use, then reads it from its beginning.
+trait Reread {
+    fn get_or_insert_with_open(&mut self, path: &str) -> Option<String>;
+}
+
+impl Reread for Option<File> {
+    fn get_or_insert_with_open(&mut self, path: &str) -> Option<String> {
+        if self.is_none() {
+            *self = File::open(path).ok();
+        }
+        // Both files are one short line.
+        let mut bytes = [0; 256];
+        let length = self.as_ref()?.read_at(&mut bytes, 0).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+}
+
+/// The decision; a machine that does not tell its load has no free processors.
+fn is_free(running: Option<u64>, processors: u64, delayed: Nanos, elapsed: Nanos) -> bool {
+    running.is_some_and(|running| running <= processors) && delayed.times(DELAYED_SHARE) <= elapsed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn is_free__more_runnable_tasks_than_processors_or_own_delay_forbid_spinning() {
+        let elapsed = Nanos::from_millis(10);
+        assert!(is_free(Some(2), 2, Nanos::ZERO, elapsed));
+        assert!(!is_free(Some(3), 2, Nanos::ZERO, elapsed));
+        assert!(is_free(Some(1), 2, Nanos::from_micros(500), elapsed), "5 % is the limit");
+        assert!(!is_free(Some(1), 2, Nanos::from_micros(501), elapsed));
+        assert!(!is_free(None, 2, Nanos::ZERO, elapsed));
+    }
+
+    /// A source that becomes ready at the given poll.
+    struct After {
+        polls: usize,
+        ready_at: usize,
+        never: std::io::PipeReader,
+    }
+
+    impl Source for After {
+        fn poll(&mut self) -> bool {
+            self.polls += 1;
+            self.polls >= self.ready_at
+        }
+
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.never.as_fd()
+        }
+    }
+
+    #[test]
+    fn wait__spinning_ends_when_the_wire_is_ready() {
+        let (never, _writer) = std::io::pipe().expect("a pipe");
+        let mut source = After { polls: 0, ready_at: 3, never };
+        Pause::new(Waiting::Spin).wait(&mut source, None, &[]);
+        assert_eq!(source.polls, 3);
+    }
+
+    #[test]
+    fn wait__asleep_an_extra_descriptor_wakes_and_is_named() {
+        let (never, _writer) = std::io::pipe().expect("a pipe");
+        let (silent, _silent_writer) = std::io::pipe().expect("a pipe");
+        let (spoken, mut speaker) = std::io::pipe().expect("a pipe");
+        speaker.write_all(b"!").expect("room in the pipe");
+        for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
+            let mut source = After { polls: 0, ready_at: usize::MAX, never: never.try_clone().expect("a copy") };
+            let woken = Pause::new(waiting).wait(&mut source, None, &[silent.as_fd(), spoken.as_fd()]);
+            assert!(woken.extra(1) && !woken.extra(0) && !woken.wire, "{waiting:?}: {woken:?}");
+        }
+    }
+
+    #[test]
+    fn wait__a_time_in_the_past_returns_at_once() {
+        let (never, _writer) = std::io::pipe().expect("a pipe");
+        let mut source = After { polls: 0, ready_at: usize::MAX, never };
+        for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
+            assert_eq!(Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]), Woken::default());
+        }
+    }
+}
