@@ -29,6 +29,9 @@ pub enum LabError {
     /// No lab of this name is running.
     #[error("no lab named `{0}` is up; `clearway lab up {0}` starts one")]
     NotUp(String),
+    /// The process that keeps a lab could not be started or ended.
+    #[error("{0}")]
+    Keeper(String),
     /// The lab has no such host.
     #[error("the lab has no host `{given}`; its hosts are {first} to {last}")]
     NoSuchHost {

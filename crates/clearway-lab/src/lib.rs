@@ -18,6 +18,7 @@
 
 mod error;
 mod inhabitants;
+pub mod keeper;
 
 mod lab;
 mod link;
@@ -27,6 +28,7 @@ pub mod permission;
 mod plan;
 mod queue;
 mod rtattr;
+mod selftest;
 
 mod spec;
 
@@ -34,4 +36,5 @@ pub use error::LabError;
 pub use lab::{HOST_VARIABLE, LAB_VARIABLE, Lab, Offload, PortCounters};
 pub use plan::{Host, Path, Tier};
 
+pub use selftest::{Check, Outcome, PortTest, SelfTest};
 pub use spec::{LabName, LabSpec, QueueKind, Topology, Weights};

@@ -1,0 +1,267 @@
+//! Decides from a few bursts whether a port is what it should be, is not, or could not be seen for noise.
+//!
+//! # Model
+//! A port of rate `R` (bytes a second) with a burst of `B` bytes and a queue of `N` packets of `f` bytes:
+//! - a flood of more than `N` packets within `s` seconds lets `P = N + (B + R s) / f` pass: so `N` follows from the
+//!   kernel's own count of packets, whatever the receiver heard;
+//! - those leave the port `((P - 1) f - B) / R` seconds after the first: so `R` follows from the last arrival, which noise
+//!   can only delay: of several rounds the shortest counts, and too short a one is a failure by itself;
+//! - when every class has packets waiting, what passes until the first class is empty shows the order: shares of a window.
+//!
+//! # Invariants
+//! I1. A burst that took longer than a quarter of what it should fill proves nothing and is void.
+//! I2. "Fail" is said only when noise cannot explain the figure; void rounds alone give "inconclusive".
+
+use clearway_proto::base::{BitsPerSec, Class};
+use serde::Serialize;
+
+use super::burst::{FRAME, Seen};
+use crate::queue::{LOW_TABLE_PERCENT, Table, burst, table_of};
+use crate::{LabSpec, QueueKind};
+
+/// Rates are told apart to this fraction: timers and the receiver's wake-up cost up to 2 % of an 11 ms drain (measured).
+const RATE_TOLERANCE: f64 = 0.05;
+/// Whole frames leave or do not: first and last may each be counted either way.
+const DEPTH_TOLERANCE_PACKETS: f64 = 2.0;
+/// The same for what a longer queue adds.
+const DEPTH_TOLERANCE: f64 = 0.02;
+/// Shares are told apart to this fraction, beside what one turn of the largest weight may add.
+const SHARE_TOLERANCE: f64 = 0.03;
+/// The part of a queue that may leave while the burst is still being sent.
+const VOID_PART: f64 = 0.25;
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// As it should be.
+    Pass,
+    /// Not as it should be, and noise does not explain it.
+    Fail,
+    /// The machine was too busy, or is too slow for this rate, to tell.
+    Inconclusive,
+}
+
+/// One property of one port.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Check {
+    /// `rate`, `depth` or `order`.
+    pub name: &'static str,
+    /// The unit of the figures.
+    pub unit: &'static str,
+    /// What the specification says.
+    pub expected: f64,
+    /// What was seen; none when every round was void.
+    pub measured: Option<f64>,
+    /// How far they may be apart.
+    pub tolerance: f64,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// What is known about the port under test.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub(super) rate: BitsPerSec,
+    pub(super) spec: &'a LabSpec,
+}
+
+/// The flood and what the kernel counted of it.
+#[derive(Clone, Debug)]
+pub(super) struct Flood {
+    pub(super) seen: Seen,
+    pub(super) passed: u64,
+}
+
+impl Expected<'_> {
+    fn frame_ns(&self) -> f64 {
+        self.rate.time_for(FRAME).0 as f64
+    }
+
+    /// Frames that leave while a burst of this length is sent, beside those of the token burst.
+    fn left_while(&self, seen: &Seen) -> f64 {
+        seen.sending.0 as f64 / self.frame_ns()
+    }
+
+    fn is_void(&self, seen: &Seen, packets: usize) -> Void {
+        if self.left_while(seen) > VOID_PART * packets as f64 { Void::Yes } else { Void::No }
+    }
+
+    fn token_frames(&self) -> f64 {
+        burst(self.rate).0 as f64 / FRAME.0 as f64
+    }
+
+    /// The queue's depth in packets.
+    pub(super) fn depth(&self, floods: &[Flood]) -> Check {
+        let expected = f64::from(self.spec.queue_packets);
+        let valid = floods.iter().filter(|f| self.is_void(&f.seen, self.spec.queue_packets as usize) == Void::No);
+        let of = |flood: &Flood| flood.passed as f64 - self.token_frames() - self.left_while(&flood.seen);
+        let measured = closest(valid.map(of), expected);
+        let tolerance = DEPTH_TOLERANCE_PACKETS + DEPTH_TOLERANCE * expected;
+        check("depth", "packets", expected, measured, tolerance, Excuse::None)
+    }
+
+    /// The port's rate.
+    pub(super) fn rate(&self, floods: &[Flood]) -> Check {
+        let expected = self.rate.0 as f64 / 1e6;
+        let heard_all = |f: &&Flood| f.seen.arrived.len() as u64 == f.passed && f.passed > 1;
+        let valid: Vec<&Flood> = floods
+            .iter()
+            .filter(|f| self.is_void(&f.seen, self.spec.queue_packets as usize) == Void::No)
+            .filter(heard_all)
+            .collect();
+        let bits = |f: &Flood| (((f.passed - 1) * FRAME.0).saturating_sub(burst(self.rate).0) * 8) as f64;
+        let of = |f: &&Flood| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64;
+        let measured = valid.iter().map(of).fold(None, |best: Option<f64>, x| Some(best.map_or(x, |b| b.max(x))));
+        let tolerance = RATE_TOLERANCE * expected;
+        let late = |f: &&Flood| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
+        let explained = valid.iter().all(|f| late(f) <= f.seen.noise.0 as f64);
+        let slow = measured.is_some_and(|m| m < expected);
+        check(
+            "rate",
+            "Mb/s",
+            expected,
+            measured,
+            tolerance,
+            if slow && explained { Excuse::Noise } else { Excuse::None },
+        )
+    }
+
+    /// How many packets of each class the order burst has, so that the window spans several turns of the largest weight.
+    pub(super) fn order_packets(&self) -> usize {
+        let depth = self.spec.queue_packets as usize;
+        match self.spec.queue {
+            QueueKind::Fifo => (depth / Class::ALL.len()).min(20),
+            QueueKind::Strict => depth.min(20),
+            QueueKind::Weighted | QueueKind::VlArb => depth.min(self.turn().saturating_mul(5).clamp(20, 100)),
+        }
+    }
+
+    /// The order burst: least urgent first, so that every overtaking is the queue's doing.
+    pub(super) fn order_burst(&self) -> Vec<Class> {
+        let packets = self.order_packets();
+        Class::ALL.into_iter().rev().flat_map(|class| std::iter::repeat_n(class, packets)).collect()
+    }
+
+    /// Frames that one class may send in its turn.
+    fn turn(&self) -> usize {
+        let weight = |class| match self.spec.queue {
+            QueueKind::Weighted => self.spec.weights.of(class),
+            QueueKind::VlArb => 16,
+            QueueKind::Fifo | QueueKind::Strict => 1,
+        };
+        Class::ALL.into_iter().map(weight).max().unwrap_or(1) as usize
+    }
+
+    /// Whether classes leave in the order, or with the shares, that the kind of queue promises.
+    pub(super) fn order(&self, rounds: &[Seen]) -> Check {
+        let packets = self.order_packets();
+        let ideal = self.ideal_shares();
+        let windows: Vec<Window> = rounds
+            .iter()
+            .filter(|seen| self.is_void(seen, packets) == Void::No && seen.arrived.len() == packets * Class::ALL.len())
+            .map(|seen| self.window(seen))
+            .filter(|window| window.total > 0)
+            .collect();
+        let best = windows.iter().map(|w| (w.deviation(&ideal), w.total)).min_by(|a, b| a.0.total_cmp(&b.0));
+        let turn = self.turn() as f64;
+        let tolerance = best.map_or(SHARE_TOLERANCE, |(_, total)| SHARE_TOLERANCE + turn / total as f64);
+        check(
+            "order",
+            "largest error of a class's share",
+            0.0,
+            best.map(|(deviation, _)| deviation),
+            tolerance,
+            Excuse::None,
+        )
+    }
+
+    /// What passes between the end of the burst and the moment the first class has nothing left.
+    fn window(&self, seen: &Seen) -> Window {
+        let packets = self.order_packets();
+        let skip = (self.token_frames() + self.left_while(seen)).ceil() as usize + 1;
+        let mut window = Window { counts: [0; 5], total: 0 };
+        let mut sent = [0; 5];
+        for (i, class) in seen.arrived.iter().enumerate() {
+            sent[class.index()] += 1;
+            if i >= skip {
+                window.counts[class.index()] += 1;
+                window.total += 1;
+                if sent[class.index()] == packets {
+                    break;
+                }
+            }
+        }
+        window
+    }
+
+    /// The share of each class while all of them have packets waiting.
+    fn ideal_shares(&self) -> [f64; 5] {
+        let spec = self.spec;
+        match spec.queue {
+            // The burst sends the least urgent first, and a FIFO keeps that order.
+            QueueKind::Fifo => [0.0, 0.0, 0.0, 0.0, 1.0],
+            QueueKind::Strict => [1.0, 0.0, 0.0, 0.0, 0.0],
+            QueueKind::Weighted => {
+                let sum: u32 = Class::ALL.into_iter().map(|class| spec.weights.of(class)).sum();
+                Class::ALL.map(|class| f64::from(spec.weights.of(class)) / f64::from(sum))
+            }
+            QueueKind::VlArb => Class::ALL.map(|class| {
+                let (table, weight) = table_of(class);
+                let peers = Class::ALL.into_iter().map(table_of).filter(|(t, _)| *t == table);
+                let sum: u32 = peers.map(|(_, weight)| weight).sum();
+                let low = f64::from(LOW_TABLE_PERCENT) / 100.0;
+                let part = if table == Table::High { 1.0 - low } else { low };
+                part * f64::from(weight) / f64::from(sum)
+            }),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Void {
+    Yes,
+    No,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excuse {
+    None,
+    Noise,
+}
+
+struct Window {
+    counts: [usize; 5],
+    total: usize,
+}
+
+impl Window {
+    fn deviation(&self, ideal: &[f64; 5]) -> f64 {
+        let share = |count: usize| count as f64 / self.total as f64;
+        self.counts.iter().zip(ideal).map(|(count, ideal)| (share(*count) - ideal).abs()).fold(0.0, f64::max)
+    }
+}
+
+fn closest(figures: impl Iterator<Item = f64>, to: f64) -> Option<f64> {
+    figures.min_by(|a, b| (a - to).abs().total_cmp(&(b - to).abs()))
+}
+
+fn check(
+    name: &'static str,
+    unit: &'static str,
+    expected: f64,
+    measured: Option<f64>,
+    tolerance: f64,
+    excuse: Excuse,
+) -> Check {
+    let outcome = match measured {
+        None => Outcome::Inconclusive,
+        Some(measured) if (measured - expected).abs() <= tolerance => Outcome::Pass,
+        Some(_) if excuse == Excuse::Noise => Outcome::Inconclusive,
+        Some(_) => Outcome::Fail,
+    };
+    Check { name, unit, expected, measured, tolerance, outcome }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! What a lab does while a process holds it.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use clearway_lab::{Lab, LabError, LabSpec, Outcome, QueueKind, SelfTest, Tier, Topology, permission};
+use clearway_proto::base::{BitsPerSec, Class, Rank};
+
+use crate::Case;
+use crate::traffic::{PORT, RATE, exchange, marked, own, socket, star, up};
+
+pub(crate) const CASES: [Case; 13] = [
+    ("up__every_pair_of_every_topology_exchanges_packets", up__every_pair_of_every_topology_exchanges_packets),
+    ("up__a_link_crosses_only_the_ports_of_its_path", up__a_link_crosses_only_the_ports_of_its_path),
+    ("up__an_impossible_specification_is_refused", up__an_impossible_specification_is_refused),
+    ("up__two_labs_side_by_side_do_not_hear_each_other", up__two_labs_side_by_side_do_not_hear_each_other),
+    ("drop__namespaces_are_given_back", drop__namespaces_are_given_back),
+    ("drop__inhabitants_end_with_their_lab", drop__inhabitants_end_with_their_lab),
+    ("spawn__a_child_lives_on_its_host", spawn__a_child_lives_on_its_host),
+    ("port_counters__tell_classes_apart", port_counters__tell_classes_apart),
+    ("offloads__every_packet_is_real", offloads__every_packet_is_real),
+    ("rearm__each_kind_passes_its_self_test", rearm__each_kind_passes_its_self_test),
+    ("self_test__every_port_of_every_topology_passes", self_test__every_port_of_every_topology_passes),
+    ("strict__low_latency_overtakes_a_full_queue", strict__low_latency_overtakes_a_full_queue),
+    ("multicast__reaches_every_host_of_two_switches", multicast__reaches_every_host_of_two_switches),
+];
+
+fn topologies() -> [Topology; 3] {
+    let slow = BitsPerSec::mega(50);
+    [
+        star(4),
+        Topology::TwoSwitch { hosts: 4, rate: RATE, trunk: slow },
+        Topology::LeafSpine { leaves: 2, hosts_per_leaf: 2, spines: 2, rate: RATE, uplink: slow },
+    ]
+}
+
+fn up__every_pair_of_every_topology_exchanges_packets() {
+    for topology in topologies() {
+        let lab = up("pairs", topology);
+        for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            exchange(&lab, a, b, b"hello");
+        }
+    }
+}
+
+fn up__a_link_crosses_only_the_ports_of_its_path() {
+    let lab = up("path", Topology::TwoSwitch { hosts: 4, rate: RATE, trunk: RATE });
+    assert_eq!(lab.path(Rank(0), Rank(1)).unwrap().tier, Tier::SameSwitch);
+    // h1 has never sent: a bridge that did not know it would flood this to every port.
+    let (from, to) = (marked(&lab, 0, Class::Bulk), socket(&lab, 1));
+    from.send_to(b"near", (lab.hosts()[1].address, PORT)).unwrap();
+    to.recv(&mut [0; 8]).unwrap();
+    let mut crossed: Vec<String> =
+        lab.port_counters().unwrap().into_iter().filter(|c| c.packets > 0).map(|c| c.port).collect();
+    crossed.sort();
+    assert_eq!(crossed, ["h0:eth0", "s0:p1"], "and nobody asked for an address");
+}
+
+fn up__an_impossible_specification_is_refused() {
+    let refused = Lab::up(&"none".parse().unwrap(), &LabSpec::new(star(0)));
+    assert!(matches!(refused, Err(LabError::Impossible(_))));
+}
+
+fn up__two_labs_side_by_side_do_not_hear_each_other() {
+    let (a, b) = (up("side-a", star(2)), up("side-b", star(2)));
+    exchange(&a, 0, 1, b"a");
+    exchange(&b, 0, 1, b"b");
+    let packets = |lab: &Lab| lab.port_counters().unwrap().iter().map(|c| c.packets).sum::<u64>();
+    let before = packets(&b);
+    exchange(&a, 1, 0, b"again");
+    assert_eq!(packets(&b), before);
+    drop(a);
+    exchange(&b, 1, 0, b"still here");
+}
+
+fn drop__namespaces_are_given_back() {
+    // Inside an own user namespace the limit is ours to set: labs in a row fit only if each gives back what it took.
+    let limit = "/proc/sys/user/max_net_namespaces";
+    let own = permission::probe().road == Some(permission::Permission::Direct)
+        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().last() == Some("1"));
+    if !own {
+        eprintln!("skipped: the limit of namespaces belongs to the whole machine when root makes them");
+        return;
+    }
+    let before = std::fs::read_to_string(limit).unwrap();
+    std::fs::write(limit, "12").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    for _ in 0..5 {
+        // The kernel frees in the background: full is no failure until the deadline.
+        while Lab::up(&"row".parse().unwrap(), &LabSpec::new(star(8))).is_err() {
+            assert!(Instant::now() < deadline, "namespaces were not given back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    std::fs::write(limit, before).unwrap();
+}
+
+fn drop__inhabitants_end_with_their_lab() {
+    let lab = up("inhabitants", star(2));
+    let mut sleeper = std::process::Command::new("sleep");
+    sleeper.arg("600");
+    let mut sleeper = lab.spawn(Rank(1), sleeper).unwrap();
+    let mut outsider =
+        std::process::Command::new("sleep").arg("600").env("CLEARWAY_LAB", "inhabitants").spawn().unwrap();
+    drop(lab);
+    assert_eq!(sleeper.wait().unwrap().signal(), Some(9));
+    assert!(outsider.try_wait().unwrap().is_none(), "a mark alone is not enough");
+    outsider.kill().unwrap();
+    outsider.wait().unwrap();
+}
+
+fn spawn__a_child_lives_on_its_host() {
+    let lab = up("children", star(3));
+    for host in lab.hosts() {
+        let mut command = own(&["--as-echo"]);
+        command.stdout(Stdio::piped());
+        let mut child = lab.spawn(host.rank, command).unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let from = marked(&lab, (host.rank.0 + 1) % 3, Class::BestEffort);
+        from.send_to(b"who", (host.address, PORT)).unwrap();
+        let mut answer = [0; 64];
+        let length = from.recv(&mut answer).unwrap();
+        assert_eq!(std::str::from_utf8(&answer[..length]).unwrap(), format!("children/{}", host.name));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(lab.spawn(Rank(3), own(&["--as-echo"])).is_err());
+}
+
+fn port_counters__tell_classes_apart() {
+    let lab = up("counters", star(2));
+    let to = socket(&lab, 1);
+    for (n, class) in Class::ALL.into_iter().enumerate() {
+        let from = marked(&lab, 0, class);
+        for _ in 0..=n {
+            from.send_to(&[0; 100], (lab.hosts()[1].address, PORT)).unwrap();
+            to.recv(&mut [0; 128]).unwrap();
+        }
+    }
+    for port in ["h0:eth0", "s0:p1"] {
+        let all = lab.port_counters().unwrap();
+        let seen: Vec<_> = all.iter().filter(|c| c.port == port).map(|c| (c.class, c.packets, c.bytes)).collect();
+        let expected: Vec<_> = Class::ALL.iter().zip(1..).map(|(class, n)| (Some(*class), n, n * 142)).collect();
+        assert_eq!(seen, expected, "{port}");
+    }
+}
+
+fn offloads__every_packet_is_real() {
+    let lab = up("offloads", star(2));
+    let all = lab.offloads().unwrap();
+    assert_eq!(all.len(), 4);
+    assert!(all.iter().all(|o| (o.gso_segments, o.gso_bytes) == (Some(1), Some(1500))), "{all:?}");
+}
+
+fn assert_proven(test: &SelfTest, what: &str) {
+    let wrong: Vec<_> = test.ports.iter().filter(|port| port.outcome != Outcome::Pass).collect();
+    // Noise may leave a port undecided; a port that is wrong without noise is a defect.
+    assert!(test.failed().next().is_none(), "{what}: {wrong:#?}");
+    if !wrong.is_empty() {
+        eprintln!("undecided for noise: {what}: {wrong:?}");
+    }
+    eprintln!("  {what}: {} ports, {} rounds, {}", test.ports.len(), rounds(test), test.took);
+}
+
+fn rounds(test: &SelfTest) -> u32 {
+    test.ports.iter().map(|port| port.rounds).sum()
+}
+
+fn rearm__each_kind_passes_its_self_test() {
+    let mut lab = up("rearm", star(2));
+    for queue in QueueKind::ALL {
+        lab.rearm(queue).unwrap();
+        assert_eq!(lab.port_counters().unwrap().iter().map(|c| c.packets).sum::<u64>(), 0);
+        exchange(&lab, 0, 1, b"after");
+        assert_proven(&lab.self_test().unwrap(), queue.name());
+    }
+}
+
+fn self_test__every_port_of_every_topology_passes() {
+    for topology in topologies() {
+        let lab = up("proof", topology);
+        let test = lab.self_test().unwrap();
+        assert_eq!(test.ports.len(), lab.offloads().unwrap().len());
+        assert_proven(&test, &format!("{topology:?}"));
+    }
+}
+
+fn strict__low_latency_overtakes_a_full_queue() {
+    let lab = up("overtake", star(2));
+    let to = socket(&lab, 1);
+    let target = (lab.hosts()[1].address, PORT);
+    let (bulk, urgent) = (marked(&lab, 0, Class::Bulk), marked(&lab, 0, Class::LowLatency));
+    // 80 frames of 115 us: the sender is done within a fraction of the 9 ms that they take.
+    for _ in 0..80 {
+        bulk.send_to(&[0; 1400], target).unwrap();
+    }
+    urgent.send_to(&[1], target).unwrap();
+    let mut packet = [0; 1500];
+    let position = (0..81).position(|_| to.recv(&mut packet).unwrap() == 1).unwrap();
+    assert!(position < 60, "the urgent packet came as number {position} of 81");
+}
+
+fn multicast__reaches_every_host_of_two_switches() {
+    let lab = up("multicast", Topology::TwoSwitch { hosts: 4, rate: RATE, trunk: RATE });
+    let group = "239.77.0.1".parse().unwrap();
+    let members: Vec<_> = (1..4)
+        .map(|host| {
+            let member = socket(&lab, host);
+            member.join_multicast_v4(&group, &lab.hosts()[host as usize].address).unwrap();
+            member
+        })
+        .collect();
+    marked(&lab, 0, Class::Bulk).send_to(b"all", (group, PORT)).unwrap();
+    for member in members {
+        assert_eq!(member.recv(&mut [0; 8]).unwrap(), 3);
+    }
+}
