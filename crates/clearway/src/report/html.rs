@@ -1,5 +1,325 @@
-//! Renders the page of a report (not written yet).
-use super::model::Report;
-pub(crate) fn render(_report: &Report) -> String {
-    String::new()
+//! Renders a report as one page that needs no network, no server and no second file.
+//!
+//! # Model
+//! All words and tables are written here, so the page reads without scripts; the script of `assets/report.js` draws the
+//! charts from the report itself, which is embedded as JSON. The page forbids itself every foreign source.
+//!
+//! # Invariants
+//! I1. Text of a report reaches the page through [`text`] or [`embedded`] only; neither can open a tag or end a script.
+//! I2. Every chart has a caption that says what to see, and its words do not need the chart.
+
+use std::fmt::Write;
+
+use super::model::{Labels, Outcome, Report, Verdict, labels};
+
+#[cfg(test)]
+mod browser;
+mod charts;
+mod tables;
+
+const CHART_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
+const CHART_SCRIPT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
+const PAGE_STYLE: &str = include_str!("../../assets/report.css");
+const PAGE_SCRIPT: &str = include_str!("../../assets/report.js");
+
+/// Nothing may be fetched; scripts and styles stand in the page.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
+
+/// The page of `report`.
+pub(crate) fn render(report: &Report) -> String {
+    let queues = queues(report);
+    let title = format!("{} {}: {}", report.program.name, report.scenario.name, outcome_word(report));
+    let mut page = String::with_capacity(256 * 1024);
+    page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n");
+    put(&mut page, &["<meta http-equiv=\"Content-Security-Policy\" content=\"", POLICY, "\">\n"]);
+    put(&mut page, &["<title>", &text(&title), "</title>\n"]);
+    put(&mut page, &["<style>", CHART_STYLE, "</style>\n<style>\n", PAGE_STYLE, "</style>\n</head>\n<body>\n"]);
+    page.push_str(&header(report));
+    page.push_str("<main>\n");
+    for section in [
+        tables::impact(report, &queues),
+        charts::survival(report),
+        charts::timelines(report),
+        charts::heat(report),
+        tables::classes(report, &queues),
+        charts::draws(report),
+        tables::parameters(report),
+        tables::host(report),
+        warnings(report),
+        reproduce(report),
+        tables::figures(report),
+    ] {
+        page.push_str(&section);
+    }
+    page.push_str("</main>\n");
+    page.push_str(&footer(report));
+    let material = serde_json::json!({ "queues": queues, "report": report });
+    put(
+        &mut page,
+        &["<script type=\"application/json\" id=\"material\">", &embedded(&material.to_string()), "</script>\n"],
+    );
+    put(&mut page, &["<script>", CHART_SCRIPT, "</script>\n<script>\n", PAGE_SCRIPT, "</script>\n</body>\n</html>\n"]);
+    page
+}
+
+fn put(page: &mut String, parts: &[&str]) {
+    parts.iter().for_each(|part| page.push_str(part));
+}
+
+/// `raw` as text or as the value of a quoted attribute.
+fn text(raw: &str) -> String {
+    let mut safe = String::with_capacity(raw.len());
+    for c in raw.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// `json` so that it may stand inside a script element: these characters occur within strings only, where JSON allows
+/// them to be written by number. The two separators end a line for older scripts.
+fn embedded(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(safe, "\\u{:04x}", c as u32);
+            }
+            _ => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// The queues of the run in order of appearance: a queue keeps its colour through the whole page.
+fn queues(report: &Report) -> Vec<String> {
+    let of_figures = report.figures.iter().map(|figure| &figure.labels);
+    let of_charts = report.survival.iter().map(|curve| &curve.labels).chain(report.shares.iter().map(|s| &s.labels));
+    let mut queues: Vec<String> = Vec::new();
+    for queue in of_figures.chain(of_charts).filter_map(|all| all.get(labels::QUEUE)) {
+        if !queues.contains(queue) {
+            queues.push(queue.clone());
+        }
+    }
+    queues
+}
+
+/// A queue's name behind a swatch of its colour.
+fn queue_name(queue: &str, queues: &[String]) -> String {
+    let place = queues.iter().position(|known| known == queue).unwrap_or(0);
+    format!("<span class=\"queue q{}\">{}</span>", place % 6, text(queue))
+}
+
+/// The values of labels as a title: `ping-8B under incast-6:1, fifo`.
+fn title_of(all: &Labels) -> String {
+    let of = |key: &str| all.get(key).map(String::as_str);
+    let mut title = match (of(labels::VICTIM), of(labels::CONGESTOR)) {
+        (Some(victim), Some(congestor)) => format!("{victim} under {congestor}"),
+        (one, other) => one.or(other).unwrap_or("").to_owned(),
+    };
+    if let Some(queue) = of(labels::QUEUE) {
+        title.push_str(if title.is_empty() { "" } else { ", " });
+        title.push_str(queue);
+    }
+    title
+}
+
+fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
+    let lead = if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{lead}</p>\n") };
+    format!(
+        "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{lead}{body}</section>\n"
+    )
+}
+
+fn outcome_word(report: &Report) -> &'static str {
+    report.verdict.as_ref().map_or("report", |verdict| verdict.outcome.word())
+}
+
+/// The style class and the sign of an outcome; the sign tells it without colour.
+fn outcome_look(outcome: Outcome) -> (&'static str, &'static str) {
+    match outcome {
+        Outcome::Contained => ("contained", "\u{2713}"),
+        Outcome::Congested => ("congested", "\u{26a0}\u{fe0e}"),
+        Outcome::Invalid => ("invalid", "?"),
+    }
+}
+
+fn header(report: &Report) -> String {
+    let created = report.created.replace('T', " ").replace('Z', " UTC");
+    let what = [&report.scenario.name, &format!("on {}", report.place), &format!("seed {}", report.seed), &created];
+    let what = what.iter().map(|part| text(part)).collect::<Vec<_>>().join(" &middot; ");
+    let verdict = report.verdict.as_ref().map_or_else(|| "<h1>Report</h1>\n".to_owned(), verdict);
+    let warned = match report.warnings.len() {
+        0 => String::new(),
+        1 => "<p class=\"warned\"><a href=\"#warnings\">1 warning</a> limits what this run proves.</p>\n".to_owned(),
+        n => format!("<p class=\"warned\"><a href=\"#warnings\">{n} warnings</a> limit what this run proves.</p>\n"),
+    };
+    format!(
+        "<header>\n<p class=\"kicker\"><b>{}</b> {what}</p>\n{verdict}{warned}</header>\n",
+        text(&report.program.name)
+    )
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    let (class, sign) = outcome_look(verdict.outcome);
+    let mut out = format!(
+        "<h1 class=\"outcome {class}\"><span class=\"sign\" aria-hidden=\"true\">{sign}</span>{}</h1>\n<p class=\"sentence\">{}</p>\n",
+        verdict.outcome.word(),
+        text(&verdict.sentence)
+    );
+    if !verdict.parts.is_empty() {
+        out.push_str("<ul class=\"parts\">\n");
+        for part in &verdict.parts {
+            let (class, sign) = outcome_look(part.outcome);
+            let (name, word) = (text(&title_of(&part.labels)), part.outcome.word());
+            let _ = writeln!(
+                out,
+                "<li class=\"{class}\"><b>{name}</b> <span class=\"word\"><span aria-hidden=\"true\">{sign}</span> {word}</span><p>{}</p></li>",
+                text(&part.sentence)
+            );
+        }
+        out.push_str("</ul>\n");
+    }
+    if !(verdict.reasons.is_empty() && verdict.rules.is_empty()) {
+        let reasons = list(&verdict.reasons);
+        let rules = tables::rules(&verdict.rules);
+        let _ = writeln!(out, "<details><summary>Why, and by which limits</summary>\n{reasons}{rules}</details>");
+    }
+    out
+}
+
+fn list(sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
+    }
+    let items: String = sentences.iter().map(|sentence| format!("<li>{}</li>\n", text(sentence))).collect();
+    format!("<ul>\n{items}</ul>\n")
+}
+
+fn warnings(report: &Report) -> String {
+    let body = if report.warnings.is_empty() { "<p>None.</p>\n".to_owned() } else { list(&report.warnings) };
+    section("warnings", "Warnings", "", &body)
+}
+
+/// `word` as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn reproduce(report: &Report) -> String {
+    let command = report.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    let commit = report.program.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+    let version = text(&format!("{} {}{commit}", report.program.name, report.program.version));
+    let body = format!(
+        "<p>With {version}, and the scenario below:</p>\n<pre class=\"command\" tabindex=\"0\"><code>{}</code></pre>\n\
+         <details><summary>Scenario <code>{}</code></summary>\n<pre tabindex=\"0\"><code>{}</code></pre>\n</details>\n\
+         <p>The figures of this page lie beside it in <code>report.json</code>; <code>clearway diff</code> compares two of them.</p>\n",
+        text(&command),
+        text(&report.scenario.name),
+        text(&report.scenario.text)
+    );
+    section("reproduce", "How to reproduce", "", &body)
+}
+
+fn footer(report: &Report) -> String {
+    format!(
+        "<footer><p>{} {}, schema {}. Charts: uPlot 1.6.32 (MIT), included.</p></footer>\n",
+        text(&report.program.name),
+        text(&report.program.version),
+        text(&report.schema)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn hostile() -> Report {
+        let attack = "</script><script>alert(1)</script><!--\" onload='x'\u{2028}";
+        let mut report = sample::incast_demo();
+        report.scenario.name = attack.to_owned();
+        report.command.push(attack.to_owned());
+        report.warnings.push(attack.to_owned());
+        for figure in &mut report.figures {
+            figure.labels.insert(labels::QUEUE.to_owned(), attack.to_owned());
+            figure.unit = attack.to_owned();
+        }
+        report.heat[0].ranks[0] = attack.to_owned();
+        report.shares[0].granted = attack.to_owned();
+        report
+    }
+
+    #[test]
+    fn render__hostile_text_stays_text() {
+        let page = render(&hostile());
+        let opened = page.matches("<script").count();
+        assert_eq!((opened, page.matches("</script").count()), (3, 3));
+        let scripts = page.find("id=\"material\"").expect("the material");
+        assert!(!page.contains("<!--") && !page[..scripts].contains("\" onload"));
+        assert!(!page[scripts..].contains('\u{2028}'));
+    }
+
+    #[test]
+    fn embedded__is_the_same_json() {
+        let report = hostile();
+        let json = serde_json::to_string(&report).expect("written");
+        let back: Report = serde_json::from_str(&embedded(&json)).expect("read back");
+        assert_eq!(back, report);
+    }
+
+    #[test]
+    fn render__names_no_foreign_source() {
+        let page = render(&sample::incast_demo());
+        for loading in ["src=", "@import", "url(", "href=\"http"] {
+            let found = page.replace(CHART_SCRIPT, "").replace("-src ", "").contains(loading);
+            assert!(!found, "the page must not contain {loading}");
+        }
+    }
+
+    #[test]
+    fn render__says_everything_without_scripts() {
+        let page = render(&sample::incast_demo());
+        let words = &page[..page.find("id=\"material\"").expect("the material")];
+        for said in
+            ["CONGESTED", "11\u{202f}956", "clearway bench scenarios/incast.toml", "Linux 6.12.0", "scavenger", "h5"]
+        {
+            assert!(words.contains(said), "the page must say {said}");
+        }
+    }
+
+    #[test]
+    fn render__an_empty_report_has_no_charts() {
+        let mut report = sample::incast_demo();
+        report.verdict = None;
+        report.figures.clear();
+        report.survival.clear();
+        report.timelines.clear();
+        report.heat.clear();
+        report.shares.clear();
+        report.draws.clear();
+        let page = render(&report);
+        assert!(!page.contains("class=\"chart\"") && page.contains("How to reproduce"));
+    }
+
+    #[test]
+    fn quoted__is_what_a_shell_reads_back() {
+        assert_eq!(
+            (quoted("--seed=1"), quoted("a b"), quoted("it's")),
+            ("--seed=1".into(), "'a b'".into(), "'it'\\''s'".into())
+        );
+    }
 }

@@ -27,6 +27,7 @@
 #![cfg_attr(not(test), allow(dead_code, reason = "the command line that calls this is written beside it"))]
 
 pub(crate) mod diff;
+pub(crate) mod heat;
 pub(crate) mod html;
 pub(crate) mod impact;
 pub(crate) mod model;

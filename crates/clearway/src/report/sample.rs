@@ -48,6 +48,35 @@ pub(crate) fn incast_demo() -> Report {
     report
 }
 
+/// A report of what rarely happens: nothing came back, nothing was sent, one sample, one host, long foreign names.
+pub(crate) fn odd() -> Report {
+    let mut report = incast_demo();
+    let long = "a-name-without-any-space-that-is-longer-than-a-narrow-window-is-wide-</script>".to_owned();
+    for figure in &mut report.figures {
+        (figure.value, figure.low, figure.high) = (Real::INFINITE, Some(Real::finite(0.0)), Some(Real::INFINITE));
+        figure.labels.insert(labels::VICTIM.to_owned(), long.clone());
+    }
+    report.survival[0].points = vec![(28.0, 0.0)];
+    report.survival[1].points.clear();
+    report.survival[2].points = vec![(28.0, 1.0)];
+    report.timelines.truncate(1);
+    report.timelines[0].victim_p99_us = vec![None, Some(Real::INFINITE), None];
+    report.timelines[0].goodput_mbps.truncate(1);
+    report.timelines[0].cpu_noise.clear();
+    report.timelines[0].ideal_mbps = None;
+    report.heat[0] = Heat { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![None]] };
+    let ranks: Vec<String> = (0..100).map(|n| format!("node{n:04}")).collect();
+    let row = |from: usize| {
+        (0..100).map(|to| Real::new(if to == 7 { f64::INFINITY } else { 1.0 + (from * to % 9) as f64 })).collect()
+    };
+    report.heat[1] = Heat { labels: Labels::new(), rows: (0..100).map(row).collect(), ranks };
+    report.shares[0].reached = Some(Real::INFINITE);
+    report.draws.truncate(1);
+    report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: Real::INFINITE, low: None, high: None };
+    report.warnings = vec![long];
+    report
+}
+
 fn labels_of(level: &Level) -> Labels {
     let pairs = [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

@@ -1,0 +1,136 @@
+//! Names what stands out in a matrix of host pairs: a receiver, a sender, or one pair that neither explains.
+//!
+//! # Model
+//! A host stands out when the median of its row or column is more than twice the median of all pairs. What a pair should be
+//! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that. A hot
+//! port therefore is named once, as a receiver, and a bad cable behind it is still found.
+//!
+//! # Source
+//! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
+
+use super::model::{Heat, Real};
+
+/// How far a host's median must lie above that of all pairs.
+const HOST_FACTOR: f64 = 2.0;
+
+/// How far a pair must lie above what its row and column suggest.
+const PAIR_FACTOR: f64 = 1.5;
+
+/// The most that is named of each kind: a list that nobody reads to its end names nothing.
+const NAMED_MAX: usize = 5;
+
+/// A host whose messages are slow as a whole.
+pub(crate) struct Host<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) median: f64,
+}
+
+/// A pair that is slower than its two hosts explain.
+pub(crate) struct Pair<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    pub(crate) value: f64,
+    pub(crate) expected: f64,
+}
+
+/// What stands out, worst first.
+pub(crate) struct Standouts<'a> {
+    pub(crate) receivers: Vec<Host<'a>>,
+    pub(crate) senders: Vec<Host<'a>>,
+    pub(crate) pairs: Vec<Pair<'a>>,
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The hosts and pairs of `heat` that stand out; nothing does when most pairs lose what they send.
+pub(crate) fn standouts(heat: &Heat) -> Standouts<'_> {
+    let n = heat.ranks.len();
+    let rows = heat.rows.iter().take(n).enumerate();
+    let row = |(from, row): (usize, &'_ Vec<Option<Real>>)| -> Vec<(usize, usize, f64)> {
+        row.iter().take(n).enumerate().filter_map(|(to, cell)| Some((from, to, (*cell)?.get()))).collect()
+    };
+    let cells: Vec<(usize, usize, f64)> = rows.flat_map(row).collect();
+    let medians = |side: fn(&(usize, usize, f64)) -> usize| -> Vec<Option<f64>> {
+        let mut lists = vec![Vec::new(); n];
+        for cell in &cells {
+            if let Some(list) = lists.get_mut(side(cell)) {
+                list.push(cell.2);
+            }
+        }
+        lists.into_iter().map(median).collect()
+    };
+    let (rows, columns) = (medians(|cell| cell.0), medians(|cell| cell.1));
+    let Some(all) = median(cells.iter().map(|cell| cell.2).collect()).filter(|all| all.is_finite()) else {
+        return Standouts { receivers: Vec::new(), senders: Vec::new(), pairs: Vec::new() };
+    };
+    Standouts {
+        receivers: hosts(heat, &columns, all),
+        senders: hosts(heat, &rows, all),
+        pairs: pairs(heat, &cells, (&rows, &columns), all),
+    }
+}
+
+fn hosts<'a>(heat: &'a Heat, medians: &[Option<f64>], all: f64) -> Vec<Host<'a>> {
+    let named = heat.ranks.iter().zip(medians).filter_map(|(name, median)| Some(Host { name, median: (*median)? }));
+    let mut found: Vec<Host<'a>> = named.filter(|host| host.median > all * HOST_FACTOR).collect();
+    found.sort_by(|a, b| b.median.total_cmp(&a.median));
+    found.truncate(NAMED_MAX);
+    found
+}
+
+type Medians<'m> = (&'m [Option<f64>], &'m [Option<f64>]);
+
+fn pairs<'a>(heat: &'a Heat, cells: &[(usize, usize, f64)], (rows, columns): Medians<'_>, all: f64) -> Vec<Pair<'a>> {
+    let pair = |&(from, to, value): &(usize, usize, f64)| {
+        let expected = (*rows.get(from)?)? * (*columns.get(to)?)? / all;
+        let stands_out = value > expected * PAIR_FACTOR;
+        stands_out.then_some(Pair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
+    };
+    let mut found: Vec<Pair<'a>> = cells.iter().filter_map(pair).collect();
+    found.sort_by(|a, b| (b.value / b.expected).total_cmp(&(a.value / a.expected)));
+    found.truncate(NAMED_MAX);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Labels;
+
+    fn map(n: usize, value: impl Fn(usize, usize) -> f64) -> Heat {
+        let cell = |from: usize, to: usize| (from != to).then(|| Real::new(value(from, to))).flatten();
+        Heat {
+            labels: Labels::new(),
+            ranks: (0..n).map(|i| format!("h{i}")).collect(),
+            rows: (0..n).map(|from| (0..n).map(|to| cell(from, to)).collect()).collect(),
+        }
+    }
+
+    #[test]
+    fn standouts__a_hot_port_is_one_receiver_and_a_bad_cable_one_pair() {
+        let heat = map(8, |from, to| match (from, to) {
+            (_, 0) => 400.0,
+            (5, 2) => 4.0,
+            _ => 1.0,
+        });
+        let found = standouts(&heat);
+        let receivers: Vec<&str> = found.receivers.iter().map(|host| host.name).collect();
+        let pairs: Vec<(&str, &str)> = found.pairs.iter().map(|pair| (pair.from, pair.to)).collect();
+        assert_eq!((receivers, found.senders.len(), pairs), (vec!["h0"], 0, vec![("h5", "h2")]));
+    }
+
+    #[test]
+    fn standouts__nothing_in_an_even_empty_or_ragged_matrix() {
+        for heat in [map(8, |_, _| 3.0), map(1, |_, _| 1.0), map(0, |_, _| 1.0)] {
+            let found = standouts(&heat);
+            assert!(found.receivers.is_empty() && found.senders.is_empty() && found.pairs.is_empty());
+        }
+        let mut ragged = map(3, |_, _| 1.0);
+        ragged.rows.push(vec![Some(Real::INFINITE); 9]);
+        assert!(standouts(&ragged).pairs.is_empty());
+        assert!(standouts(&map(4, |_, _| f64::INFINITY)).pairs.is_empty());
+    }
+}

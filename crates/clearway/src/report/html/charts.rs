@@ -1,0 +1,137 @@
+//! The places that the page's script fills with charts, each with the sentence that says what to see.
+
+use std::fmt::Write;
+
+use super::{section, text, title_of};
+use crate::report::heat;
+use crate::report::model::{Heat, Labels, Real, Report, labels};
+
+use super::tables::number;
+
+/// The place of one chart over `items` of a list of the report.
+fn chart(kind: &str, items: &[usize], title: &str, caption: &str) -> String {
+    let items = items.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let title = text(title);
+    format!(
+        "<figure>\n<h3>{title}</h3>\n<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
+         <p class=\"readout\" aria-hidden=\"true\"></p>\n<figcaption>{caption}</figcaption>\n</figure>\n"
+    )
+}
+
+/// Labels without those that one chart lays over each other.
+fn group_of(all: &Labels) -> Labels {
+    let laid_over = [labels::QUEUE, labels::PHASE, labels::QUANTILE];
+    all.iter().filter(|(key, _)| !laid_over.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// Places in `all` by group, in order of appearance.
+fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>)> {
+    let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
+    for (i, one) in all.enumerate() {
+        let group = group_of(one);
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, items)) => items.push(i),
+            None => groups.push((group, vec![i])),
+        }
+    }
+    groups
+}
+
+/// Survival curves: queues and phases over each other.
+pub(super) fn survival(report: &Report) -> String {
+    if report.survival.is_empty() {
+        return String::new();
+    }
+    let caption = "Dashed: isolated; solid: congested. The further a solid line lies to the right of its dashed one, the more the queue costs; \
+                   a line that ends above the floor on the right stands for messages that never came back.";
+    let groups = grouped(report.survival.iter().map(|curve| &curve.labels));
+    let body: String =
+        groups.iter().map(|(group, items)| chart("survival", items, &title_of(group), caption)).collect();
+    section(
+        "survival",
+        "How long messages take",
+        "For every latency, the share of messages that took longer. Both scales are logarithmic: each step down is ten times rarer.",
+        &body,
+    )
+}
+
+/// Timelines: victim above, congestor and processors below.
+pub(super) fn timelines(report: &Report) -> String {
+    if report.timelines.is_empty() {
+        return String::new();
+    }
+    let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
+                   Bottom: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
+    let one = |(i, timeline): (usize, &crate::report::model::Timeline)| {
+        chart("timeline", &[i], &title_of(&timeline.labels), caption)
+    };
+    let body: String = report.timelines.iter().enumerate().map(one).collect();
+    section(
+        "timeline",
+        "What happened when",
+        "The victim first alone, then beside the congestor, then alone again.",
+        &body,
+    )
+}
+
+/// Heat maps with the hosts and pairs that stand out by name.
+pub(super) fn heat(report: &Report) -> String {
+    if report.heat.is_empty() {
+        return String::new();
+    }
+    let caption = "Rows send, columns receive. All maps share one logarithmic scale from the 5 % to the 95 % quantile of all pairs, so that a single pair cannot hide the others.";
+    let mut body = String::from("<div class=\"pair\">\n");
+    for (i, map) in report.heat.iter().enumerate() {
+        let figure = chart("heat", &[i], &title_of(&map.labels), caption);
+        let _ = writeln!(body, "<div>{figure}{}</div>", standouts(map));
+    }
+    body.push_str("</div>\n");
+    section("heat", "Which pairs suffer", "p99 of the victim between each two hosts, congested over isolated.", &body)
+}
+
+fn standouts(map: &Heat) -> String {
+    let found = heat::standouts(map);
+    let times = |value: f64| Real::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)));
+    let mut items = Vec::new();
+    for host in &found.receivers {
+        items.push(format!(
+            "<li>All messages <b>to {}</b>: {} in the median.</li>\n",
+            text(host.name),
+            times(host.median)
+        ));
+    }
+    for host in &found.senders {
+        items.push(format!(
+            "<li>All messages <b>from {}</b>: {} in the median.</li>\n",
+            text(host.name),
+            times(host.median)
+        ));
+    }
+    for pair in &found.pairs {
+        let (from, to) = (text(pair.from), text(pair.to));
+        items.push(format!(
+            "<li><b>{from} to {to}</b>: {}, where its row and column suggest {}.</li>\n",
+            times(pair.value),
+            times(pair.expected)
+        ));
+    }
+    if items.is_empty() {
+        return "<p class=\"standouts\">No host and no pair stands out.</p>\n".to_owned();
+    }
+    format!("<div class=\"standouts\"><p>Standing out:</p><ul>\n{}</ul></div>\n", items.concat())
+}
+
+/// The spread between draws.
+pub(super) fn draws(report: &Report) -> String {
+    if report.draws.is_empty() {
+        return String::new();
+    }
+    let caption = "Each dot is one random choice of hosts with its own 95 % interval; the dashed line is the median. \
+                   Dots that lie apart by more than their intervals differ by the choice of hosts alone.";
+    section(
+        "draws",
+        "How much the choice of hosts changes",
+        "",
+        &chart("draws", &[], &format!("Times slower in each of {} draws", report.draws.len()), caption),
+    )
+}

@@ -1,0 +1,319 @@
+//! The tables of the page: impact, classes, parameters, host, every figure. On narrow screens each row becomes a card.
+
+use std::fmt::Write;
+
+use super::{queue_name, section, text, title_of};
+use crate::report::impact::{self, Row};
+use crate::report::model::{ClassShare, Figure, Real, Report, Rule, labels};
+use crate::report::numerals::{INFINITE, digits};
+
+/// A number as the page writes it: thousands apart, the sign for infinity.
+pub(super) fn number(real: Real) -> String {
+    let plain = digits(real);
+    if plain == INFINITE {
+        return "\u{221e}".to_owned();
+    }
+    let (sign, rest) = plain.strip_prefix('-').map_or(("", plain.as_str()), |rest| ("\u{2212}", rest));
+    if rest.len() < 5 || !rest.bytes().all(|b| b.is_ascii_digit()) {
+        return format!("{sign}{rest}");
+    }
+    let groups: Vec<&str> = rest.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or("")).collect();
+    format!("{sign}{}", groups.join("\u{202f}"))
+}
+
+fn or_dash(real: Option<Real>) -> String {
+    real.map_or_else(|| "\u{2013}".to_owned(), number)
+}
+
+fn ends(figure: &Figure) -> String {
+    match (figure.low, figure.high) {
+        (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
+        _ => String::new(),
+    }
+}
+
+/// A table cell that knows the name of its column, for screens on which the head is not shown.
+fn cell(column: &str, class: &str, content: &str) -> String {
+    format!("<td data-label=\"{}\" class=\"{class}\">{content}</td>", text(column))
+}
+
+fn table(class: &str, caption: &str, head: &str, body: &str) -> String {
+    format!(
+        "<div class=\"scroll\"><table class=\"{class}\">\n<caption>{caption}</caption>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n"
+    )
+}
+
+fn head(columns: &[(&str, &str)]) -> String {
+    let cells: String =
+        columns.iter().map(|(name, class)| format!("<th scope=\"col\" class=\"{class}\">{name}</th>")).collect();
+    format!("<tr>{cells}</tr>")
+}
+
+/// The factor of every victim, congestor and queue, with its interval drawn to scale.
+pub(super) fn impact(report: &Report, queues: &[String]) -> String {
+    let rows = impact::rows(report);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let unit = rows.iter().flat_map(|row| row.congested).flatten().next().map_or("us", |figure| figure.unit.as_str());
+    let unit = &text(if unit == "us" { "\u{b5}s" } else { unit });
+    let scale = Scale::of(&rows);
+    let mut body = String::new();
+    let mut group = ("", "");
+    for row in &rows {
+        if group != (row.victim, row.congestor) {
+            group = (row.victim, row.congestor);
+            let title = text(&format!("{} under {}", row.victim, row.congestor));
+            let _ = writeln!(body, "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"9\">{title}</th></tr>");
+        }
+        body.push_str(&impact_row(row, queues, &scale, unit));
+    }
+    let head = format!(
+        "<tr><th rowspan=\"2\" scope=\"col\">Queue</th><th colspan=\"2\" scope=\"colgroup\">Isolated, {unit}</th><th colspan=\"2\" scope=\"colgroup\">Congested, {unit}</th>\
+         <th colspan=\"2\" scope=\"colgroup\">Times slower (p99), 95 % interval</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Lost</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Congestor<br>reached</th></tr>\
+         <tr><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th>\
+         <th scope=\"col\" class=\"n\">factor</th><th scope=\"col\">interval</th></tr>"
+    );
+    let caption = "A factor of 1 means that the victim does not notice the congestor; the bar is the 95 % interval on a logarithmic scale, the thin line marks 1.";
+    section(
+        "impact",
+        "Congestion impact",
+        "How many times slower small messages become when another pattern loads the same network, and what that pattern reached meanwhile.",
+        &table("cards impact", caption, &head, &body),
+    )
+}
+
+fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> String {
+    let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
+    let percent = |figure: Option<&Figure>| {
+        figure.map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)))
+    };
+    let factor = row.factor();
+    let times = factor.map_or_else(String::new, |f| {
+        format!("<span><b>{}\u{d7}</b> <small>{}</small></span>", number(f.value), ends(f))
+    });
+    let bar = factor.map_or_else(String::new, |figure| scale.bar(figure));
+    let [i50, i99] = row.isolated;
+    let [c50, c99] = row.congested;
+    format!(
+        "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}{}</tr>\n",
+        queue_name(row.queue, queues),
+        cell(&format!("isolated p50, {unit}"), "n", &value(i50)),
+        cell(&format!("isolated p99, {unit}"), "n", &value(i99)),
+        cell(&format!("congested p50, {unit}"), "n", &value(c50)),
+        cell(&format!("congested p99, {unit}"), "n", &value(c99)),
+        cell("times slower (p99)", "n times", &times),
+        cell("", "drawn", &bar),
+        cell("lost", "n", &percent(row.loss)),
+        cell("congestor reached", "n", &percent(row.goodput))
+    )
+}
+
+/// A logarithmic scale that holds 1 and every finite factor of the table.
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of(rows: &[Row<'_>]) -> Self {
+        let factors = rows.iter().filter_map(Row::factor);
+        let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(Real::get);
+        let seen = ends
+            .filter(|n| n.is_finite() && *n > 0.0)
+            .fold((1.0, 2.0), |(low, high): (f64, f64), n| (low.min(n), high.max(n)));
+        Self { low: seen.0 * 0.8, high: seen.1 * 1.25 }
+    }
+
+    /// The place of `n`, in percent of the width.
+    fn place(&self, n: f64) -> f64 {
+        let share = (n.max(self.low) / self.low).ln() / (self.high / self.low).ln();
+        share.min(1.0) * 100.0
+    }
+
+    fn bar(&self, figure: &Figure) -> String {
+        let value = self.place(figure.value.get());
+        let [low, high] = [figure.low, figure.high].map(|end| end.map_or(value, |end| self.place(end.get())));
+        format!(
+            "<span class=\"interval\" aria-hidden=\"true\"><i class=\"one\" style=\"left:{:.2}%\"></i><i class=\"range\" style=\"left:{low:.2}%;width:{:.2}%\"></i><i class=\"dot\" style=\"left:{value:.2}%\"></i></span>",
+            self.place(1.0),
+            high - low
+        )
+    }
+}
+
+/// What each class was promised and reached, with the promise as a mark on the bar.
+pub(super) fn classes(report: &Report, queues: &[String]) -> String {
+    if report.shares.is_empty() {
+        return String::new();
+    }
+    let body: String = report.shares.iter().map(|share| class_row(share, queues)).collect();
+    let columns = [
+        ("Queue", ""),
+        ("Class", ""),
+        ("Asked", ""),
+        ("Granted", ""),
+        ("Promised", "n"),
+        ("Reached", "n"),
+        ("Share of the link", ""),
+        ("Longest wait", "n"),
+    ];
+    let caption = "Bars show the share reached, the mark the share promised; a class that asked for a queue of its own and shares one has no promise.";
+    section(
+        "classes",
+        "Shares reached and promised",
+        "All classes send at once: what each asked for, what the network granted, and the share of the link it got.",
+        &table("cards classes", caption, &head(&columns), &body),
+    )
+}
+
+fn class_row(share: &ClassShare, queues: &[String]) -> String {
+    let percent =
+        |real: Option<Real>| real.map_or_else(|| "\u{2013}".to_owned(), |real| format!("{}\u{202f}%", number(real)));
+    let width = |real: Real| real.get().clamp(0.0, 100.0);
+    let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
+    let place = queues.iter().position(|known| known == queue).unwrap_or(0) % 6;
+    let mark = share
+        .configured
+        .map_or_else(String::new, |real| format!("<i class=\"mark\" style=\"left:{:.2}%\"></i>", width(real)));
+    let bar = format!(
+        "<span class=\"share q{place}\" aria-hidden=\"true\"><i class=\"fill\" style=\"width:{:.2}%\"></i>{mark}</span>",
+        share.reached.map_or(0.0, width)
+    );
+    let wait = share.starved_ms.map_or_else(|| "\u{2013}".to_owned(), |ms| format!("{}\u{202f}ms", number(ms)));
+    format!(
+        "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}</tr>\n",
+        queue_name(queue, queues),
+        cell("class", "", &text(&share.class)),
+        cell("asked", "", &text(&share.asked)),
+        cell("granted", "", &text(&share.granted)),
+        cell("promised", "n", &percent(share.configured)),
+        cell("reached", "n", &percent(share.reached)),
+        cell("", "drawn", &bar),
+        cell("longest wait", "n", &wait)
+    )
+}
+
+/// The limits of the verdict.
+pub(super) fn rules(rules: &[Rule]) -> String {
+    if rules.is_empty() {
+        return String::new();
+    }
+    let row = |rule: &Rule| {
+        let limit = format!("{} {}", number(rule.limit), text(&rule.unit));
+        format!(
+            "<tr><th scope=\"row\">{}</th>{}{}</tr>\n",
+            text(&rule.name),
+            cell("limit", "n", &limit),
+            cell("", "", &text(&rule.sentence))
+        )
+    };
+    let body: String = rules.iter().map(row).collect();
+    table(
+        "cards",
+        "The limits that were in force.",
+        &head(&[("Rule", ""), ("Limit", "n"), ("What is compared", "")]),
+        &body,
+    )
+}
+
+/// Every parameter with who chose it.
+pub(super) fn parameters(report: &Report) -> String {
+    if report.parameters.is_empty() {
+        return String::new();
+    }
+    let mut body = String::new();
+    for parameter in &report.parameters {
+        let (value, origin) = (text(&format!("{} {}", parameter.value, parameter.unit)), parameter.origin.word());
+        let origin = cell("chosen by", &format!("origin {origin}"), origin);
+        let _ = writeln!(
+            body,
+            "<tr><th scope=\"row\">{}</th>{}{origin}</tr>",
+            text(&parameter.name),
+            cell("value", "", &value)
+        );
+    }
+    let columns = [("Parameter", ""), ("Value", ""), ("Chosen by", "")];
+    section(
+        "parameters",
+        "Parameters",
+        "",
+        &table("cards", "Everything that was in force, and who chose it.", &head(&columns), &body),
+    )
+}
+
+/// The machine and how busy it was.
+pub(super) fn host(report: &Report) -> String {
+    let host = &report.host;
+    let load = |load: Option<[f64; 3]>| load.map(|[a, b, c]| format!("{a:.2}, {b:.2}, {c:.2} (1, 5, 15 min)"));
+    let gib = host.memory_bytes as f64 / f64::from(1u32 << 30);
+    let mut facts = vec![
+        ("kernel", host.kernel.clone()),
+        ("processors", host.cpus.to_string()),
+        ("memory", format!("{gib:.1} GiB")),
+        ("hypervisor", host.hypervisor.clone().unwrap_or_else(|| "none seen".to_owned())),
+    ];
+    facts.extend(load(host.load_before).map(|load| ("load before", load)));
+    facts.extend(load(host.load_after).map(|load| ("load after", load)));
+    facts.extend(host.facts.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    let row = |(name, value): &(&str, String)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", text(name), text(value));
+    let body: String = facts.iter().map(row).collect();
+    section("host", "Machine", "", &format!("<dl>\n{body}</dl>\n"))
+}
+
+/// Every figure of the run, folded away.
+pub(super) fn figures(report: &Report) -> String {
+    if report.figures.is_empty() {
+        return String::new();
+    }
+    let row = |figure: &Figure| {
+        let phase = [labels::PHASE, labels::QUANTILE].map(|key| figure.label(key).unwrap_or(""));
+        let what = text(&format!("{} {}", title_of(&figure.labels), phase.join(" ")));
+        let (value, samples) = (format!("{} {}", number(figure.value), text(&figure.unit)), figure.samples.to_string());
+        format!(
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>\n",
+            text(&figure.name),
+            cell("of", "", &what),
+            cell("value", "n", &value),
+            cell("95 %", "n", &ends(figure)),
+            cell("samples", "n", &samples),
+            cell("source", "", &text(&figure.source))
+        )
+    };
+    let body: String = report.figures.iter().map(row).collect();
+    let columns = [("Figure", ""), ("Of", ""), ("Value", "n"), ("95 %", "n"), ("Samples", "n"), ("Source", "")];
+    let table = table("cards", "Every figure of the run.", &head(&columns), &body);
+    section(
+        "figures",
+        "All figures",
+        "",
+        &format!("<details><summary>{} figures</summary>\n{table}</details>\n", report.figures.len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number__sets_thousands_apart() {
+        let cases = [
+            (11_956.0, "11\u{202f}956"),
+            (999.0, "999"),
+            (1_234.0, "1234"),
+            (-1_234_567.0, "\u{2212}1\u{202f}234\u{202f}567"),
+            (0.31, "0.31"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(number(Real::finite(value)), expected);
+        }
+        assert_eq!(number(Real::INFINITE), "\u{221e}");
+    }
+
+    #[test]
+    fn scale__holds_one_and_keeps_infinite_ends_inside() {
+        let scale = Scale { low: 0.8, high: 500.0 };
+        assert!(scale.place(0.8) == 0.0 && scale.place(f64::INFINITY) == 100.0 && scale.place(0.0) == 0.0);
+        assert!((0.0..20.0).contains(&scale.place(1.0)));
+    }
+}
