@@ -158,15 +158,16 @@
     const end = start + steps * step;
     const [low, high] = latencyRange(line.labels);
     const lost = xs.filter((_, i) => num(line.victim_p99_us[i]) === Infinity);
+    const stretches = (line.phases || []).filter(phase => phase.from_s < end && phase.to_s > start);
     const shade = u => {
       const context = u.ctx, box = u.bbox;
       context.fillStyle = wash;
-      for (const phase of (line.phases || []).filter(phase => phase.name !== "isolated")) {
+      for (const phase of stretches.filter(phase => phase.name !== "isolated")) {
         const from = u.valToPos(Math.max(phase.from_s, start), "x", true), to = u.valToPos(Math.min(phase.to_s, end), "x", true);
         context.fillRect(from, box.top, to - from, box.height);
       }
     };
-    const phaseNames = u => nameLines(u, (line.phases || []).map(phase => (
+    const phaseNames = u => nameLines(u, stretches.map(phase => (
       { ...at(u, Math.max(phase.from_s, start), high), y: u.bbox.top / devicePixelRatio + 20, text: phase.name, color: soft })));
     const triangles = u => {
       const context = u.ctx, ratio = devicePixelRatio, top = u.bbox.top + 20 * ratio;

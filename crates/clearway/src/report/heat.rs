@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! A host stands out when the median of its row or column is more than twice the median of all pairs. What a pair should be
-//! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that. A hot
-//! port therefore is named once, as a receiver, and a bad cable behind it is still found.
+//! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that, and of
+//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found.
 //!
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
@@ -86,7 +86,7 @@ type Medians<'m> = (&'m [Option<f64>], &'m [Option<f64>]);
 fn pairs<'a>(heat: &'a Heat, cells: &[(usize, usize, f64)], (rows, columns): Medians<'_>, all: f64) -> Vec<Pair<'a>> {
     let pair = |&(from, to, value): &(usize, usize, f64)| {
         let expected = (*rows.get(from)?)? * (*columns.get(to)?)? / all;
-        let stands_out = value > expected * PAIR_FACTOR;
+        let stands_out = value > expected.max(all) * PAIR_FACTOR;
         stands_out.then_some(Pair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
     };
     let mut found: Vec<Pair<'a>> = cells.iter().filter_map(pair).collect();

@@ -12,6 +12,7 @@
 //! report.survival.push(Survival::of(&histogram, labels));
 //! store::write(dir, &report)?;                      // report.json and report.html
 //! let report = store::read(dir)?;                   // a directory, or a report.json
+//! let report = store::render_again(dir)?;           // report.html again, from report.json
 //! print!("{}", terminal::render(&report, Paint::Plain));
 //! let comparison = diff::compare(&a, &b);           // comparison.result: SameOrBetter or Worse
 //! ```

@@ -11,7 +11,7 @@ use super::tables::number;
 /// The place of one chart over `items` of a list of the report.
 fn chart(kind: &str, items: &[usize], title: &str, caption: &str) -> String {
     let items = items.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let title = text(title);
+    let title = text(if title.is_empty() { "All messages" } else { title });
     format!(
         "<figure>\n<h3>{title}</h3>\n<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
          <p class=\"readout\" aria-hidden=\"true\"></p>\n<figcaption>{caption}</figcaption>\n</figure>\n"
@@ -132,6 +132,6 @@ pub(super) fn draws(report: &Report) -> String {
         "draws",
         "How much the choice of hosts changes",
         "",
-        &chart("draws", &[], &format!("Times slower in each of {} draws", report.draws.len()), caption),
+        &chart("draws", &[], "Times slower in each draw", caption),
     )
 }
