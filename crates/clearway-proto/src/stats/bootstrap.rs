@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! *Blocks.* Samples inside one queue episode are correlated; blocks longer than an episode nearly are not. Each of
-//! [`RESAMPLES`] times, as many blocks are drawn with replacement as there are, merged, and the quantile is read: these are the
+//! `RESAMPLES` times, as many blocks are drawn with replacement as there are, merged, and the quantile is read: these are the
 //! replicates. The interval runs from their 2.5 % to their 97.5 % quantile (percentile interval).
 //!
 //! *Ratio.* The congestion impact factor is q(congested) / q(isolated). The two sets are independent, so the i-th replicate of
@@ -20,7 +20,7 @@
 //!
 //! # Invariants
 //! I1. No replicate is NaN; infinite latency stays infinite through ratios and medians.
-//! I2. With fewer than [`UNITS_MIN`] blocks (and draws) the interval is zero to infinity: nothing is claimed.
+//! I2. With fewer than `UNITS_MIN` blocks (and draws) the interval is zero to infinity: nothing is claimed.
 //! I3. The same blocks, key and quantiles give the same estimate on every machine.
 //!
 //! # Not here
@@ -34,7 +34,7 @@ use super::{Estimate, Histogram, Quantile};
 use crate::base::{RandomKey, RandomStream};
 
 /// Replicates behind each interval: Efron and Tibshirani's choice for percentile intervals.
-pub const RESAMPLES: usize = 1000;
+const RESAMPLES: usize = 1000;
 
 /// The fewest blocks or draws that bound a 95 % interval: all of n lie on one side of the true median with
 /// probability 2 / 2^n, which falls below 5 % at six.

@@ -39,11 +39,6 @@ impl Estimate {
     pub fn lies_within(&self, low: f64, high: f64) -> bool {
         self.low >= low && self.high <= high
     }
-
-    /// Whether the intervals share a point; when they do not, the two figures differ.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.low <= other.high && other.low <= self.high
-    }
 }
 
 /// `above / below` for quantities that are zero, positive or infinite; never NaN.
@@ -72,14 +67,6 @@ mod tests {
         for (above, below, expected) in cases {
             assert_eq!(ratio(above, below), expected, "{above} / {below}");
         }
-    }
-
-    #[test]
-    fn overlaps__touching_and_infinite_intervals_overlap() {
-        let a = Estimate::new(1.0, [0.5, 1.5], 10);
-        assert!(a.overlaps(&Estimate::new(2.0, [1.5, 3.0], 10)));
-        assert!(!a.overlaps(&Estimate::new(2.0, [1.6, f64::INFINITY], 10)));
-        assert!(a.overlaps(&Estimate::unbounded(f64::INFINITY, 1)));
     }
 
     #[test]

@@ -11,10 +11,10 @@
 //! global extremes need a pass over all samples first and let one outlier blur every quantile; these do neither.
 //!
 //! # Invariants
-//! I1. Buckets ascend strictly, none is empty, all are below [`BUCKETS`].
+//! I1. Buckets ascend strictly, none is empty, all are below `BUCKETS`.
 //! I2. `min` lies in the first bucket and `max` in the last; both are exact.
 //! I3. Counts saturate: no sequence of records and merges overflows.
-//! I4. What is read from outside keeps I1 and I2 or is refused, and never holds more than [`BUCKETS`] entries.
+//! I4. What is read from outside keeps I1 and I2 or is refused, and never holds more than `BUCKETS` entries.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -91,11 +91,6 @@ impl Histogram {
     /// An empty histogram.
     pub const fn new() -> Self {
         Self { slots: Vec::new(), extent: None, infinite: 0 }
-    }
-
-    /// An empty histogram with room for `buckets` different buckets: recording that many allocates nothing.
-    pub fn with_room(buckets: usize) -> Self {
-        Self { slots: Vec::with_capacity(buckets.min(usize::from(BUCKETS))), ..Self::new() }
     }
 
     /// The union of `parts`.

@@ -31,7 +31,7 @@ mod fairness;
 mod histogram;
 mod quantile;
 
-pub use bootstrap::{RESAMPLES, Resampled};
+pub use bootstrap::Resampled;
 pub use estimate::Estimate;
 pub use fairness::jain;
 pub use histogram::{Histogram, HistogramError, SurvivalPoint};

@@ -25,7 +25,6 @@
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
 
 #![cfg_attr(test, allow(non_snake_case))]
-#![cfg_attr(not(test), allow(dead_code, reason = "the command line that calls this is written beside it"))]
 
 pub(crate) mod diff;
 pub(crate) mod heat;

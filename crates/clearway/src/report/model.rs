@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clearway_proto::stats::{Estimate, Histogram};
+use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use real::Real;
@@ -220,6 +220,12 @@ impl Figure {
     pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.labels.insert(key.to_owned(), value.into());
         self
+    }
+
+    /// Whether at least ten samples lie beyond the quantile that the figure is labelled with; true without such a label.
+    pub(crate) fn is_supported(&self) -> bool {
+        let quantile = self.label(labels::QUANTILE).and_then(|label| label.parse::<Quantile>().ok());
+        quantile.is_none_or(|quantile| quantile.is_supported_by(self.samples))
     }
 
     /// The value of one label.
@@ -468,6 +474,14 @@ mod tests {
         let figure = Figure::estimate(names::LATENCY, "us", &estimate, 1e-3, "blocks").with(labels::QUEUE, "fifo");
         assert_eq!((figure.value, figure.high), (Real::finite(2.0), Some(Real::INFINITE)));
         assert_eq!((figure.low, figure.label(labels::QUEUE)), (Some(Real::finite(1.0)), Some("fifo")));
+    }
+
+    #[test]
+    fn figure__of_a_rare_quantile_needs_samples_beyond_it() {
+        let figure = |samples| Figure::counted(names::LATENCY, "us", Real::finite(1.0), samples, "");
+        assert!(!figure(999).with(labels::QUANTILE, "p99").is_supported());
+        assert!(figure(1_000).with(labels::QUANTILE, "p99").is_supported());
+        assert!(figure(0).is_supported() && figure(0).with(labels::QUANTILE, "most").is_supported());
     }
 
     #[test]

@@ -114,6 +114,9 @@ fn impact_table(report: &Report) -> Vec<String> {
         }
         lines.push(impact_row(row));
     }
+    if rows.iter().any(|row| !is_supported(row)) {
+        lines.push("  ~ fewer than ten samples lie beyond the quantile: it may be luck".to_owned());
+    }
     lines
 }
 
@@ -122,13 +125,18 @@ fn unit_of(row: &Row<'_>) -> String {
     latency.map_or_else(|| "us".to_owned(), |figure| fit(&figure.unit, 8))
 }
 
+fn is_supported(row: &Row<'_>) -> bool {
+    row.factor().is_none_or(Figure::is_supported)
+}
+
 fn impact_row(row: &Row<'_>) -> String {
     let value = |figure: Option<&Figure>| digits_or_dash(figure.map(|figure| figure.value));
     let [i50, i99] = row.isolated.map(value);
     let [c50, c99] = row.congested.map(value);
     let factor = row.factor();
     let ends = factor.map(|figure| interval(figure.low, figure.high)).unwrap_or_default();
-    let (times, lost, goodput) = (value(factor), value(row.loss), value(row.goodput));
+    let (lost, goodput) = (value(row.loss), value(row.goodput));
+    let times = format!("{}{}", if is_supported(row) { "" } else { "~" }, value(factor));
     format!(
         "  {:<10}{:>8}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>8}",
         fit(row.queue, 9),
@@ -198,6 +206,14 @@ mod tests {
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(WIDTH), "{widest:?}\n{text}");
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn render__marks_a_factor_that_stands_on_few_samples() {
+        let mut report = sample::incast_demo();
+        report.figures.iter_mut().for_each(|figure| figure.samples = 999);
+        let text = render(&report, Paint::Plain);
+        assert!(text.contains("~426 [405..448]") && text.contains("~ fewer than ten samples"), "{text}");
     }
 
     #[test]

@@ -32,6 +32,11 @@ fn ends(figure: &Figure) -> String {
     }
 }
 
+/// A remark where a figure stands on luck.
+fn few(figure: &Figure) -> &'static str {
+    if figure.is_supported() { "" } else { " (fewer than ten samples beyond)" }
+}
+
 /// A table cell that knows the name of its column, for screens on which the head is not shown.
 fn cell(column: &str, class: &str, content: &str) -> String {
     format!("<td data-label=\"{}\" class=\"{class}\">{content}</td>", text(column))
@@ -90,7 +95,7 @@ fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> St
     };
     let factor = row.factor();
     let times = factor.map_or_else(String::new, |f| {
-        format!("<span><b>{}\u{d7}</b> <small>{}</small></span>", number(f.value), ends(f))
+        format!("<span><b>{}\u{d7}</b> <small>{}{}</small></span>", number(f.value), ends(f), few(f))
     });
     let bar = factor.map_or_else(String::new, |figure| scale.bar(figure));
     let [i50, i99] = row.isolated;
@@ -269,7 +274,8 @@ pub(super) fn figures(report: &Report) -> String {
     let row = |figure: &Figure| {
         let phase = [labels::PHASE, labels::QUANTILE].map(|key| figure.label(key).unwrap_or(""));
         let what = text(&format!("{} {}", title_of(&figure.labels), phase.join(" ")));
-        let (value, samples) = (format!("{} {}", number(figure.value), text(&figure.unit)), figure.samples.to_string());
+        let (value, samples) =
+            (format!("{} {}", number(figure.value), text(&figure.unit)), format!("{}{}", figure.samples, few(figure)));
         format!(
             "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>\n",
             text(&figure.name),
