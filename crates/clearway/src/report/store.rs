@@ -27,7 +27,7 @@ const SIZE_MAX: u64 = 64 << 20;
 /// Writes `report.json` and `report.html` into `dir`, which is made when it is missing.
 ///
 /// # Errors
-/// One sentence that names the file and the cause. The files that were there before are unchanged.
+/// One sentence that names the file and the cause. Each of the two files is then the old or the new one, whole.
 pub(crate) fn write(dir: &Path, report: &Report) -> Result<()> {
     let mut json = serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
     json.push(b'\n');
@@ -52,7 +52,7 @@ pub(crate) fn render_again(dir: &Path) -> Result<Report> {
 /// One sentence; the file at `path` is unchanged then.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_by(path, |file| file.write_all(bytes))
-        .map_err(|e| anyhow::anyhow!("cannot write {}: {e}; nothing was changed", path.display()))
+        .map_err(|e| anyhow::anyhow!("cannot write {}: {e}; no half-written file was left", path.display()))
 }
 
 /// Fills a new file beside `path` and renames it to `path` once it is safe on disk.
@@ -200,7 +200,7 @@ mod tests {
         let scratch = Scratch::new();
         fs::create_dir(scratch.0.join(JSON_NAME)).expect("made");
         let sentence = replace(&scratch.0.join(JSON_NAME), b"new").expect_err("refused").to_string();
-        assert!(sentence.starts_with("cannot write /") && sentence.ends_with("nothing was changed"), "{sentence}");
+        assert!(sentence.starts_with("cannot write /") && sentence.ends_with("no half-written file was left"), "{sentence}");
         assert_eq!(scratch.names(), [JSON_NAME]);
     }
 
