@@ -1,18 +1,18 @@
 //! Turns a rate and a kind of queue into HTB classes, and reads back what each class carried, dropped and holds.
 //!
 //! # Model
-//! Two layers. The outer HTB has the one class that is the link: rate `R`, a burst of a few frames. Its leaf is the
-//! queue. For [`QueueKind::Fifo`] that is a packet-counted FIFO. For the others it is a second HTB whose classes are so
+//! Two layers. The outer HTB has the one class that is the link: rate `R`, a burst of a few frames. A packet that enters
+//! while a frame is in service waits for it, whatever its class. The leaf is the queue. For [`QueueKind::Fifo`] that is a packet-counted FIFO. For the others it is a second HTB whose classes are so
 //! fast that none ever waits for its own tokens; then HTB's order is all that is left: among classes of different
 //! priority strictly the first, among classes of one priority deficit round robin by quantum. A single HTB whose class
 //! rates add up to `R` would leak each low class its own small rate and let the top class fall behind above its own.
 //!
-//! | kind | outer classes | inner classes |
-//! |---|---|---|
-//! | fifo | `1:1` = R | none: `pfifo limit N` |
-//! | strict | `1:1` = R | `10:1..5`, priority = place of the class |
-//! | weighted | `1:1` = R | `10:1..5`, quantum = frame x weight |
-//! | vlarb | `1:2` = 0.9 R before `1:3` = 0.1 R, each may have R | `20:1..2` and `30:3..5`, quantum = frame x weight |
+//! | kind | below the link `1:1` = R |
+//! |---|---|
+//! | fifo | `pfifo limit N` |
+//! | strict | `10:1..5`, priority = place of the class |
+//! | weighted | `10:1..5`, quantum = frame x weight |
+//! | vlarb | `2:2` = 0.9 R before `2:3` = 0.1 R, each may have all; below them `20:1..2` and `30:3..5`, quantum = frame x weight |
 //!
 //! # Source
 //! `net/sched/sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
@@ -45,10 +45,8 @@ pub(crate) const FRAME: Bytes = Bytes(1514);
 const BURST_MIN: u64 = 2 * FRAME.0;
 /// The time that a late timer may cost without lowering the rate; wake-ups of 50 us and more were measured on two busy cores.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
-/// An inner class's rate in bytes a second: the largest of `struct tc_ratespec`, so that order alone decides.
-const UNLIMITED: u32 = u32::MAX;
-/// An inner class's burst in kernel ticks of 64 ns: 1 ms at the unlimited rate, far above any outer burst.
-const UNLIMITED_TICKS: u32 = 15_625;
+/// A turn of one frame.
+const FRAME_QUANTUM: u32 = FRAME.0 as u32;
 /// HTB's divisor from rate to quantum; every class states its quantum, so any value that avoids its warning.
 const RATE_TO_QUANTUM: u32 = 10_000;
 
@@ -89,7 +87,7 @@ struct Leaf {
 
 impl Leaf {
     fn weighted(class: Class, weight: u32) -> Self {
-        Self { class, priority: 0, quantum: FRAME.0 as u32 * weight }
+        Self { class, priority: 0, quantum: FRAME_QUANTUM * weight }
     }
 }
 
@@ -109,38 +107,16 @@ pub(crate) fn disarm(index: u32) -> Request {
 /// The requests that give the interface `index`, which has none, its rate and queues.
 pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec) -> Vec<Request> {
     let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
-    let link = |rate: BitsPerSec| (rate.0 / 8) as u32;
-    let burst = burst(rate);
+    port.htb(TC_H_ROOT, 1, 1);
+    let link = Bucket::of(rate, burst(rate));
+    port.class(handle(1, 0), handle(1, 1), &htb_options(link, link, FRAME_QUANTUM, 0));
+    let urgency = |class: Class| Leaf { class, priority: class.index() as u32, quantum: FRAME_QUANTUM };
+    let weighted = |class: Class| Leaf::weighted(class, spec.weights.of(class));
     match spec.queue {
-        QueueKind::VlArb => {
-            port.htb(TC_H_ROOT, 1, 3);
-            port.class(handle(1, 0), handle(1, 1), &shaped(link(rate), link(rate), burst, 0));
-            let low = rate.percent(LOW_TABLE_PERCENT);
-            let high = BitsPerSec(rate.0 - low.0);
-            port.class(handle(1, 1), handle(1, 2), &shaped(link(high), link(rate), burst, 0));
-            port.class(handle(1, 1), handle(1, 3), &shaped(link(low), link(rate), burst, 1));
-            let leaves = |table: &[(Class, u32)]| -> Vec<Leaf> {
-                table.iter().map(|&(class, weight)| Leaf::weighted(class, weight)).collect()
-            };
-            port.classes(handle(1, 2), 0x20, Class::LowLatency, &leaves(&HIGH_TABLE));
-            port.classes(handle(1, 3), 0x30, Class::BestEffort, &leaves(&LOW_TABLE));
-            for (class, _) in HIGH_TABLE {
-                port.marked(1, class, 2);
-            }
-            port.address_resolution(1, 2);
-        }
-        kind => {
-            port.htb(TC_H_ROOT, 1, 1);
-            port.class(handle(1, 0), handle(1, 1), &shaped(link(rate), link(rate), burst, 0));
-            let leaf = |class: Class| match kind {
-                QueueKind::Weighted => Leaf::weighted(class, spec.weights.of(class)),
-                _ => Leaf { class, priority: class.index() as u32, quantum: FRAME.0 as u32 },
-            };
-            match kind {
-                QueueKind::Fifo => port.fifo(handle(1, 1)),
-                _ => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(leaf)),
-            }
-        }
+        QueueKind::Fifo => port.fifo(handle(1, 1)),
+        QueueKind::Strict => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(urgency)),
+        QueueKind::Weighted => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(weighted)),
+        QueueKind::VlArb => port.tables(rate),
     }
     port.requests
 }
@@ -166,20 +142,35 @@ fn ratespec(bytes_per_sec: u32) -> [u8; 12] {
     bytes
 }
 
-/// `struct tc_htb_opt`.
-fn htb_options(rate: u32, ceil: u32, ticks: [u32; 2], quantum: u32, priority: u32) -> Vec<u8> {
-    let mut bytes = [ratespec(rate), ratespec(ceil)].concat();
-    for word in [ticks[0], ticks[1], quantum, 0, priority] {
+/// One token bucket: bytes a second, and the bytes it holds.
+#[derive(Clone, Copy)]
+struct Bucket {
+    rate: u32,
+    burst: Bytes,
+}
+
+/// So fast that order alone decides: the largest rate of `struct tc_ratespec`, with 1 ms of it, far above any outer burst.
+const UNLIMITED: Bucket = Bucket { rate: u32::MAX, burst: Bytes(u32::MAX as u64 / 1000) };
+
+impl Bucket {
+    fn of(rate: BitsPerSec, burst: Bytes) -> Self {
+        Self { rate: (rate.0 / 8) as u32, burst }
+    }
+
+    /// The burst as the time it takes at the rate, in kernel ticks of 64 ns (`PSCHED_SHIFT`).
+    fn ticks(self) -> u32 {
+        let time = BitsPerSec(u64::from(self.rate) * 8).time_for(self.burst);
+        u32::try_from(time.0 / 64).unwrap_or(u32::MAX)
+    }
+}
+
+/// `struct tc_htb_opt` for a class that owns `rate` and may borrow up to `ceil`.
+fn htb_options(rate: Bucket, ceil: Bucket, quantum: u32, priority: u32) -> Vec<u8> {
+    let mut bytes = [ratespec(rate.rate), ratespec(ceil.rate)].concat();
+    for word in [rate.ticks(), ceil.ticks(), quantum, 0, priority] {
         bytes.extend_from_slice(&word.to_ne_bytes());
     }
     bytes
-}
-
-/// A class of the outer layer: what the link really carries.
-fn shaped(rate: u32, ceil: u32, burst: Bytes, priority: u32) -> Vec<u8> {
-    // A kernel tick is 64 ns (`PSCHED_SHIFT`); a burst is given as the time it takes at the class's rate.
-    let ticks = |rate: u32| (BitsPerSec(u64::from(rate) * 8).time_for(burst).0 / 64).min(u64::from(u32::MAX)) as u32;
-    htb_options(rate, ceil, [ticks(rate), ticks(ceil)], FRAME.0 as u32, priority)
 }
 
 impl Port {
@@ -210,12 +201,32 @@ impl Port {
         self.ask("add a pfifo queue", RTM_NEWQDISC, &fixed, |m| m.text(TCA_KIND, "pfifo").attr(TCA_OPTIONS, &limit));
     }
 
+    /// The layer between for InfiniBand-like arbitration: within its share a table goes by priority, above it borrows.
+    fn tables(&mut self, rate: BitsPerSec) {
+        let low = rate.percent(LOW_TABLE_PERCENT);
+        let high = BitsPerSec(rate.0 - low.0);
+        self.htb(handle(1, 1), 2, 3);
+        self.class(handle(2, 0), handle(2, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
+        for (minor, share, priority) in [(2, high, 0), (3, low, 1)] {
+            let options = htb_options(Bucket::of(share, burst(rate)), UNLIMITED, FRAME_QUANTUM, priority);
+            self.class(handle(2, 1), handle(2, minor), &options);
+        }
+        let leaves = |table: &[(Class, u32)]| -> Vec<Leaf> {
+            table.iter().map(|&(class, weight)| Leaf::weighted(class, weight)).collect()
+        };
+        self.classes(handle(2, 2), 0x20, Class::LowLatency, &leaves(&HIGH_TABLE));
+        self.classes(handle(2, 3), 0x30, Class::BestEffort, &leaves(&LOW_TABLE));
+        for (class, _) in HIGH_TABLE {
+            self.marked(2, class, 2);
+        }
+        self.address_resolution(2, 2);
+    }
+
     /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
     fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[Leaf]) {
         self.htb(parent, major, minor(default));
         for leaf in leaves {
-            let ticks = [UNLIMITED_TICKS; 2];
-            let options = htb_options(UNLIMITED, UNLIMITED, ticks, leaf.quantum, leaf.priority);
+            let options = htb_options(UNLIMITED, UNLIMITED, leaf.quantum, leaf.priority);
             let class = handle(major, minor(leaf.class));
             self.class(handle(major, 0), class, &options);
             self.fifo(class);
@@ -280,11 +291,11 @@ pub(crate) fn port(mut all: Vec<ClassCounters>) -> Vec<ClassCounters> {
     all
 }
 
-/// Reads one answer to [`ask_counters`]; a class of the outer layer has no [`Class`].
+/// Reads one answer to [`ask_counters`]; one above the inner layer has no [`Class`].
 pub(crate) fn counters(body: &[u8]) -> Option<ClassCounters> {
     let handle = u32_at(body, 8)?;
     let class = match handle >> 16 {
-        1 => None,
+        1 | 2 => None,
         _ => Some(*Class::ALL.get((handle & 0xffff).checked_sub(1)? as usize)?),
     };
     let stats = find(body.get(20..)?, TCA_STATS2)?;
@@ -304,20 +315,12 @@ pub(crate) fn counters(body: &[u8]) -> Option<ClassCounters> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Topology;
-
-    fn requests(queue: QueueKind) -> usize {
-        let rate = BitsPerSec::mega(100);
-        let spec = LabSpec { queue, ..LabSpec::new(Topology::Star { hosts: 2, rate }) };
-        arm(2, rate, &spec).len()
-    }
 
     #[test]
-    fn arm__each_kind_is_a_bounded_number_of_requests() {
-        // Outer: HTB, class. Strict adds HTB, five classes, five FIFOs, four marks, ARP.
-        assert_eq!(requests(QueueKind::Fifo), 3);
-        assert_eq!((requests(QueueKind::Strict), requests(QueueKind::Weighted)), (18, 18));
-        assert_eq!(requests(QueueKind::VlArb), 23);
+    fn bucket__a_burst_is_told_as_its_time() {
+        // 3028 bytes at 100 Mb/s take 242.24 us: 3785 ticks of 64 ns.
+        assert_eq!(Bucket::of(BitsPerSec::mega(100), Bytes(3028)).ticks(), 3785);
+        assert_eq!(UNLIMITED.ticks(), 15_624);
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub(crate) fn as_echo() -> ExitCode {
         std::env::var(clearway_lab::LAB_VARIABLE).unwrap_or_default(),
         std::env::var(clearway_lab::HOST_VARIABLE).unwrap_or_default()
     );
-    writeln!(std::io::stdout(), "listening").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "listening").unwrap();
     let mut heard = [0; 64];
     while let Ok((_, sender)) = socket.recv_from(&mut heard) {
         let _ = socket.send_to(name.as_bytes(), sender);
