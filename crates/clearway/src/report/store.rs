@@ -200,7 +200,10 @@ mod tests {
         let scratch = Scratch::new();
         fs::create_dir(scratch.0.join(JSON_NAME)).expect("made");
         let sentence = replace(&scratch.0.join(JSON_NAME), b"new").expect_err("refused").to_string();
-        assert!(sentence.starts_with("cannot write /") && sentence.ends_with("no half-written file was left"), "{sentence}");
+        assert!(
+            sentence.starts_with("cannot write /") && sentence.ends_with("no half-written file was left"),
+            "{sentence}"
+        );
         assert_eq!(scratch.names(), [JSON_NAME]);
     }
 
