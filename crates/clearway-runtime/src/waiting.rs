@@ -21,7 +21,6 @@ use std::os::unix::fs::FileExt;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::Wire;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{clock, noise};
 
@@ -56,6 +55,16 @@ pub struct Woken {
 }
 
 impl Woken {
+    /// What was found: the wire, and extra descriptors as bits.
+    pub(crate) const fn new(wire: bool, extra: u64) -> Self {
+        Self { wire, extra }
+    }
+
+    /// Whether anything at all is ready.
+    pub const fn any(self) -> bool {
+        self.wire || self.extra != 0
+    }
+
     /// Whether the `i`-th extra descriptor can be read or was closed by its other end.
     pub const fn extra(self, i: usize) -> bool {
         i < EXTRA_MAX && self.extra & (1 << i) != 0
@@ -76,11 +85,8 @@ pub trait Waitable: Wire {
 
 /// What a wire offers for waiting.
 pub(crate) trait Source {
-    /// Whether something is ready now; remembers what.
-    fn poll(&mut self) -> bool;
-
-    /// Becomes readable when something is ready.
-    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// What is ready within `timeout` (`None`: as long as it takes). Remembers what it found of the wire.
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
 }
 
 /// Waits as a [`Waiting`] says.
@@ -99,89 +105,46 @@ impl Pause {
 
     /// Waits; see [`Waitable::wait`].
     pub(crate) fn wait(&mut self, source: &mut dyn Source, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
-        let until = until.unwrap_or(LocalNs(u64::MAX));
-        loop {
-            let woken = self.glance(extra);
-            if woken.any_extra() || until == LocalNs(0) || self.spin(source, until) == Spun::Over {
-                return woken;
-            }
-            if self.waiting != Waiting::Spin {
-                return self.sleep(source, until, extra);
-            }
-        }
-    }
-
-    /// Looks at the extra descriptors if that is due.
-    fn glance(&mut self, extra: &[BorrowedFd<'_>]) -> Woken {
-        if extra.is_empty() {
-            return Woken::default();
-        }
-        let now = clock::now();
-        if now.since(self.glanced) < GLANCE {
-            return Woken::default();
-        }
-        self.glanced = now;
-        ready(None, extra, Nanos::ZERO)
-    }
-
-    /// Polls the source for a while.
-    fn spin(&mut self, source: &mut dyn Source, until: LocalNs) -> Spun {
         let begin = clock::now();
         let patience = match self.waiting {
-            Waiting::Spin => GLANCE,
+            Waiting::Spin => Nanos::MAX,
             Waiting::Adaptive if self.processors.free(begin) => SPIN_MAX,
-            _ => Nanos::ZERO,
+            Waiting::Adaptive | Waiting::Sleep => Nanos::ZERO,
         };
-        let end = begin + patience;
         let mut now = begin;
-        loop {
-            if source.poll() || now >= until {
-                return Spun::Over;
-            }
-            if now >= end {
-                return Spun::Nothing;
+        while until.is_none_or(|until| now < until) && now.since(begin) < patience {
+            let woken = self.look(source, now, extra);
+            if woken.any() {
+                return woken;
             }
             std::hint::spin_loop();
             now = clock::now();
         }
+        match until {
+            Some(until) if until <= now => self.look(source, now, extra),
+            _ => self.sleep(source, until.map(|until| until.since(now)), extra),
+        }
     }
 
-    fn sleep(&mut self, source: &mut dyn Source, until: LocalNs, extra: &[BorrowedFd<'_>]) -> Woken {
+    /// Polls the wire, and the extra descriptors if that is due.
+    fn look(&mut self, source: &mut dyn Source, now: LocalNs, extra: &[BorrowedFd<'_>]) -> Woken {
+        if now.since(self.glanced) < GLANCE {
+            return source.poll(Some(Nanos::ZERO), &[]);
+        }
+        self.glanced = now;
+        source.poll(Some(Nanos::ZERO), extra)
+    }
+
+    fn sleep(&mut self, source: &mut dyn Source, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         if !self.exact_timers {
             // By default the kernel may end a sleep 50 us late to join timers: as long as four packets of 1500 bytes at
             // 1 Gb/s, too coarse for pacing. A kernel that refuses leaves the sleep late and nothing else.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             self.exact_timers = true;
         }
-        let now = clock::now();
-        self.glanced = now;
-        ready(Some(source.as_fd()), extra, until.since(now))
+        self.glanced = clock::now();
+        source.poll(timeout, extra)
     }
-}
-
-/// How a spin ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spun {
-    /// Something is ready, or the time is over.
-    Over,
-    /// Nothing yet.
-    Nothing,
-}
-
-/// Waits for descriptors for at most `timeout`.
-fn ready(wire: Option<BorrowedFd<'_>>, extra: &[BorrowedFd<'_>], timeout: Nanos) -> Woken {
-    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(extra.len() + 1);
-    fds.extend(extra.iter().take(EXTRA_MAX).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-    let extras = fds.len();
-    fds.extend(wire.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    let timeout = Timespec { tv_sec: (timeout.0 / 1_000_000_000) as i64, tv_nsec: (timeout.0 % 1_000_000_000) as _ };
-    // An interruption by a signal is an early return, which the caller expects.
-    if poll(&mut fds, Some(&timeout)).is_err() {
-        return Woken::default();
-    }
-    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let set = fds[..extras].iter().enumerate().filter(|(_, fd)| is_ready(fd)).fold(0, |set, (i, _)| set | 1 << i);
-    Woken { wire: fds[extras..].iter().any(is_ready), extra: set }
 }
 
 /// Whether a processor is free to spin on.
@@ -239,7 +202,6 @@ fn is_free(running: Option<u64>, processors: u64, delayed: Nanos, elapsed: Nanos
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::fd::AsFd;
 
     use super::*;
@@ -254,51 +216,58 @@ mod tests {
         assert!(!is_free(None, 2, Nanos::ZERO, elapsed));
     }
 
-    /// A source that becomes ready at the given poll.
+    /// A wire that becomes ready at the given poll; extra descriptors are ready when it is asked for them.
     struct After {
         polls: usize,
         ready_at: usize,
-        never: std::io::PipeReader,
+        timeouts: Vec<Option<Nanos>>,
+    }
+
+    impl After {
+        fn polls(ready_at: usize) -> Self {
+            Self { polls: 0, ready_at, timeouts: Vec::new() }
+        }
     }
 
     impl Source for After {
-        fn poll(&mut self) -> bool {
+        fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
             self.polls += 1;
-            self.polls >= self.ready_at
-        }
-
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.never.as_fd()
+            self.timeouts.push(timeout);
+            Woken::new(self.polls >= self.ready_at, if extra.is_empty() { 0 } else { 1 })
         }
     }
 
+    const WIRE: Woken = Woken::new(true, 0);
+
     #[test]
-    fn wait__spinning_ends_when_the_wire_is_ready() {
-        let (never, _writer) = std::io::pipe().expect("a pipe");
-        let mut source = After { polls: 0, ready_at: 3, never };
-        Pause::new(Waiting::Spin).wait(&mut source, None, &[]);
-        assert_eq!(source.polls, 3);
+    fn wait__spinning_ends_when_the_wire_is_ready_and_never_sleeps() {
+        let mut source = After::polls(3);
+        assert_eq!(Pause::new(Waiting::Spin).wait(&mut source, None, &[]), WIRE);
+        assert_eq!(source.timeouts, [Some(Nanos::ZERO); 3]);
     }
 
     #[test]
-    fn wait__asleep_an_extra_descriptor_wakes_and_is_named() {
-        let (never, _writer) = std::io::pipe().expect("a pipe");
-        let (silent, _silent_writer) = std::io::pipe().expect("a pipe");
-        let (spoken, mut speaker) = std::io::pipe().expect("a pipe");
-        speaker.write_all(b"!").expect("room in the pipe");
+    fn wait__asleep_there_is_one_poll_as_long_as_allowed() {
+        let mut source = After::polls(1);
+        assert_eq!(Pause::new(Waiting::Sleep).wait(&mut source, None, &[]), WIRE);
+        assert_eq!(source.timeouts, [None]);
+    }
+
+    #[test]
+    fn wait__extra_descriptors_are_looked_at_although_the_wire_is_busy() {
+        let (silent, _writer) = std::io::pipe().expect("a pipe");
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
-            let mut source = After { polls: 0, ready_at: usize::MAX, never: never.try_clone().expect("a copy") };
-            let woken = Pause::new(waiting).wait(&mut source, None, &[silent.as_fd(), spoken.as_fd()]);
-            assert!(woken.extra(1) && !woken.extra(0) && !woken.wire, "{waiting:?}: {woken:?}");
+            let woken = Pause::new(waiting).wait(&mut After::polls(1), None, &[silent.as_fd()]);
+            assert!(woken.wire && woken.extra(0) && !woken.extra(1), "{waiting:?}: {woken:?}");
         }
     }
 
     #[test]
-    fn wait__a_time_in_the_past_returns_at_once() {
-        let (never, _writer) = std::io::pipe().expect("a pipe");
-        let mut source = After { polls: 0, ready_at: usize::MAX, never };
+    fn wait__a_time_in_the_past_looks_once_and_returns() {
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
+            let mut source = After::polls(usize::MAX);
             assert_eq!(Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]), Woken::default());
+            assert_eq!(source.timeouts, [Some(Nanos::ZERO)]);
         }
     }
 }

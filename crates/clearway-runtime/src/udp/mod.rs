@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `socket` opens five sockets on one port, one for each class; `transmit` decides how messages leave; `receive` turns
-//! bytes into arrivals; `readiness` asks which sockets are ready; `syscall` holds the system calls. [`UdpWire`] ties
+//! bytes into arrivals; `listen` decides which socket is read, `readiness` asks which are ready; `syscall` holds the system calls. [`UdpWire`] ties
 //! them to the contract of [`clearway_proto::wire`].
 //!
 //! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see [`crate::clock`]).
@@ -17,6 +17,7 @@
 mod config;
 mod control;
 pub mod frame;
+mod listen;
 mod memory;
 mod readiness;
 mod receive;
@@ -28,6 +29,7 @@ pub use config::{Multicast, Placement, UdpConfig};
 pub use socket::{Buffers, UdpPort};
 pub use transmit::Segmentation;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,23 +39,23 @@ use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing, Operation,
     OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire,
 };
-use socket2::Socket;
 
+use self::listen::{Listener, drain_errors};
 use self::memory::Memory;
-use self::readiness::{Readiness, Ready, SOCKETS_MAX, Writing};
-use self::receive::{Inbox, Members, Origin};
+use self::readiness::Writing;
+use self::receive::Members;
 use self::syscall::SendCall;
 use self::transmit::{Full, Outlet, Planned, Run};
 use crate::RuntimeError;
-use crate::clock::{self, StampClock};
-use crate::waiting::{Pause, Source, Waitable, Woken};
+use crate::clock;
+use crate::waiting::{Pause, Waitable, Woken};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
 /// each), the slowest link of the lab. The kernel does not tell when the queue has room.
 const DEVICE_PATIENCE: Nanos = Nanos::from_micros(200);
 
-/// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
-const REPORTS_MAX: u64 = 64;
+/// A body of at most so many bytes is copied behind its header: that takes about 10 ns, a second piece of a message 40.
+const COPIED_BODY_MAX: usize = 256;
 
 /// What keeps a class from sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +67,8 @@ enum Blocked {
 }
 
 /// The sending side of one class.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
-    socket: Socket,
     planned: Vec<Planned>,
     blocked: Option<Blocked>,
 }
@@ -75,23 +76,17 @@ struct Lane {
 /// One rank's end of a job over UDP.
 #[derive(Debug)]
 pub struct UdpWire {
-    members: Members,
     capabilities: Capabilities,
     multicast: Option<Multicast>,
     address: SocketAddrV4,
     buffers: Buffers,
     segmentation: Segmentation,
-    /// By [`Class::index`]; socket numbers 0 to 4 of `readiness`.
-    lanes: Vec<Lane>,
-    /// Socket numbers from 5 on.
-    groups: Vec<(GroupId, Socket)>,
-    readiness: Readiness,
-    /// What [`Waitable::wait`] found, for the next harvest.
-    found: Ready,
+    listener: Listener,
     pause: Pause,
-    stamps: StampClock,
+    /// By [`Class::index`].
+    lanes: [Lane; Class::ALL.len()],
+    groups: BTreeSet<GroupId>,
     memory: Memory,
-    inbox: Inbox,
     /// Frames and engines' headers of planned messages.
     staging: Vec<u8>,
     /// Regions that planned bodies lie in, as bits.
@@ -112,30 +107,21 @@ impl UdpWire {
         let address = port.address();
         config.check(address)?;
         let interface = config.multicast.map(|_| *address.ip());
-        let lanes: Vec<Lane> = port
-            .share(config.buffers, interface)?
-            .into_iter()
-            .map(|socket| Lane { socket, planned: Vec::new(), blocked: None })
-            .collect();
-        let readiness = Readiness::new().map_err(RuntimeError::system("watch sockets"))?;
-        for (number, lane) in lanes.iter().enumerate() {
-            readiness.add(number, lane.socket.as_fd()).map_err(RuntimeError::system("watch sockets"))?;
-        }
+        let sockets = port.share(config.buffers, interface)?;
         Ok(Self {
             capabilities: capabilities(&config),
-            members: Members { rank: config.rank, session: config.session, peers: config.peers },
             multicast: config.multicast,
             address,
             buffers: config.buffers,
             segmentation: config.segmentation,
-            lanes,
-            groups: Vec::new(),
-            readiness,
-            found: Ready::default(),
             pause: Pause::new(config.waiting),
-            stamps: StampClock::new(),
+            listener: Listener::new(
+                sockets,
+                Members { rank: config.rank, session: config.session, peers: config.peers },
+            ),
+            lanes: Default::default(),
+            groups: BTreeSet::new(),
             memory: Memory::default(),
-            inbox: Inbox::new(),
             staging: Vec::new(),
             planned_regions: 0,
             runs: Vec::new(),
@@ -159,7 +145,7 @@ impl UdpWire {
     /// The buffers that the system granted to the socket of `class`, as it reports them: twice what was asked, for
     /// its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
     pub fn granted_buffers(&self, class: Class) -> Buffers {
-        let socket = &self.lanes[class.index()].socket;
+        let socket = self.listener.of(class);
         let size = |granted: io::Result<usize>| Bytes(granted.unwrap_or(0) as u64);
         Buffers { send: size(socket.send_buffer_size()), receive: size(socket.recv_buffer_size()) }
     }
@@ -169,12 +155,12 @@ impl UdpWire {
     /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload, a device's receive
     /// offload) count as one.
     pub fn overflow(&self, class: Class) -> u64 {
-        u64::from(syscall::dropped(self.lanes[class.index()].socket.as_fd()))
+        u64::from(syscall::dropped(self.listener.of(class).as_fd()))
     }
 
     /// The bound of the error of receive stamps.
     pub fn stamp_error(&self) -> Nanos {
-        self.stamps.error()
+        self.listener.stamp_error()
     }
 
     /// Checks a send and puts it into its class's plan.
@@ -191,20 +177,30 @@ impl UdpWire {
             return Err(Missing::Path);
         }
         let to = match (to, self.multicast) {
-            (Destination::One(rank), _) => *self.members.peers.get(rank.index()).ok_or(Missing::Rank)?,
+            (Destination::One(rank), _) => *self.listener.members.peers.get(rank.index()).ok_or(Missing::Rank)?,
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
             (Destination::Group(_), None) => return Err(Missing::Operation(OperationKind::Multicast)),
         };
-        self.memory.bytes(self.inbox.arena(), body)?;
+        self.memory.bytes(self.listener.inbox.arena(), body)?;
         let head = head.ok_or(Missing::Memory)?;
         let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
         if head.len() > frame::HEAD_MAX || body.length as usize > frame::BODY_MAX {
             return Err(Missing::Length);
         }
         let start = self.staging.len();
-        self.staging.extend_from_slice(&frame::write(self.members.rank, self.members.session, head_length));
+        self.staging.extend_from_slice(&frame::write(
+            self.listener.members.rank,
+            self.listener.members.session,
+            head_length,
+        ));
         self.staging.extend_from_slice(head);
-        self.planned_regions |= region_bit(body.region);
+        let mut body = body;
+        if body.length as usize <= COPIED_BODY_MAX {
+            self.staging.extend_from_slice(self.memory.bytes(self.listener.inbox.arena(), body)?);
+            body = Span::EMPTY;
+        } else {
+            self.planned_regions |= region_bit(body.region);
+        }
         let head = start..self.staging.len();
         self.lanes[class.index()].planned.push(Planned { answer, to, head, body });
         Ok(())
@@ -212,31 +208,30 @@ impl UdpWire {
 
     /// Sends all plans, the most urgent class first, and corrects the answers of what found no room.
     fn flush(&mut self, answers: &mut [Answer]) {
-        for (number, lane) in self.lanes.iter_mut().enumerate() {
+        for (class, lane) in Class::ALL.into_iter().zip(&mut self.lanes) {
             if lane.planned.is_empty() {
                 continue;
             }
-            let done = if lane.blocked.is_some() {
-                0
-            } else {
-                let (memory, arena, staging) = (&self.memory, self.inbox.arena(), &self.staging);
+            let mut done = 0;
+            if lane.blocked.is_none() {
+                let (memory, arena, staging) = (&self.memory, self.listener.inbox.arena(), &self.staging);
                 let planned = &lane.planned;
                 let pieces_of = |i: usize| {
                     let message: &Planned = &planned[i];
                     [&staging[message.head.clone()], memory.bytes(arena, message.body).unwrap_or_default()]
                 };
-                let mut outlet = ClassSocket { socket: lane.socket.as_fd(), call: &mut self.call };
+                let mut outlet = ClassSocket { socket: self.listener.of(class).as_fd(), call: &mut self.call };
                 let sent = transmit::send_all(&mut outlet, planned, &mut self.segmentation, &mut self.runs, &pieces_of);
                 self.errors += sent.errors;
+                done = sent.messages;
                 lane.blocked = sent.full.map(|full| match full {
                     Full::Socket => Blocked::Socket,
                     Full::Device => Blocked::Device(clock::now() + DEVICE_PATIENCE),
                 });
                 if lane.blocked == Some(Blocked::Socket) {
-                    self.readiness.watch(number, lane.socket.as_fd(), Writing::Watched);
+                    self.listener.watch(class, Writing::Watched);
                 }
-                sent.messages
-            };
+            }
             self.sent += done as u64;
             self.no_room += (lane.planned.len() - done) as u64;
             for message in &lane.planned[done..] {
@@ -248,50 +243,23 @@ impl UdpWire {
         self.planned_regions = 0;
     }
 
-    /// Tells of classes that have room again.
+    /// Tells of classes that have room again: those of `writable` sockets, and those whose device may be tried again.
     fn give_room(&mut self, writable: u64, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
-        for (number, class) in Class::ALL.into_iter().enumerate() {
-            let lane = &mut self.lanes[number];
+        for (class, lane) in Class::ALL.into_iter().zip(&mut self.lanes) {
             let room = match lane.blocked {
                 None => false,
-                Some(Blocked::Socket) => writable & (1 << number) != 0,
+                Some(Blocked::Socket) => writable & (1 << class.index()) != 0,
                 Some(Blocked::Device(until)) => until <= clock::now(),
             };
             if room {
-                if lane.blocked == Some(Blocked::Socket) {
-                    self.readiness.watch(number, lane.socket.as_fd(), Writing::Ignored);
-                }
+                self.listener.watch(class, Writing::Ignored);
                 lane.blocked = None;
                 given += 1;
                 sink(Arrival::Room { path: PathId(0), class });
             }
         }
         given
-    }
-
-    /// Fills the arena from the sockets that are ready, the most urgent class first; each gets at least one slot.
-    fn fill(&mut self, ready: Ready) {
-        self.inbox.empty();
-        if ready.readable == 0 && ready.failed == 0 {
-            return;
-        }
-        self.stamps.refresh(clock::now());
-        let ports = self.lanes.iter().map(|lane| (lane.socket.as_fd(), Origin::Port));
-        let groups = self.groups.iter().map(|(_, socket)| (socket.as_fd(), Origin::Group));
-        let mut waiting = ready.readable.count_ones() as usize;
-        for (number, (socket, origin)) in ports.chain(groups).enumerate() {
-            let bit = 1 << number;
-            if ready.failed & bit != 0 {
-                self.errors += drain_errors(socket);
-            }
-            if ready.readable & bit != 0 {
-                waiting -= 1;
-                if self.inbox.fill(socket, origin, waiting, &self.members, &self.stamps).is_err() {
-                    self.errors += drain_errors(socket).max(1);
-                }
-            }
-        }
     }
 
     /// When a class that waits for a device's queue tries again.
@@ -328,11 +296,6 @@ fn region_bit(region: RegionId) -> u64 {
     1u64.checked_shl(u32::from(region.0)).unwrap_or(0)
 }
 
-/// Takes error reports off a socket, so that they neither fail a later send nor keep the socket "ready".
-fn drain_errors(socket: BorrowedFd<'_>) -> u64 {
-    (0..REPORTS_MAX).take_while(|_| syscall::take_error_report(socket)).count() as u64
-}
-
 /// A class's socket, as `transmit` sees it.
 struct ClassSocket<'s> {
     socket: BorrowedFd<'s>,
@@ -351,7 +314,7 @@ impl Outlet for ClassSocket<'_> {
 
 impl Wire for UdpWire {
     fn rank(&self) -> Rank {
-        self.members.rank
+        self.listener.members.rank
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -367,7 +330,7 @@ impl Wire for UdpWire {
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
-        if region == RegionId::RECEIVE { Some(self.inbox.arena()) } else { self.memory.region(region) }
+        if region == RegionId::RECEIVE { Some(self.listener.inbox.arena()) } else { self.memory.region(region) }
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
@@ -376,17 +339,13 @@ impl Wire for UdpWire {
 
     fn join(&mut self, group: GroupId) -> Result<(), Missing> {
         let multicast = self.multicast.ok_or(Missing::Operation(OperationKind::Multicast))?;
-        if self.groups.iter().any(|(joined, _)| *joined == group) {
+        if self.groups.contains(&group) {
             return Ok(());
-        }
-        let number = self.lanes.len() + self.groups.len();
-        if number >= SOCKETS_MAX {
-            return Err(Missing::Group);
         }
         let socket = socket::group_socket(multicast.address(group), *self.address.ip(), self.buffers)
             .map_err(|_| Missing::Group)?;
-        self.readiness.add(number, socket.as_fd()).map_err(|_| Missing::Group)?;
-        self.groups.push((group, socket));
+        self.listener.add_group(socket).ok_or(Missing::Group)?;
+        self.groups.insert(group);
         Ok(())
     }
 
@@ -401,7 +360,7 @@ impl Wire for UdpWire {
                     if self.planned_regions & region_bit(into.region) != 0 {
                         self.flush(&mut answers[first..]);
                     }
-                    self.memory.copy(self.inbox.arena(), from, into)
+                    self.memory.copy(self.listener.inbox.arena(), from, into)
                 }
                 _ => Err(Missing::Operation(operation.kind())),
             };
@@ -412,54 +371,34 @@ impl Wire for UdpWire {
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
-        if !self.inbox.is_waiting() {
-            let found = std::mem::take(&mut self.found);
-            let ready = if found.is_empty() { self.readiness.poll() } else { found };
-            given += self.give_room(ready.writable, sink);
-            self.fill(ready);
+        if !self.listener.inbox.is_waiting() {
+            let writable = self.listener.round();
+            given = self.give_room(writable, sink);
         }
-        given + self.inbox.give(limit.saturating_sub(given), sink)
+        given + self.listener.inbox.give(limit.saturating_sub(given), sink)
     }
 
     fn counters(&self) -> Counters {
-        let ports = self.lanes.iter().map(|lane| lane.socket.as_fd());
-        let groups = self.groups.iter().map(|(_, socket)| socket.as_fd());
         Counters {
             sent: self.sent,
-            received: self.inbox.received,
-            receive_overflow: ports.chain(groups).map(|socket| u64::from(syscall::dropped(socket))).sum(),
+            received: self.listener.inbox.received,
+            receive_overflow: self.listener.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum(),
             transmit_dropped: 0,
             no_room: self.no_room,
-            strangers: self.inbox.strangers,
-            errors: self.errors,
+            strangers: self.listener.inbox.strangers,
+            errors: self.errors + self.listener.errors,
         }
-    }
-}
-
-/// The sockets as something to wait for.
-struct Sockets<'w> {
-    readiness: &'w mut Readiness,
-    found: &'w mut Ready,
-}
-
-impl Source for Sockets<'_> {
-    fn poll(&mut self) -> bool {
-        *self.found = self.readiness.poll();
-        !self.found.is_empty()
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.readiness.as_fd()
     }
 }
 
 impl Waitable for UdpWire {
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
-        let something = self.inbox.is_waiting() || !self.found.is_empty();
-        let until = if something { Some(LocalNs(0)) } else { until };
+        let found = self.listener.has_found();
+        let until = if found { Some(LocalNs(0)) } else { until };
         let until = [until, self.next_attempt()].into_iter().flatten().min();
-        let mut sockets = Sockets { readiness: &mut self.readiness, found: &mut self.found };
-        self.pause.wait(&mut sockets, until, extra)
+        let mut woken = self.pause.wait(&mut self.listener, until, extra);
+        woken.wire |= found;
+        woken
     }
 }
 

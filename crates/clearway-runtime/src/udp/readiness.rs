@@ -1,16 +1,18 @@
 //! Asks the kernel which of a wire's sockets can be read or written.
 //!
 //! # Model
-//! One epoll instance holds all sockets by number. Asking it costs one system call however many sockets there are, and
-//! far less than reading an empty one. A socket is watched for writing only while its class is full.
+//! One list of descriptors, kept between calls, given to `ppoll`. Asking about five sockets costs 0.2 us here, reading five
+//! empty ones 0.9. An epoll instance answers in 0.1, but makes every arriving packet take its lock, which spinning readers
+//! hold: half a round trip was 0.7 us longer with it. A socket is watched for writing only while its class is full.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::event::{Timespec, epoll};
+use clearway_proto::base::Nanos;
 
-/// Sockets one instance can hold: their numbers are bits of a u64.
-pub(super) const SOCKETS_MAX: usize = 64;
+use super::syscall;
+
+/// Extra descriptors one call takes: their places are bits of a u64.
+const EXTRA_MAX: usize = 64;
 
 /// Sockets by number, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,74 +23,14 @@ pub(super) struct Ready {
     pub(super) writable: u64,
     /// Have reports of what packets met.
     pub(super) failed: u64,
+    /// Descriptors of others, by their place in the call.
+    pub(super) extra: u64,
 }
 
 impl Ready {
-    pub(super) fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-}
-
-/// The sockets of a wire.
-pub(super) struct Readiness {
-    epoll: OwnedFd,
-    events: Vec<epoll::Event>,
-}
-
-impl std::fmt::Debug for Readiness {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Readiness").field("epoll", &self.epoll).finish_non_exhaustive()
-    }
-}
-
-impl Readiness {
-    pub(super) fn new() -> io::Result<Self> {
-        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, events: vec![none; 16] })
-    }
-
-    /// The instance itself, readable when a socket is ready.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-
-    /// Watches `socket` for reading.
-    pub(super) fn add(&self, number: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(number as u64);
-        Ok(epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN)?)
-    }
-
-    /// Watches `socket` for reading, and for writing as well if its class is full.
-    pub(super) fn watch(&self, number: usize, socket: BorrowedFd<'_>, writing: Writing) {
-        let flags = match writing {
-            Writing::Watched => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            Writing::Ignored => epoll::EventFlags::IN,
-        };
-        let data = epoll::EventData::new_u64(number as u64);
-        let changed = epoll::modify(&self.epoll, socket, data, flags);
-        debug_assert!(changed.is_ok(), "a socket of this wire is in its epoll instance");
-    }
-
-    /// Which sockets are ready now. Never blocks.
-    pub(super) fn poll(&mut self) -> Ready {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut ready = Ready::default();
-        let Ok(count) = epoll::wait(&self.epoll, self.events.as_mut_slice(), Some(&now)) else { return ready };
-        for event in &self.events[..count] {
-            let (flags, data) = (event.flags, event.data);
-            let bit = 1 << data.u64();
-            for (flag, set) in [
-                (epoll::EventFlags::IN, &mut ready.readable),
-                (epoll::EventFlags::OUT, &mut ready.writable),
-                (epoll::EventFlags::ERR, &mut ready.failed),
-            ] {
-                if flags.contains(flag) {
-                    *set |= bit;
-                }
-            }
-        }
-        ready
+    /// Whether a socket of the wire is ready.
+    pub(super) fn is_wire(self) -> bool {
+        (self.readable | self.writable | self.failed) != 0
     }
 }
 
@@ -97,4 +39,57 @@ impl Readiness {
 pub(super) enum Writing {
     Watched,
     Ignored,
+}
+
+/// The sockets of a wire. Their descriptors must stay open as long as this value is used.
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    sockets: usize,
+    watched: Vec<libc::pollfd>,
+}
+
+impl Readiness {
+    /// Watches one more socket for reading; its number is the count of those before it.
+    pub(super) fn add(&mut self, socket: BorrowedFd<'_>) {
+        self.watched.push(entry(socket));
+        self.sockets = self.watched.len();
+    }
+
+    /// Watches a socket for reading, and for writing as well while its class is full.
+    pub(super) fn watch(&mut self, number: usize, writing: Writing) {
+        self.watched[number].events = match writing {
+            Writing::Watched => libc::POLLIN | libc::POLLOUT,
+            Writing::Ignored => libc::POLLIN,
+        };
+    }
+
+    /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`; `None` waits as long as it
+    /// takes. A signal ends the wait early.
+    pub(super) fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Ready {
+        self.watched.truncate(self.sockets);
+        self.watched.extend(extra.iter().take(EXTRA_MAX).map(|fd| entry(*fd)));
+        let mut ready = Ready::default();
+        if syscall::poll(&mut self.watched, timeout) == 0 {
+            return ready;
+        }
+        let (sockets, extra) = self.watched.split_at(self.sockets);
+        for (number, entry) in sockets.iter().enumerate() {
+            for (event, set) in [
+                (libc::POLLIN, &mut ready.readable),
+                (libc::POLLOUT, &mut ready.writable),
+                (libc::POLLERR, &mut ready.failed),
+            ] {
+                if entry.revents & event != 0 {
+                    *set |= 1 << number;
+                }
+            }
+        }
+        let set = extra.iter().enumerate().filter(|(_, entry)| entry.revents != 0);
+        ready.extra = set.fold(0, |set, (i, _)| set | 1 << i);
+        ready
+    }
+}
+
+fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }
 }

@@ -3,7 +3,7 @@
 //! # Model
 //! The arena has [`SLOTS`] slots. One system call fills some; a filled slot holds one datagram, or several of one length
 //! that the kernel joined (`UDP_GRO`). All of them are checked and listed at once, and given to the engine over one or more
-//! harvests; the arena is filled again only when all were given.
+//! harvests; the arena is emptied only when all were given. Until then more may be received into its free slots.
 //!
 //! # Invariants
 //! I1. A body given in one harvest is not overwritten before the next.
@@ -85,6 +85,8 @@ pub(super) struct Inbox {
     listed: Vec<Listed>,
     given: usize,
     filled: usize,
+    /// Slots offered to each socket: few while messages come singly, as each offered slot costs a little.
+    appetite: usize,
     /// Datagrams that were not of this job.
     pub(super) strangers: u64,
     /// Messages given to the engine.
@@ -98,6 +100,7 @@ impl Inbox {
             listed: Vec::with_capacity(SLOTS * 64),
             given: 0,
             filled: 0,
+            appetite: 1,
             strangers: 0,
             received: 0,
         }
@@ -113,6 +116,11 @@ impl Inbox {
         self.given < self.listed.len()
     }
 
+    /// Whether a slot is free beside those whose messages were given last.
+    pub(super) fn has_room(&self) -> bool {
+        self.filled < SLOTS
+    }
+
     /// Forgets what was given, so that the arena can be filled again.
     pub(super) fn empty(&mut self) {
         self.listed.clear();
@@ -122,6 +130,8 @@ impl Inbox {
 
     /// Receives from `socket` into free slots, but leaves `leave` of them free.
     ///
+    /// Returns how many slots were filled.
+    ///
     /// # Errors
     /// What the kernel said, other than that nothing is there.
     pub(super) fn fill(
@@ -130,24 +140,27 @@ impl Inbox {
         origin: Origin,
         leave: usize,
         members: &Members,
-        stamps: &StampClock,
-    ) -> io::Result<()> {
-        let slots = self.filled..SLOTS.saturating_sub(leave).max(self.filled);
+        stamps: &mut StampClock,
+    ) -> io::Result<usize> {
+        let offered = self.appetite.min((SLOTS - self.filled).saturating_sub(leave));
+        let slots = self.filled..self.filled + offered;
         let filled = match self.call.receive(socket, slots) {
             Ok(filled) => filled,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return Ok(());
+                return Ok(0);
             }
             Err(error) => return Err(error),
         };
+        self.appetite = if filled == offered { (2 * self.appetite).min(SLOTS) } else { filled.max(1) };
         let now = clock::now();
+        stamps.refresh(now);
         for i in self.filled..self.filled + filled {
             let slot = self.call.slot(i);
             let at = slot.beside.wall_ns.map_or(now, |wall| stamps.local(wall, now));
             self.list(&slot, origin, at, members);
         }
         self.filled += filled;
-        Ok(())
+        Ok(filled)
     }
 
     /// Lists the messages of one slot.

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Class, Nanos};
 
 use super::control::{self, Beside};
 use super::transmit::Run;
@@ -80,6 +80,12 @@ impl SendCall {
             self.controls.push(segment_control(run.segment.unwrap_or(0)));
         }
         self.point_headers(runs);
+        if let [only] = self.headers.as_slice() {
+            // SAFETY: as below, for one header; `sendmsg` spares the kernel's loop over many.
+            let taken =
+                unsafe { libc::sendmsg(socket.as_raw_fd(), &only.msg_hdr, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+            return if taken >= 0 { Ok(1) } else { Err(io::Error::last_os_error()) };
+        }
         // SAFETY: `headers` has that many elements; all pointers in them point into vectors that are not touched until
         // the call returns, and into pieces that are borrowed for longer than the call ('a).
         let taken = unsafe {
@@ -199,6 +205,12 @@ impl ReceiveCall {
             self.headers[i] = libc::mmsghdr { msg_hdr: header, msg_len: 0 };
         }
         let headers = &mut self.headers[slots];
+        if let [only] = headers {
+            // SAFETY: as below, for one header; `recvmsg` spares the kernel's second look at an empty queue.
+            let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut only.msg_hdr, libc::MSG_DONTWAIT) };
+            only.msg_len = u32::try_from(length).map_err(|_| io::Error::last_os_error())?;
+            return Ok(1);
+        }
         // SAFETY: `headers` has that many elements; each points at its own slot, name and control buffer, which belong
         // to `self` and are not touched until the call returns.
         let filled = unsafe {
@@ -226,6 +238,19 @@ impl ReceiveCall {
             beside: control::read(&control[..control_length]),
         }
     }
+}
+
+/// Waits until a descriptor is ready, at most `timeout`; returns how many are. A signal ends the wait early.
+pub(super) fn poll(watched: &mut [libc::pollfd], timeout: Option<Nanos>) -> usize {
+    let limit = timeout.map(|timeout| libc::timespec {
+        tv_sec: (timeout.0 / 1_000_000_000) as libc::time_t,
+        tv_nsec: (timeout.0 % 1_000_000_000) as libc::c_long,
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the list has that many entries; a descriptor that is not open is reported as such, not followed. The limit
+    // is null or lives through the call; a null signal mask changes none.
+    let ready = unsafe { libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, limit, ptr::null()) };
+    usize::try_from(ready).unwrap_or(0)
 }
 
 /// Takes one report off the socket's error queue; returns whether there was one.

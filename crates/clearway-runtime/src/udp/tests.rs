@@ -73,7 +73,7 @@ impl Fabric for Loopback {
     /// Waits until any wire has something to read, at most 2 ms.
     fn pass_time(&mut self) {
         let (first, others) = self.wires.split_first_mut().expect("ranks");
-        let others: Vec<BorrowedFd<'_>> = others.iter().map(|wire| wire.readiness.as_fd()).collect();
+        let others: Vec<BorrowedFd<'_>> = others.iter().flat_map(|wire| wire.listener.sockets()).collect();
         first.wait(Some(clock::now() + Nanos::from_millis(2)), &others);
     }
 }
@@ -105,7 +105,7 @@ fn conformance__with_real_packets_and_the_smallest_buffers() {
 fn harvest__strangers_are_counted_and_never_given() {
     let mut job = Loopback::new(2, |_| {});
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let session = job.wires[1].members.session;
+    let session = job.wires[1].listener.members.session;
     let messages: [&[u8]; 4] = [b"", b"noise", &frame::write(Rank(0), session, 0), &[0xff; 2_000]];
     for message in messages {
         stranger.send_to(message, job.wires[1].address()).expect("sent");

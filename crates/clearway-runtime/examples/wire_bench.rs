@@ -1,0 +1,277 @@
+//! One end of one measurement of the UDP wire, or of the plain sockets that it is compared with.
+//!
+//! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of
+//! `send`, `receive` (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
+//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). The result is one line of `name value` pairs.
+//! `cargo xtask bench wire` runs the ends against each other.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::{SocketAddrV4, UdpSocket};
+
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
+use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_runtime::clock;
+use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire, frame};
+use clearway_runtime::waiting::{Waitable, Waiting};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Header bytes that make a datagram of 1400 bytes with the longest body.
+const HEAD: usize = 1_400 - frame::FRAME_LENGTH - frame::BODY_MAX;
+/// Messages in one post: one segmented packet of the kernel's.
+const BATCH: usize = 46;
+/// Bytes of a latency message.
+const PING: usize = 64;
+/// The first round trips warm caches and neighbour tables.
+const WARM_UP: usize = 1_000;
+/// Marks the end of a stream.
+const END: &[u8] = b"end";
+/// A receiver gives up when nothing came for so long.
+const SILENCE: Nanos = Nanos::from_secs(5);
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [role, local, peer, seconds] = arguments.as_slice() else {
+        return Err("usage: wire_bench ROLE LOCAL PEER SECONDS".into());
+    };
+    let ends = Ends { local: local.parse()?, peer: peer.parse()? };
+    let length = Nanos::from_millis((seconds.parse::<f64>()? * 1e3) as u64);
+    match role.as_str() {
+        "send" => send(&mut ends.open(Rank(0), Waiting::Adaptive, Segmentation::Offload)?, length),
+        "send-real" => send(&mut ends.open(Rank(0), Waiting::Adaptive, Segmentation::RealPackets)?, length),
+        "receive" => receive(&mut ends.open(Rank(1), Waiting::Adaptive, Segmentation::Offload)?),
+        "ping" => ping(&mut ends.open(Rank(0), Waiting::Spin, Segmentation::Offload)?, length),
+        "pong" => pong(&mut ends.open(Rank(1), Waiting::Spin, Segmentation::Offload)?),
+        "bare-ping" => bare_ping(&ends.socket()?, length),
+        "bare-pong" => bare_pong(&ends.socket()?),
+        other => Err(format!("no role {other}").into()),
+    }
+}
+
+struct Ends {
+    local: SocketAddrV4,
+    peer: SocketAddrV4,
+}
+
+impl Ends {
+    fn open(&self, rank: Rank, waiting: Waiting, segmentation: Segmentation) -> Result<UdpWire, Box<dyn Error>> {
+        let peers = if rank == Rank(0) { vec![self.local, self.peer] } else { vec![self.peer, self.local] };
+        let mut config = UdpConfig::new(rank, 1, peers);
+        config.placement = Placement::OneMachine;
+        config.waiting = waiting;
+        config.segmentation = segmentation;
+        Ok(UdpWire::open(UdpPort::bind(self.local)?, config)?)
+    }
+
+    fn socket(&self) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind(self.local)?;
+        socket.connect(self.peer)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
+
+/// User and system time of this process.
+fn processor_time() -> Nanos {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Nanos(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
+}
+
+fn to_other(class: Class, out: &mut Out<()>, head: &[u8], body: Span) -> Operation {
+    let head = out.head(head);
+    Operation::Send { to: Destination::One(Rank(1)), path: PathId(0), class, head, body, token: None }
+}
+
+fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
+    let region = wire.register(Bytes((BATCH * frame::BODY_MAX) as u64)).map_err(|missing| missing.to_string())?;
+    let mut out: Out<()> = Out::with_limit(BATCH + 1);
+    let operations: Vec<Operation> = (0..BATCH)
+        .map(|i| {
+            let body = Span { region, offset: (i * frame::BODY_MAX) as u64, length: frame::BODY_MAX as u32 };
+            to_other(Class::Bulk, &mut out, &[0; HEAD], body)
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(BATCH);
+    let (begin, used) = (wire.now(), processor_time());
+    let mut accepted = 0u64;
+    while wire.now().since(begin) < length {
+        answers.clear();
+        wire.post(&operations, out.heads(), &mut answers);
+        accepted += answers.iter().filter(|answer| **answer == Answer::Done(0)).count() as u64;
+        if answers.last() == Some(&Answer::NoRoom) {
+            wire.wait(Some(wire.now() + Nanos::from_millis(10)), &[]);
+            wire.harvest(BATCH, &mut |_| {});
+        }
+    }
+    let (wall, used) = (wire.now().since(begin), processor_time() - used);
+    let mut out: Out<()> = Out::with_limit(1);
+    let end = to_other(Class::Control, &mut out, END, Span::EMPTY);
+    // The last packets may still wait in queues, and any one message may be lost.
+    for _ in 0..10 {
+        wire.wait(Some(wire.now() + Nanos::from_millis(20)), &[]);
+        wire.post(&[end], out.heads(), &mut answers);
+    }
+    writeln!(
+        io::stdout(),
+        "messages {accepted} bytes {} wall_ns {} cpu_ns {} segmentation {:?}",
+        accepted * frame::BODY_MAX as u64,
+        wall.0,
+        used.0,
+        wire.segmentation()
+    )?;
+    Ok(())
+}
+
+fn receive(wire: &mut UdpWire) -> Outcome {
+    let (mut messages, mut bytes, mut harvests, mut ended) = (0u64, 0u64, 0u64, false);
+    let (mut begin, mut last, mut used) = (LocalNs(0), LocalNs(0), Nanos::ZERO);
+    while !ended {
+        let woken = wire.wait(Some(wire.now() + SILENCE), &[]);
+        let before = messages;
+        let count = wire.harvest(64, &mut |arrival| {
+            if let Arrival::Datagram(datagram) = arrival {
+                ended |= datagram.head == END;
+                if datagram.head.len() == HEAD {
+                    messages += 1;
+                    bytes += u64::from(datagram.body.length);
+                }
+            }
+        });
+        harvests += 1;
+        if messages > before {
+            last = wire.now();
+            if before == 0 {
+                (begin, used) = (last, processor_time());
+            }
+        }
+        if !woken.wire && count == 0 && last != LocalNs(0) && wire.now().since(last) >= SILENCE {
+            return Err("the sender fell silent".into());
+        }
+    }
+    let used = processor_time() - used;
+    let counters = wire.counters();
+    writeln!(
+        io::stdout(),
+        "messages {messages} bytes {bytes} wall_ns {} cpu_ns {} harvests {harvests} overflow {} strangers {}",
+        last.since(begin).0,
+        used.0,
+        counters.receive_overflow,
+        counters.strangers
+    )?;
+    Ok(())
+}
+
+/// Sorts half round trips and prints their least and their median.
+fn print_halves(mut halves: Vec<u64>) -> Outcome {
+    halves.sort_unstable();
+    let (Some(least), Some(median)) = (halves.first(), halves.get(halves.len() / 2)) else {
+        return Err("no round trip came back".into());
+    };
+    writeln!(io::stdout(), "round_trips {} min_ns {least} p50_ns {median}", halves.len())?;
+    Ok(())
+}
+
+fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
+    let head = 8;
+    let region = wire.register(Bytes((PING - head) as u64)).map_err(|missing| missing.to_string())?;
+    let body = Span { region, offset: 0, length: (PING - head) as u32 };
+    let (mut halves, mut answers) = (Vec::with_capacity(1 << 20), Vec::new());
+    let begin = clock::now();
+    let mut trips = 0;
+    let mut out: Out<()> = Out::with_limit(1);
+    while clock::now().since(begin) < length {
+        out.clear();
+        let sent = clock::now();
+        let operation = to_other(Class::LowLatency, &mut out, &sent.0.to_le_bytes(), body);
+        answers.clear();
+        wire.post(&[operation], out.heads(), &mut answers);
+        let mut back = false;
+        while !back && clock::now().since(sent) < Nanos::from_millis(100) {
+            wire.wait(Some(sent + Nanos::from_millis(100)), &[]);
+            wire.harvest(64, &mut |arrival| {
+                back |= matches!(arrival, Arrival::Datagram(d) if d.head == sent.0.to_le_bytes());
+            });
+        }
+        trips += 1;
+        if back && trips > WARM_UP {
+            halves.push(clock::now().since(sent).0 / 2);
+        }
+    }
+    out.clear();
+    let end = to_other(Class::LowLatency, &mut out, END, Span::EMPTY);
+    wire.post(&[end, end, end], out.heads(), &mut answers);
+    print_halves(halves)
+}
+
+fn pong(wire: &mut UdpWire) -> Outcome {
+    let (mut echoes, mut answers) = (Vec::new(), Vec::new());
+    let mut out: Out<()> = Out::with_limit(64);
+    let mut last = wire.now();
+    let mut ended = false;
+    while !ended {
+        let woken = wire.wait(Some(last + SILENCE), &[]);
+        wire.harvest(64, &mut |arrival| {
+            if let Arrival::Datagram(datagram) = arrival {
+                ended |= datagram.head == END;
+                let head = out.head(datagram.head);
+                let (to, class, body) = (Destination::One(Rank(0)), Class::LowLatency, datagram.body);
+                echoes.push(Operation::Send { to, path: PathId(0), class, head, body, token: None });
+            }
+        });
+        wire.post(&echoes, out.heads(), &mut answers);
+        echoes.clear();
+        answers.clear();
+        out.clear();
+        if woken.wire {
+            last = wire.now();
+        } else if wire.now().since(last) >= SILENCE {
+            return Err("the other end fell silent".into());
+        }
+    }
+    Ok(())
+}
+
+/// Reads one datagram, spinning; `None` after `patience`.
+fn spin(socket: &UdpSocket, bytes: &mut [u8], patience: Nanos) -> Option<usize> {
+    let begin = clock::now();
+    loop {
+        match socket.recv(bytes) {
+            Ok(length) => return Some(length),
+            Err(_) if clock::now().since(begin) >= patience => return None,
+            Err(_) => {}
+        }
+    }
+}
+
+fn bare_ping(socket: &UdpSocket, length: Nanos) -> Outcome {
+    let mut halves = Vec::with_capacity(1 << 20);
+    let mut bytes = [0; 2_048];
+    let begin = clock::now();
+    let mut trips = 0;
+    while clock::now().since(begin) < length {
+        let sent = clock::now();
+        // A peer that is not yet there refuses; the loop goes on until it is.
+        let _ = socket.send(&[7; PING]);
+        trips += 1;
+        if spin(socket, &mut bytes, Nanos::from_millis(100)).is_some() && trips > WARM_UP {
+            halves.push(clock::now().since(sent).0 / 2);
+        }
+    }
+    for _ in 0..3 {
+        let _ = socket.send(END);
+    }
+    print_halves(halves)
+}
+
+fn bare_pong(socket: &UdpSocket) -> Outcome {
+    let mut bytes = [0; 2_048];
+    loop {
+        let length = spin(socket, &mut bytes, SILENCE).ok_or("the other end fell silent")?;
+        if &bytes[..length] == END {
+            return Ok(());
+        }
+        let _ = socket.send(&bytes[..length]);
+    }
+}
