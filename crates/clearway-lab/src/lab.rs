@@ -278,7 +278,8 @@ impl Lab {
         let mut all = Vec::new();
         let ask = queue::ask_counters(end.index);
         self.spaces[end.node].route().dump(&ask, |body| all.extend(queue::counters(body)))?;
-        Ok(queue::port(all))
+        all.sort_by_key(|counters| counters.class);
+        Ok(all)
     }
 
     fn space(&self, host: Rank) -> io::Result<&Netns> {

@@ -154,6 +154,7 @@ fn hint(code: i32, doing: &str) -> String {
     let modules = [
         ("veth", "veth"),
         ("bridge", "bridge"),
+        ("TBF", "sch_tbf"),
         ("HTB", "sch_htb"),
         ("filter", "cls_u32"),
         ("pfifo", "sch_fifo (built into every kernel with traffic control)"),

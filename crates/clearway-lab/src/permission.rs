@@ -175,7 +175,7 @@ fn absent_modules() -> Vec<&'static str> {
         let file = format!("/{module}.ko");
         loadable.contains(&file) || builtin.contains(&file) || loaded.lines().any(|l| l.starts_with(module))
     };
-    ["veth", "bridge", "sch_htb", "cls_u32"].into_iter().filter(|module| !present(module)).collect()
+    ["veth", "bridge", "sch_tbf", "sch_htb", "cls_u32"].into_iter().filter(|module| !present(module)).collect()
 }
 
 #[cfg(test)]

@@ -1,27 +1,29 @@
-//! Turns a rate and a kind of queue into HTB classes, and reads back what each class carried, dropped and holds.
+//! Turns a rate and a kind of queue into kernel queues, and reads back what each class carried, dropped and holds.
 //!
 //! # Model
-//! Two layers. The outer HTB has the one class that is the link: rate `R`, a burst of a few frames. A packet that enters
-//! while a frame is in service waits for it, whatever its class. The leaf is the queue. For [`QueueKind::Fifo`] that is a packet-counted FIFO. For the others it is a second HTB whose classes are so
-//! fast that none ever waits for its own tokens; then HTB's order is all that is left: among classes of different
-//! priority strictly the first, among classes of one priority deficit round robin by quantum. A single HTB whose class
-//! rates add up to `R` would leak each low class its own small rate and let the top class fall behind above its own.
+//! Two layers. The outer one is the link: a token bucket (TBF) of rate `R` and a burst of a few frames. It holds the
+//! frame in service, for which a packet that comes waits whatever its class, and it cuts batched sends into frames
+//! before they are queued. The inner one is the order: an HTB whose classes are so fast that none ever waits for its own
+//! tokens; then all that is left of HTB is its order: among classes of different priority strictly the first, among
+//! classes of one priority deficit round robin by quantum. One HTB for both, with class rates that add up to `R`, would
+//! leak every low class its own small rate, let the top class fall behind above its own, and queue a batch as one packet.
 //!
-//! | kind | below the link `1:1` = R |
+//! | kind | below the link `1:` |
 //! |---|---|
-//! | fifo | `pfifo limit N` |
+//! | fifo | `4:1` alone |
 //! | strict | `10:1..5`, priority = place of the class |
 //! | weighted | `10:1..5`, quantum = frame x weight |
 //! | vlarb | `2:2` = 0.9 R before `2:3` = 0.1 R, each may have all; below them `20:1..2` and `30:3..5`, quantum = frame x weight |
 //!
 //! # Source
-//! `net/sched/sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
+//! `net/sched/sch_tbf.c`, `sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
 //! IBA specification volume 1, 7.6.9 (high and low tables, limit of high priority).
 //!
 //! # Invariants
 //! I1. A queue's depth is counted in packets, never in bytes: small probes get no room that large frames do not get.
 //! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is control.
-//! I3. The minor number of an inner class is the class's place plus one, under every kind.
+//! I3. The minor number of a class of its own is the class's place plus one, under every kind.
+//! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 
@@ -38,6 +40,17 @@ const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TC_H_ROOT: u32 = 0xffff_ffff;
+
+/// The link itself.
+const LINK: u32 = 1;
+/// The layer of the two tables, under [`QueueKind::VlArb`].
+const TABLES: u32 = 2;
+/// The one queue of [`QueueKind::Fifo`].
+const ONE: u32 = 4;
+/// From here on major numbers are of queues with a class each.
+const CLASSES: u32 = 0x10;
+const HIGH: u32 = 0x20;
+const LOW: u32 = 0x30;
 
 /// The longest frame as the queues count it: 1500 bytes and an Ethernet header.
 pub(crate) const FRAME: Bytes = Bytes(1514);
@@ -107,16 +120,15 @@ pub(crate) fn disarm(index: u32) -> Request {
 /// The requests that give the interface `index`, which has none, its rate and queues.
 pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec) -> Vec<Request> {
     let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
-    port.htb(TC_H_ROOT, 1, 1);
-    let link = Bucket::of(rate, burst(rate));
-    port.class(handle(1, 0), handle(1, 1), &htb_options(link, link, FRAME_QUANTUM, 0));
+    port.link(rate);
+    let below = handle(LINK, 1);
     let urgency = |class: Class| Leaf { class, priority: class.index() as u32, quantum: FRAME_QUANTUM };
     let weighted = |class: Class| Leaf::weighted(class, spec.weights.of(class));
     match spec.queue {
-        QueueKind::Fifo => port.fifo(handle(1, 1)),
-        QueueKind::Strict => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(urgency)),
-        QueueKind::Weighted => port.classes(handle(1, 1), 0x10, Class::BestEffort, &Class::ALL.map(weighted)),
-        QueueKind::VlArb => port.tables(rate),
+        QueueKind::Fifo => port.one(below),
+        QueueKind::Strict => port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(urgency)),
+        QueueKind::Weighted => port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(weighted)),
+        QueueKind::VlArb => port.tables(below, rate),
     }
     port.requests
 }
@@ -179,6 +191,29 @@ impl Port {
         self.requests.push(Request::new(doing, message));
     }
 
+    fn link(&mut self, rate: BitsPerSec) {
+        let bucket = Bucket::of(rate, burst(rate));
+        // The second bucket limits nothing but the size: what is longer than one frame is cut before it is queued.
+        let size = Bucket { burst: FRAME, ..UNLIMITED };
+        // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst, burst of the peak.
+        let mut options = [ratespec(bucket.rate), ratespec(size.rate)].concat();
+        for word in [0, bucket.ticks(), size.ticks()] {
+            options.extend_from_slice(&word.to_ne_bytes());
+        }
+        let (bytes, frame) = (bucket.burst.0 as u32, FRAME.0 as u32);
+        let fixed = tcmsg(self.index, handle(LINK, 0), TC_H_ROOT, 0);
+        self.ask("add a TBF queue", RTM_NEWQDISC, &fixed, |m| {
+            // TCA_TBF_PARMS, and both bursts in bytes: times would be rounded to less than a frame.
+            m.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, frame))
+        });
+    }
+
+    fn one(&mut self, parent: u32) {
+        self.htb(parent, ONE, 1);
+        self.class(handle(ONE, 0), handle(ONE, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
+        self.fifo(handle(ONE, 1));
+    }
+
     fn htb(&mut self, parent: u32, major: u32, default: u32) {
         // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
         let glob: Vec<u8> = [3, RATE_TO_QUANTUM, default, 0, 0].iter().flat_map(|w: &u32| w.to_ne_bytes()).collect();
@@ -202,24 +237,24 @@ impl Port {
     }
 
     /// The layer between for InfiniBand-like arbitration: within its share a table goes by priority, above it borrows.
-    fn tables(&mut self, rate: BitsPerSec) {
+    fn tables(&mut self, parent: u32, rate: BitsPerSec) {
         let low = rate.percent(LOW_TABLE_PERCENT);
         let high = BitsPerSec(rate.0 - low.0);
-        self.htb(handle(1, 1), 2, 3);
-        self.class(handle(2, 0), handle(2, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
+        self.htb(parent, TABLES, 3);
+        self.class(handle(TABLES, 0), handle(TABLES, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
         for (minor, share, priority) in [(2, high, 0), (3, low, 1)] {
             let options = htb_options(Bucket::of(share, burst(rate)), UNLIMITED, FRAME_QUANTUM, priority);
-            self.class(handle(2, 1), handle(2, minor), &options);
+            self.class(handle(TABLES, 1), handle(TABLES, minor), &options);
         }
         let leaves = |table: &[(Class, u32)]| -> Vec<Leaf> {
             table.iter().map(|&(class, weight)| Leaf::weighted(class, weight)).collect()
         };
-        self.classes(handle(2, 2), 0x20, Class::LowLatency, &leaves(&HIGH_TABLE));
-        self.classes(handle(2, 3), 0x30, Class::BestEffort, &leaves(&LOW_TABLE));
+        self.classes(handle(TABLES, 2), HIGH, Class::LowLatency, &leaves(&HIGH_TABLE));
+        self.classes(handle(TABLES, 3), LOW, Class::BestEffort, &leaves(&LOW_TABLE));
         for (class, _) in HIGH_TABLE {
-            self.marked(2, class, 2);
+            self.marked(TABLES, class, 2);
         }
-        self.address_resolution(2, 2);
+        self.address_resolution(TABLES, 2);
     }
 
     /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
@@ -282,21 +317,13 @@ pub(crate) fn ask_counters(index: u32) -> Message {
     Message::new(RTM_GETTCLASS, REQUEST | DUMP, &tcmsg(index, 0, 0, 0))
 }
 
-/// The counters of a port from all answers to [`ask_counters`]: by class where there are classes, else the one queue.
-pub(crate) fn port(mut all: Vec<ClassCounters>) -> Vec<ClassCounters> {
-    if all.iter().any(|counters| counters.class.is_some()) {
-        all.retain(|counters| counters.class.is_some());
-    }
-    all.sort_by_key(|counters| counters.class);
-    all
-}
-
-/// Reads one answer to [`ask_counters`]; one above the inner layer has no [`Class`].
+/// Reads one answer to [`ask_counters`]: none for the layers above the queues that hold packets.
 pub(crate) fn counters(body: &[u8]) -> Option<ClassCounters> {
     let handle = u32_at(body, 8)?;
     let class = match handle >> 16 {
-        1 | 2 => None,
-        _ => Some(*Class::ALL.get((handle & 0xffff).checked_sub(1)? as usize)?),
+        ONE => None,
+        CLASSES.. => Some(*Class::ALL.get((handle & 0xffff).checked_sub(1)? as usize)?),
+        _ => return None,
     };
     let stats = find(body.get(20..)?, TCA_STATS2)?;
     // TCA_STATS_BASIC (1): u64 bytes, u32 packets. TCA_STATS_QUEUE (3): u32 length, backlog, drops, requeues, overlimits.
@@ -356,8 +383,5 @@ mod tests {
         for cut in 0..body.len() {
             let _ = counters(&body[..cut]);
         }
-        let link = ClassCounters { class: None, ..expected };
-        assert_eq!(port(vec![link, expected]), [expected], "the link itself is not a sixth class");
-        assert_eq!(port(vec![link]), [link]);
     }
 }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use clearway_lab::{Lab, LabError, LabSpec, Outcome, QueueKind, SelfTest, Tier, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Class, Rank};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::Case;
 use crate::traffic::{PORT, RATE, exchange, marked, own, socket, star, up};
 
-pub(crate) const CASES: [Case; 13] = [
+pub(crate) const CASES: [Case; 14] = [
     ("up__every_pair_of_every_topology_exchanges_packets", up__every_pair_of_every_topology_exchanges_packets),
     ("up__a_link_crosses_only_the_ports_of_its_path", up__a_link_crosses_only_the_ports_of_its_path),
     ("up__an_impossible_specification_is_refused", up__an_impossible_specification_is_refused),
@@ -21,6 +22,10 @@ pub(crate) const CASES: [Case; 13] = [
     ("spawn__a_child_lives_on_its_host", spawn__a_child_lives_on_its_host),
     ("port_counters__tell_classes_apart", port_counters__tell_classes_apart),
     ("offloads__every_packet_is_real", offloads__every_packet_is_real),
+    (
+        "offloads__a_batched_send_fills_a_queue_packet_by_packet",
+        offloads__a_batched_send_fills_a_queue_packet_by_packet,
+    ),
     ("rearm__each_kind_passes_its_self_test", rearm__each_kind_passes_its_self_test),
     ("self_test__every_port_of_every_topology_passes", self_test__every_port_of_every_topology_passes),
     ("strict__low_latency_overtakes_a_full_queue", strict__low_latency_overtakes_a_full_queue),
@@ -152,6 +157,22 @@ fn offloads__every_packet_is_real() {
     let all = lab.offloads().unwrap();
     assert_eq!(all.len(), 4);
     assert!(all.iter().all(|o| (o.gso_segments, o.gso_bytes) == (Some(1), Some(1500))), "{all:?}");
+}
+
+fn offloads__a_batched_send_fills_a_queue_packet_by_packet() {
+    let lab = up("batched", star(2));
+    let sender = marked(&lab, 0, Class::BestEffort);
+    setsockopt(&sender, sockopt::UdpGsoSegment, &1000).unwrap();
+    // 30 sends of 10 segments each into a queue of 100: one that counted sends would hold them all.
+    for _ in 0..30 {
+        sender.send_to(&[0; 10_000], (lab.hosts()[1].address, PORT)).unwrap();
+    }
+    let queue = || lab.port_counters().unwrap().into_iter().find(|c| c.class == Some(Class::BestEffort)).unwrap();
+    while queue().backlog_packets > 0 {
+        std::thread::yield_now();
+    }
+    let passed = queue().packets;
+    assert!((100..150).contains(&passed), "{passed} of 300 packets passed a queue of 100");
 }
 
 fn assert_proven(test: &SelfTest, what: &str) {
