@@ -1,7 +1,13 @@
-//! Clearway.
+//! `clearway`: measures congestion on a cluster network, shows which traffic classes remove it, and keeps the report.
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod command;
+mod doctor;
 mod report;
+mod scenario;
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    command::main()
+}

@@ -4,7 +4,7 @@
 //! Figures meet when name and labels are equal. Two figures differ significantly when both have intervals and these do not
 //! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. A difference counts as
 //! worse only where a direction is known: latencies, factors and losses (`us`, `ms`, `ns`, `s`, `x`, names of loss) worsen
-//! upwards, rates and shares of goodput (`b/s` and its multiples, `goodput-share`) downwards. Everything else is only shown.
+//! upwards, rates and shares of goodput (`b/s` and its multiples, `congestor_goodput_share`) downwards. Everything else is only shown.
 //!
 //! # Invariants
 //! I1. A figure that stands on one side only is listed and never decides: a missing measurement is not a regression.

@@ -29,13 +29,13 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Names of the figures that the tables and the page understand. Others are kept, listed and compared all the same.
 pub(crate) mod names {
     /// Latency of a victim, in `us`; labels queue, victim, congestor (absent when isolated), phase, quantile.
-    pub(crate) const LATENCY: &str = "latency";
+    pub(crate) const LATENCY: &str = "victim_latency";
     /// Congestion impact factor, in `x`: congested over isolated; labels queue, victim, congestor, quantile.
-    pub(crate) const CIF: &str = "cif";
+    pub(crate) const CIF: &str = "congestion_impact_factor";
     /// Messages of a victim that never came back, in `%`; labels as for latency, without quantile.
-    pub(crate) const LOSS: &str = "loss";
+    pub(crate) const LOSS: &str = "victim_loss";
     /// What the congestor moved while the victim was measured, in `%` of the ideal; labels queue, victim, congestor.
-    pub(crate) const GOODPUT_SHARE: &str = "goodput-share";
+    pub(crate) const GOODPUT_SHARE: &str = "congestor_goodput_share";
 }
 
 /// Keys of labels.

@@ -1,0 +1,121 @@
+//! One cell of the test matrix: which victim beside which congestor, on which queue, with which hosts.
+
+use std::fmt;
+
+use clearway_lab::QueueKind;
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
+use clearway_proto::congestion::{
+    CongestorKind, Draw, Layout, LoadKind, LoadTask, Metric, Stream, VictimKind, VictimTask, max_min_fair,
+    offered_loads,
+};
+
+use super::windows::{SLICE, Windows};
+use crate::scenario::Congestion;
+
+/// The longest frame of the lab's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
+const FRAME_MAX: Bytes = Bytes(1514);
+
+/// What distinguishes the cells of one run, but for the draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) queue: QueueKind,
+    pub(super) victim: VictimKind,
+    pub(super) congestor: CongestorKind,
+    /// In hundredths of the bottleneck link; shown only where a run has several.
+    pub(super) intensity: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.queue, self.victim.name())?;
+        match self.congestor {
+            CongestorKind::None => f.write_str(" alone"),
+            congestor => write!(f, " beside {}", congestor.name()),
+        }
+    }
+}
+
+/// The metric in which a victim is judged.
+pub(super) const fn metric_of(victim: VictimKind) -> Metric {
+    match victim {
+        VictimKind::Ping => Metric::OneWay,
+        VictimKind::Get => Metric::RoundTrip,
+        VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall => Metric::Iteration,
+    }
+}
+
+/// A case with its hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Cell<'a> {
+    pub(super) case: Case,
+    pub(super) draw: &'a Draw,
+    pub(super) test: &'a Congestion,
+    pub(super) layout: &'a Layout,
+    pub(super) windows: Windows,
+}
+
+impl Cell<'_> {
+    /// What `rank` does as a victim.
+    pub(super) fn victim(&self, rank: Rank) -> Option<VictimTask> {
+        self.draw.victims.contains(&rank).then(|| VictimTask {
+            kind: self.case.victim,
+            ring: self.draw.victims.clone(),
+            class: self.test.victim_class,
+            interval: self.test.interval(),
+        })
+    }
+
+    /// What `rank` does as a congestor.
+    pub(super) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
+        let from = SLICE.times(u64::from(self.windows.load.from));
+        let until = SLICE.times(u64::from(self.windows.load.until));
+        let task = |kind| LoadTask { kind, class: self.test.congestor_class, from, until };
+        self.kinds(rank).map(task).collect()
+    }
+
+    fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
+        let Case { congestor, intensity, .. } = self.case;
+        let rate = self.layout.host_rate;
+        self.draw.groups.iter().filter_map(move |group| congestor.load(group, rank, intensity, rate))
+    }
+
+    /// The congestors' traffic.
+    fn streams(&self) -> Vec<Stream> {
+        let ranks = (0..self.layout.switch_of.len() as u32).map(Rank);
+        ranks.flat_map(|rank| self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()).collect()
+    }
+
+    /// What the congestors together could deliver if the network shared its links fairly; absent when they send nothing.
+    pub(super) fn fair_rate(&self) -> Option<BitsPerSec> {
+        let streams = self.streams();
+        let total = max_min_fair(self.layout, &streams).iter().fold(0u64, |sum, rate| sum.saturating_add(rate.0));
+        (!streams.is_empty()).then_some(BitsPerSec(total))
+    }
+
+    /// What the congestors offer of the fullest link that victims use; absent when they send nothing.
+    pub(super) fn overload(&self) -> Option<f64> {
+        let streams = self.streams();
+        let loads = offered_loads(self.layout, &streams);
+        let used = self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b));
+        let parts = used.map(|link| {
+            let load = loads.get(&link).copied().unwrap_or_default();
+            load.0 as f64 / self.layout.rate(link).0 as f64
+        });
+        (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
+    }
+
+    /// The time of one full frame on each link of the victims' longest path: what a message can wait on a busy network
+    /// however it is classed.
+    pub(super) fn floor(&self) -> Nanos {
+        let time = |link| self.layout.rate(link).time_for(FRAME_MAX);
+        let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
+        self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO)
+    }
+
+    /// Neighbours of the ring, both ways.
+    fn victim_pairs(&self) -> impl Iterator<Item = (Rank, Rank)> {
+        let ring = &self.draw.victims;
+        let next = (0..ring.len()).map(|i| (ring[i], ring[(i + 1) % ring.len()]));
+        next.flat_map(|(a, b)| [(a, b), (b, a)])
+    }
+}

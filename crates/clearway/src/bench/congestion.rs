@@ -1,0 +1,205 @@
+//! Conducts the congestion test: every queue, victim, congestor, intensity and draw in turn.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Result, anyhow};
+use clearway_lab::QueueKind;
+use clearway_proto::base::{Nanos, RandomKey};
+use clearway_proto::congestion::{CongestorKind, Draw, Layout, Verdict, VictimEvidence, VictimKind, judge};
+use clearway_proto::stats::{Estimate, Resampled};
+
+use super::cell::{Case, Cell};
+use super::evidence::{Evidence, P99};
+use super::stage::{Sighting, Stage};
+use super::windows::Windows;
+use super::{Order, summary};
+use crate::report::model::Report;
+use crate::scenario::{Congestion, NullControl};
+
+/// One case over all its draws.
+pub(super) struct CaseResult {
+    pub(super) case: Case,
+    /// By draw.
+    pub(super) draws: Vec<DrawResult>,
+    /// Medians over draws of the quantiles without congestors.
+    pub(super) isolated: [Resampled; 3],
+    /// The same beside congestors.
+    pub(super) congested: [Resampled; 3],
+    /// Medians over draws of the impact factors; absent where the base case itself was lost.
+    pub(super) factors: [Option<Resampled>; 3],
+    /// What may be said of it; absent for patterns that put nothing on the network to judge.
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// One draw of a case.
+pub(super) struct DrawResult {
+    pub(super) draw: Draw,
+    pub(super) evidence: Evidence,
+    pub(super) sighting: Sighting,
+    pub(super) fair_mbps: Option<f64>,
+    pub(super) windows: Windows,
+    overload: Option<f64>,
+    floor: Nanos,
+}
+
+/// Runs `test` and writes what it shows into `report`.
+pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, report: &mut Report) -> Result<()> {
+    let layout = order.scenario.layout();
+    let mut conductor = Conductor { test, order, layout: &layout, stage, done: 0, total: cases(test).len() };
+    let mut results = Vec::new();
+    for queue in &test.queues {
+        conductor.stage.arm(*queue)?;
+        let mut nulls: Vec<(VictimKind, Estimate)> = Vec::new();
+        for case in cases(test).into_iter().filter(|case| case.queue == *queue) {
+            let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, factor)| *factor);
+            let result = conductor.case(case, null)?;
+            if case.congestor == CongestorKind::None
+                && let Some(factor) = &result.factors[P99]
+            {
+                nulls.push((case.victim, factor.estimate()));
+            }
+            results.push(result);
+        }
+    }
+    summary::congestion(report, test, order, &results, conductor.stage);
+    Ok(())
+}
+
+/// All cases of a run in order: the null control of each queue and victim first.
+fn cases(test: &Congestion) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for queue in &test.queues {
+        for victim in &test.victims {
+            let case = |congestor, intensity| Case { queue: *queue, victim: *victim, congestor, intensity };
+            if test.null_control == NullControl::Run && !test.congestors.contains(&CongestorKind::None) {
+                cases.push(case(CongestorKind::None, 0));
+            }
+            for congestor in &test.congestors {
+                let intensities: &[u32] =
+                    if *congestor == CongestorKind::None { &[0] } else { &test.intensity_percent };
+                cases.extend(intensities.iter().map(|intensity| case(*congestor, *intensity)));
+            }
+        }
+    }
+    cases
+}
+
+/// Goes through the cases.
+struct Conductor<'a> {
+    test: &'a Congestion,
+    order: &'a Order<'a>,
+    layout: &'a Layout,
+    stage: &'a mut Stage,
+    done: usize,
+    total: usize,
+}
+
+impl Conductor<'_> {
+    fn case(&mut self, case: Case, null: Option<Estimate>) -> Result<CaseResult> {
+        // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
+        let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
+        let count = if control { 1 } else { self.test.draws };
+        let mut draws = Vec::new();
+        for number in 0..count {
+            self.announce(case, number, count);
+            draws.push(self.draw(case, number)?);
+        }
+        self.done += 1;
+        let result = self.combine(case, draws, null)?;
+        say(&format!("[{}/{}] {}", self.done, self.total, sentence(&result)));
+        Ok(result)
+    }
+
+    fn key(&self) -> RandomKey {
+        RandomKey::new(self.order.scenario.seed)
+    }
+
+    fn draw(&mut self, case: Case, number: u32) -> Result<DrawResult> {
+        let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
+        let windows = Windows::new(self.test.isolated_ms, self.test.congested_ms);
+        let cell = Cell { case, draw: &draw, test: self.test, layout: self.layout, windows };
+        let sighting = self.stage.phase(&windows, |rank| cell.victim(rank), |rank| cell.loads(rank))?;
+        let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
+        let evidence = Evidence::of(&cell, &sighting, key)
+            .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;
+        let (overload, floor) = (cell.overload(), cell.floor());
+        let fair_mbps = cell.fair_rate().map(|rate| rate.0 as f64 / 1e6);
+        Ok(DrawResult { evidence, sighting, fair_mbps, windows, overload, floor, draw })
+    }
+
+    /// Medians over draws, and the verdict.
+    fn combine(&self, case: Case, draws: Vec<DrawResult>, null: Option<Estimate>) -> Result<CaseResult> {
+        let key = self.key().purpose("draws").node(self.done as u64);
+        let lost = || anyhow!("{case}: no draw was measured");
+        let over_draws = |purpose: &str, pick: &dyn Fn(&DrawResult) -> Resampled| {
+            Resampled::median(&draws.iter().map(pick).collect::<Vec<_>>(), key.purpose(purpose))
+        };
+        let mut isolated = Vec::new();
+        let mut congested = Vec::new();
+        let mut factors = Vec::new();
+        for i in 0..3 {
+            isolated.push(over_draws("isolated", &|draw| draw.evidence.isolated[i].clone()).ok_or_else(lost)?);
+            congested.push(over_draws("congested", &|draw| draw.evidence.congested[i].clone()).ok_or_else(lost)?);
+            let each: Option<Vec<Resampled>> = draws.iter().map(|draw| draw.factor(i)).collect();
+            factors.push(each.and_then(|each| Resampled::median(&each, key.purpose("factor"))));
+        }
+        let [isolated, congested]: [[Resampled; 3]; 2] =
+            [isolated, congested].map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
+        let factors = factors.try_into().unwrap_or_else(|_| unreachable!("three quantiles"));
+        let mut result = CaseResult { case, draws, isolated, congested, factors, verdict: None };
+        result.verdict = self.verdict(&result, null);
+        Ok(result)
+    }
+
+    fn verdict(&self, result: &CaseResult, null_factor: Option<Estimate>) -> Option<Verdict> {
+        let factor = result.factors[P99].as_ref()?.estimate();
+        let least =
+            |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
+        let evidence = VictimEvidence {
+            factor,
+            isolated: result.isolated[P99].estimate(),
+            congested: result.congested[P99].estimate(),
+            floor: result.draws.iter().map(|draw| draw.floor).max()?,
+            processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
+            congestor_share: least(&|draw| draw.evidence.congestor_share),
+            overload: least(&|draw| draw.overload),
+            null_factor,
+        };
+        (result.case.congestor != CongestorKind::CpuOnly).then(|| judge(&self.order.scenario.verdict, &evidence))
+    }
+
+    fn announce(&self, case: Case, draw: u32, draws: u32) {
+        if std::io::stderr().is_terminal() {
+            let which = if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
+            eprint!("\r\x1b[K[{}/{}] {case}{which} ...", self.done + 1, self.total);
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+impl DrawResult {
+    /// The impact factor on the `i`-th quantile.
+    pub(super) fn factor(&self, i: usize) -> Option<Resampled> {
+        self.evidence.congested[i].ratio(&self.evidence.isolated[i])
+    }
+}
+
+/// Replaces the line of progress, where there is one.
+fn say(line: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("\r\x1b[K{line}");
+    } else {
+        eprintln!("{line}");
+    }
+}
+
+fn sentence(result: &CaseResult) -> String {
+    let p99 = |of: &[Resampled; 3]| summary::duration(of[P99].estimate().value);
+    let verdict = result.verdict.as_ref().map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
+    format!("{}: p99 {} -> {}{verdict}", result.case, p99(&result.isolated), p99(&result.congested))
+}
+
+/// The queue that a run's verdict speaks of: the last.
+pub(super) fn judged_queue(test: &Congestion) -> Option<QueueKind> {
+    test.queues.last().copied()
+}

@@ -1,0 +1,60 @@
+//! Runs a scenario in a lab: makes the lab, starts a rank on every host, conducts the phases, writes the report.
+//!
+//! # Model
+//! ```text
+//!    scenario -> lab -> self-test -> ranks (one process a host) -> phases -> records -> figures -> verdict -> report
+//! ```
+//! Ranks talk to each other over the lab's network only, and to this process over pipes only, so that control never
+//! disturbs what is measured. A phase is: victims alone, congestors on, victims alone again (`windows`).
+//!
+//! # Invariants
+//! I1. Whatever ends this process ends the ranks (their pipes close) and the lab (its namespaces have no other holder).
+//! I2. No report is written for a run that did not finish.
+//!
+//! # Not here
+//! What is sent (`clearway_proto::congestion`); how a report looks (`report`).
+
+mod cell;
+mod congestion;
+mod evidence;
+mod fleet;
+mod message;
+pub(crate) mod rank;
+mod shares;
+mod stage;
+mod summary;
+mod windows;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
+
+use crate::report::model::Report;
+use crate::scenario::{Mechanism, Scenario};
+
+pub(crate) use stage::Interrupted;
+
+/// What to run and how it came about.
+pub(crate) struct Order<'a> {
+    /// The scenario in force.
+    pub(crate) scenario: &'a Scenario,
+    /// Its text as it was written.
+    pub(crate) text: &'a str,
+    /// Parameters that the command line set, as `table.key`.
+    pub(crate) flags: BTreeSet<String>,
+}
+
+/// Runs `order` in a lab of this machine and returns its report. Progress goes to standard error.
+///
+/// # Errors
+/// One sentence: what was refused, which host died, or that the user interrupted.
+pub(crate) fn in_lab(order: &Order<'_>) -> Result<Report> {
+    let mut stage = stage::Stage::open(order.scenario)?;
+    let mut report = summary::opened(order, &stage);
+    match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
+        Mechanism::Congestion(test) => congestion::run(test, order, &mut stage, &mut report)?,
+        Mechanism::Shares(test) => shares::run(test, order, &mut stage, &mut report)?,
+    }
+    summary::close(&mut report, &stage);
+    Ok(report)
+}

@@ -1,0 +1,211 @@
+//! The table of commands and flags.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use clearway_lab::{LabName, QueueKind};
+use clearway_proto::base::{BitsPerSec, Class};
+use clearway_proto::congestion::{CongestorKind, VictimKind};
+
+/// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "clearway",
+    version,
+    after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff); \
+                  4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show congestion and its cure on a real kernel network inside this machine (about a minute).
+    Demo(Output),
+    /// Measure victims beside congestors, chosen by flags.
+    Bench(BenchFlags),
+    /// Run a scenario file, or a shipped scenario by its name.
+    Run {
+        /// A TOML file, or one of: demo, incast, matrix, null, shares, trunk.
+        scenario: PathBuf,
+        /// Where to run it.
+        #[arg(long, value_enum, default_value_t = Place::Lab)]
+        on: Place,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Virtual clusters for programs of your own.
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Tell what this machine can do, what is missing, and how to get it.
+    Doctor,
+    /// Make report.html again from report.json and print its tables.
+    Report {
+        /// Directories of runs.
+        #[arg(required = true)]
+        directories: Vec<PathBuf>,
+    },
+    /// Compare two runs figure by figure.
+    Diff {
+        /// The run to compare with.
+        a: PathBuf,
+        /// The run to judge.
+        b: PathBuf,
+    },
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the man page, or write those of all commands into a directory.
+    Man {
+        /// Where to write them.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// One rank of a run; started by the program itself.
+    #[command(hide = true)]
+    Rank,
+    /// Holds a lab; started by the program itself.
+    #[command(hide = true)]
+    LabKeeper {
+        /// The lab's name.
+        name: LabName,
+    },
+}
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Place {
+    /// Virtual hosts on this machine.
+    Lab,
+}
+
+/// What every run takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Output {
+    /// Seed of every random choice, instead of the scenario's.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Where report.json and report.html go [default: out/NAME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchFlags {
+    /// Timed patterns: ping, get, bandwidth-sync, allreduce, alltoall.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) victims: Vec<VictimKind>,
+    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, cpu-only, none.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) congestors: Vec<CongestorKind>,
+    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) queues: Vec<QueueKind>,
+    /// Class of the victims' messages.
+    #[arg(long)]
+    pub(crate) victim_class: Option<Class>,
+    /// Class of the congestors' messages.
+    #[arg(long)]
+    pub(crate) congestor_class: Option<Class>,
+    /// Offered load in percent of the pattern's bottleneck link.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) intensity: Vec<u32>,
+    /// Hosts.
+    #[arg(long)]
+    pub(crate) hosts: Option<u32>,
+    /// Rate of host links, such as 100Mb/s.
+    #[arg(long)]
+    pub(crate) rate: Option<BitsPerSec>,
+    /// Two switches with a trunk of this rate; victims and congestors then meet on the trunk.
+    #[arg(long)]
+    pub(crate) trunk: Option<BitsPerSec>,
+    /// Hosts in the victims' ring.
+    #[arg(long)]
+    pub(crate) victim_hosts: Option<usize>,
+    /// Hosts of one congestor group, its target included.
+    #[arg(long)]
+    pub(crate) congestor_hosts: Option<usize>,
+    /// Congestor groups at the same time.
+    #[arg(long)]
+    pub(crate) congestor_groups: Option<usize>,
+    /// Random assignments of hosts to roles.
+    #[arg(long)]
+    pub(crate) draws: Option<u32>,
+    /// Seconds measured with congestors, and as many without.
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+    /// Print the scenario that these flags make, and run nothing.
+    #[arg(long)]
+    pub(crate) print_scenario: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A virtual cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Make a lab that stays until `lab down`.
+    Up {
+        /// Its name.
+        #[arg(long, default_value = "lab")]
+        name: LabName,
+        /// Hosts.
+        #[arg(long, default_value_t = 8)]
+        hosts: u32,
+        /// Rate of host links.
+        #[arg(long, default_value = "100Mb/s")]
+        rate: BitsPerSec,
+        /// Two switches with a trunk of this rate.
+        #[arg(long, conflicts_with_all = ["leaves", "spines", "uplink"])]
+        trunk: Option<BitsPerSec>,
+        /// Leaf routers; makes a routed leaf-spine network.
+        #[arg(long, requires = "spines")]
+        leaves: Option<u32>,
+        /// Spine routers.
+        #[arg(long, requires = "leaves")]
+        spines: Option<u32>,
+        /// Rate of each link between leaf and spine [default: the host rate].
+        #[arg(long, requires = "leaves")]
+        uplink: Option<BitsPerSec>,
+        /// Queue at every port: fifo, strict, weighted, vlarb.
+        #[arg(long, default_value = "strict")]
+        queue: QueueKind,
+        /// Packets that each queue holds.
+        #[arg(long, default_value_t = 100)]
+        queue_packets: u32,
+        /// Trust the lab without testing rate, depth and class order of its ports.
+        #[arg(long)]
+        skip_self_test: bool,
+    },
+    /// Run a program on one host of a lab: `clearway lab exec h3 -- iperf3 -s`.
+    Exec {
+        /// The lab's name.
+        #[arg(long, default_value = "lab")]
+        name: LabName,
+        /// The host: h0, h1, ...
+        host: String,
+        /// The program and its arguments.
+        #[arg(required = true, last = true)]
+        program: Vec<String>,
+    },
+    /// Show hosts, addresses and port counters of a lab, or list all labs.
+    Status {
+        /// The lab's name; without it, all labs.
+        #[arg(long)]
+        name: Option<LabName>,
+    },
+    /// End a lab and every program in it.
+    Down {
+        /// The lab's name.
+        #[arg(long, default_value = "lab")]
+        name: LabName,
+    },
+}

@@ -1,0 +1,133 @@
+//! `clearway lab`: virtual clusters that stay up for programs of the user's own.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, Topology, Weights, keeper, permission};
+
+use super::{Exit, LabCommand};
+
+/// The variable in which a keeper finds its specification.
+const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";
+
+/// Does what `command` says.
+pub(crate) fn command(command: LabCommand) -> Result<Exit> {
+    match command {
+        LabCommand::Exec { name, host, program } => exec(&name, &host, &program),
+        LabCommand::Status { name: Some(name) } => status(&name),
+        LabCommand::Status { name: None } => list(),
+        LabCommand::Down { name } => down(&name),
+        LabCommand::Up { .. } => up(command),
+    }
+}
+
+fn up(command: LabCommand) -> Result<Exit> {
+    let LabCommand::Up { name, hosts, rate, trunk, leaves, spines, uplink, queue, queue_packets, skip_self_test } =
+        command
+    else {
+        bail!("not a request to make a lab");
+    };
+    let topology = match (leaves, spines, trunk) {
+        (Some(leaves), Some(spines), _) => {
+            if leaves == 0 || !hosts.is_multiple_of(leaves) {
+                bail!("{hosts} hosts do not split evenly over {leaves} leaves; choose a multiple");
+            }
+            Topology::LeafSpine { leaves, hosts_per_leaf: hosts / leaves, spines, rate, uplink: uplink.unwrap_or(rate) }
+        }
+        (_, _, Some(trunk)) => Topology::TwoSwitch { hosts, rate, trunk },
+        _ => Topology::Star { hosts, rate },
+    };
+    let spec = LabSpec { topology, queue, queue_packets, weights: Weights::default() };
+    spec.check()?;
+    let mut keeper = Command::new(std::env::current_exe().context("the path of this program")?);
+    keeper.arg("lab-keeper").arg(name.as_str()).env(SPEC_VARIABLE, serde_json::to_string(&spec)?);
+    keeper::start(keeper)?;
+    if !skip_self_test {
+        prove(&name)?;
+    }
+    println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec --name {name} h0 -- ip address`");
+    Ok(Exit::Good)
+}
+
+/// Tests every port of a lab that has just come up; one that is wrong takes the lab down again.
+fn prove(name: &LabName) -> Result<()> {
+    let test = keeper::attach(name)?.self_test().context("the lab's ports cannot be tested")?;
+    match test.outcome() {
+        Outcome::Pass => Ok(()),
+        Outcome::Inconclusive => {
+            eprintln!("clearway: the machine is too busy to prove every port of the lab; figures may mislead");
+            Ok(())
+        }
+        Outcome::Fail => {
+            let port = test.failed().next().map_or_else(String::new, |port| port.port.clone());
+            keeper::down(name)?;
+            bail!("port {port} does not have the rate, depth or class order it should have; the lab was taken down");
+        }
+    }
+}
+
+/// The keeper process of a lab; returns only with an error.
+pub(crate) fn keep(name: &LabName) -> Result<Exit> {
+    let spec = std::env::var(SPEC_VARIABLE).context("this command is for the program itself; use `clearway lab up`")?;
+    let spec: LabSpec = serde_json::from_str(&spec).context("the lab's specification")?;
+    if let Err(error) = permission::acquire() {
+        let _ = writeln!(io::stdout(), "{error}");
+        return Err(error.into());
+    }
+    match keeper::run(name, &spec, io::stdout())? {}
+}
+
+/// Becomes the user's program inside a host.
+fn exec(name: &LabName, host: &str, program: &[String]) -> Result<Exit> {
+    keeper::enter(name, host)?;
+    let Some((first, rest)) = program.split_first() else { bail!("name a program after --") };
+    let error = Command::new(first).args(rest).env(LAB_VARIABLE, name.as_str()).env(HOST_VARIABLE, host).exec();
+    Err(error).with_context(|| format!("{first}: cannot be run"))
+}
+
+fn status(name: &LabName) -> Result<Exit> {
+    let status = keeper::status(name)?;
+    if !status.up {
+        println!("lab {name} is gone; its state file is left, `clearway lab down --name {name}` removes it");
+        return Ok(Exit::Failed);
+    }
+    let programs = status.inhabitants.len();
+    println!("lab {name}: {} hosts, {} queues, {programs} programs", status.state.hosts.len(), status.state.spec.queue);
+    for host in &status.state.hosts {
+        println!("  {:5} {:15} on {}", host.name, host.address, host.switch);
+    }
+    let lab = keeper::attach(name)?;
+    println!("  {:16} {:12} {:>10} {:>13} {:>8} {:>8}", "port", "class", "packets", "bytes", "dropped", "waiting");
+    for port in lab.port_counters().context("the lab's counters cannot be read")?.iter().filter(|port| port.packets > 0)
+    {
+        let class = port.class.map_or("all", clearway_proto::base::Class::name);
+        println!(
+            "  {:16} {class:12} {:>10} {:>13} {:>8} {:>8}",
+            port.port, port.packets, port.bytes, port.drops, port.backlog_packets
+        );
+    }
+    Ok(Exit::Good)
+}
+
+fn list() -> Result<Exit> {
+    let labs = keeper::list()?;
+    if labs.is_empty() {
+        println!("no labs; `clearway lab up` makes one");
+    }
+    for lab in labs {
+        let state = if lab.up { "up" } else { "gone" };
+        println!("{:16} {state:5} {} hosts, {} programs", lab.state.name, lab.state.hosts.len(), lab.inhabitants.len());
+    }
+    Ok(Exit::Good)
+}
+
+fn down(name: &LabName) -> Result<Exit> {
+    let down = keeper::down(name)?;
+    println!("lab {name} is down, {} programs ended", down.ended.len());
+    for pid in down.left {
+        eprintln!("clearway: process {pid} is in the lab's network but not marked as its own; it was left alone");
+    }
+    Ok(Exit::Good)
+}

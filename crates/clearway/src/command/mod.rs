@@ -1,0 +1,105 @@
+//! The command line: one table of commands and flags, from which help, man pages and completions are made.
+//!
+//! # Model
+//! A command either succeeds with one of the outcomes of [`Exit`], or fails with one sentence on standard error. Namespaces are
+//! asked for before anything else happens, because a process with threads may no longer enter a user namespace.
+
+mod arguments;
+mod generate;
+mod lab;
+mod run;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+pub(crate) use arguments::{Arguments, BenchFlags, Command, LabCommand, Output};
+
+/// How the program ends: part of its interface, documented in `docs/method.md` and `clearway --help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; a verdict, if there is one, is CONTAINED.
+    Good = 0,
+    /// Could not be done: the sentence on standard error says why.
+    Failed = 1,
+    /// The verdict is CONGESTED, or a compared run is worse.
+    Congested = 3,
+    /// The verdict is INVALID: the measurement allows no statement.
+    Invalid = 4,
+    /// A permission is missing.
+    NoPermission = 5,
+    /// Interrupted by the user.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match dispatch(arguments.command) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("clearway: {error:#}");
+            exit_of(&error).into()
+        }
+    }
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_)))) {
+        Exit::NoPermission
+    } else if error.chain().any(|cause| cause.is::<crate::bench::Interrupted>()) {
+        Exit::Interrupted
+    } else {
+        Exit::Failed
+    }
+}
+
+fn dispatch(command: Command) -> Result<Exit> {
+    match command {
+        Command::Demo(output) => run::demo(&output),
+        Command::Bench(flags) => run::bench(&flags),
+        Command::Run { scenario, on, output } => run::scenario(&scenario, on, &output),
+        Command::Lab(command) => lab::command(command),
+        Command::Doctor => crate::doctor::command(),
+        Command::Report { directories } => run::report(&directories),
+        Command::Diff { a, b } => run::diff(&a, &b),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man(dir.as_deref()),
+        Command::Rank => crate::bench::rank::main(),
+        Command::LabKeeper { name } => lab::keep(&name),
+    }
+}
+
+/// "did you mean" or the list of what there is, for a word that is not among `known`.
+pub(crate) fn nearest(word: &str, known: &[&str]) -> String {
+    let distance = |candidate: &&&str| strsim::damerau_levenshtein(word, candidate);
+    match known.iter().min_by_key(distance) {
+        // A third of the letters wrong is a typing mistake; more is another word.
+        Some(best) if distance(&best) <= word.len().div_ceil(3) => format!("did you mean `{best}`?"),
+        _ => format!("there are {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments__the_table_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn nearest__a_typing_mistake_is_named_and_another_word_gets_the_list() {
+        assert_eq!(nearest("quues", &["queues", "victims"]), "did you mean `queues`?");
+        assert_eq!(nearest("elephant", &["queues", "victims"]), "there are queues, victims");
+    }
+}

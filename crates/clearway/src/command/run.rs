@@ -1,0 +1,186 @@
+//! Commands that run something or read what a run left.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use clearway_lab::Topology;
+use clearway_proto::congestion::{CongestorKind, Placement};
+
+use super::arguments::Place;
+use super::{BenchFlags, Exit, Output};
+use crate::bench::{self, Order};
+use crate::report::model::{Outcome, Report};
+use crate::report::terminal::Paint;
+use crate::report::{diff, store, terminal};
+use crate::scenario::{self, Congestion, Scenario};
+
+/// The tour.
+pub(crate) fn demo(output: &Output) -> Result<Exit> {
+    eprintln!(
+        "A lab of 8 virtual hosts on one switch; h0 and h1 ping each other while three others send to h0 at once.\n\
+         First through one FIFO queue per port, then with a queue for each traffic class. About a minute."
+    );
+    scenario(Path::new("demo"), Place::Lab, output)
+}
+
+/// A scenario from a file or from those that are shipped.
+pub(crate) fn scenario(path: &Path, on: Place, output: &Output) -> Result<Exit> {
+    let (scenario, text) = scenario::read_file(path)?;
+    match on {
+        Place::Lab => conduct(scenario, &text, BTreeSet::new(), output),
+    }
+}
+
+/// A congestion test made of flags.
+pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
+    let (scenario, set) = scenario_of(flags);
+    let text = toml::to_string(&scenario).context("the flags make no scenario")?;
+    scenario.check().map_err(|why| anyhow!("{why}"))?;
+    if flags.print_scenario {
+        print!("{text}");
+        return Ok(Exit::Good);
+    }
+    conduct(scenario, &text, set, &flags.output)
+}
+
+/// Runs, reports, and says how it went.
+fn conduct(mut scenario: Scenario, text: &str, mut flags: BTreeSet<String>, output: &Output) -> Result<Exit> {
+    if let Some(seed) = output.seed {
+        scenario.seed = seed;
+        flags.insert("seed".to_owned());
+    }
+    let directory = output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
+    let report = bench::in_lab(&Order { scenario: &scenario, text, flags })?;
+    store::write(&directory, &report)?;
+    show(&report)?;
+    println!("{}", directory.join("report.html").display());
+    Ok(exit_of(&report))
+}
+
+/// Prints the tables of `report`. A reader that closed its end has seen enough.
+fn show(report: &Report) -> Result<()> {
+    let paint = if io::stdout().is_terminal() { Paint::Colour } else { Paint::Plain };
+    let text = terminal::render(report, paint);
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot print the report"),
+    }
+}
+
+fn exit_of(report: &Report) -> Exit {
+    match report.verdict.as_ref().map(|verdict| verdict.outcome) {
+        None | Some(Outcome::Contained) => Exit::Good,
+        Some(Outcome::Congested) => Exit::Congested,
+        Some(Outcome::Invalid) => Exit::Invalid,
+    }
+}
+
+/// Makes pages again and prints their tables.
+pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
+    for directory in directories {
+        let report = store::render_again(directory)?;
+        show(&report)?;
+        println!("{}", directory.join("report.html").display());
+    }
+    Ok(Exit::Good)
+}
+
+/// Compares two runs.
+pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
+    let (a, b) = (store::read(a)?, store::read(b)?);
+    let comparison = diff::compare(&a, &b);
+    let paint = if io::stdout().is_terminal() { Paint::Colour } else { Paint::Plain };
+    print!("{}", diff::render(&comparison, paint));
+    Ok(match comparison.result {
+        diff::DiffResult::SameOrBetter => Exit::Good,
+        diff::DiffResult::Worse => Exit::Congested,
+    })
+}
+
+/// The scenario that `flags` make, and which parameters they set.
+fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
+    let mut set = BTreeSet::new();
+    let mut test = Congestion::default();
+    let mut list = |name: &str, given: bool| {
+        if given {
+            set.insert(format!("congestion.{name}"));
+        }
+        given
+    };
+    if list("queues", !flags.queues.is_empty()) {
+        test.queues.clone_from(&flags.queues);
+    }
+    if list("victims", !flags.victims.is_empty()) {
+        test.victims.clone_from(&flags.victims);
+    }
+    if list("congestors", !flags.congestors.is_empty()) {
+        test.congestors.clone_from(&flags.congestors);
+    }
+    if list("intensity-percent", !flags.intensity.is_empty()) {
+        test.intensity_percent.clone_from(&flags.intensity);
+    }
+    if flags.trunk.is_some() {
+        // Victims and congestors meet on the trunk, so they need not share hosts.
+        test.placement = Placement::Disjoint;
+        test.victim_hosts = 4;
+        test.congestor_hosts = 6;
+        test.congestor_groups = 2;
+        test.congestors = vec![CongestorKind::Alltoall];
+        test.intensity_percent = vec![100];
+        test.victim_interval_us = 2000;
+        if !flags.congestors.is_empty() {
+            test.congestors.clone_from(&flags.congestors);
+        }
+        if !flags.intensity.is_empty() {
+            test.intensity_percent.clone_from(&flags.intensity);
+        }
+    }
+    fn take<T: Copy>(into: &mut T, value: Option<T>) -> bool {
+        value.inspect(|value| *into = *value).is_some()
+    }
+    list("victim-class", take(&mut test.victim_class, flags.victim_class));
+    list("congestor-class", take(&mut test.congestor_class, flags.congestor_class));
+    list("victim-hosts", take(&mut test.victim_hosts, flags.victim_hosts));
+    list("congestor-hosts", take(&mut test.congestor_hosts, flags.congestor_hosts));
+    list("congestor-groups", take(&mut test.congestor_groups, flags.congestor_groups));
+    list("draws", take(&mut test.draws, flags.draws));
+    let ms = flags.seconds.map(|seconds| seconds.saturating_mul(1000));
+    list("isolated-ms", take(&mut test.isolated_ms, ms));
+    list("congested-ms", take(&mut test.congested_ms, ms));
+    let (scenario, more) = on_fabric(flags, test);
+    set.extend(more);
+    (scenario, set)
+}
+
+/// Puts `test` on the fabric that `flags` name.
+fn on_fabric(flags: &BenchFlags, test: Congestion) -> (Scenario, Vec<String>) {
+    let mut set = Vec::new();
+    let mut name = |given: bool, key: &str| {
+        if given {
+            set.push(format!("fabric.topology.{key}"));
+        }
+    };
+    name(flags.hosts.is_some(), "hosts");
+    name(flags.rate.is_some(), "rate");
+    name(flags.trunk.is_some(), "trunk");
+    let mega = clearway_proto::base::BitsPerSec::mega;
+    let topology = match flags.trunk {
+        None => Topology::Star { hosts: flags.hosts.unwrap_or(8), rate: flags.rate.unwrap_or(mega(100)) },
+        Some(trunk) => {
+            Topology::TwoSwitch { hosts: flags.hosts.unwrap_or(16), rate: flags.rate.unwrap_or(mega(25)), trunk }
+        }
+    };
+    let fabric = scenario::Fabric { topology, queue_packets: 100, weights: clearway_lab::Weights::default() };
+    let scenario = Scenario {
+        name: "bench".to_owned(),
+        about: "A congestion test made of flags.".to_owned(),
+        seed: 1,
+        fabric,
+        congestion: Some(test),
+        shares: None,
+        verdict: clearway_proto::congestion::Rules::default(),
+    };
+    (scenario, set)
+}
