@@ -44,8 +44,8 @@ fn main() -> Outcome {
         "receive" => receive(&mut ends.open(Rank(1), Waiting::Adaptive, Segmentation::Offload)?),
         "ping" => ping(&mut ends.open(Rank(0), Waiting::Spin, Segmentation::Offload)?, length),
         "pong" => pong(&mut ends.open(Rank(1), Waiting::Spin, Segmentation::Offload)?),
-        "bare-ping" => bare_ping(&ends.socket()?, length),
-        "bare-pong" => bare_pong(&ends.socket()?),
+        "bare-ping" => bare_ping(&ends.socket()?, ends.peer, length),
+        "bare-pong" => bare_pong(&ends.socket()?, ends.peer),
         other => Err(format!("no role {other}").into()),
     }
 }
@@ -67,7 +67,6 @@ impl Ends {
 
     fn socket(&self) -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind(self.local)?;
-        socket.connect(self.peer)?;
         socket.set_nonblocking(true)?;
         Ok(socket)
     }
@@ -245,33 +244,33 @@ fn spin(socket: &UdpSocket, bytes: &mut [u8], patience: Nanos) -> Option<usize> 
     }
 }
 
-fn bare_ping(socket: &UdpSocket, length: Nanos) -> Outcome {
+fn bare_ping(socket: &UdpSocket, peer: SocketAddrV4, length: Nanos) -> Outcome {
     let mut halves = Vec::with_capacity(1 << 20);
     let mut bytes = [0; 2_048];
     let begin = clock::now();
     let mut trips = 0;
     while clock::now().since(begin) < length {
         let sent = clock::now();
-        // A peer that is not yet there refuses; the loop goes on until it is.
-        let _ = socket.send(&[7; PING]);
+        // What is lost is not counted; the loop goes on.
+        let _ = socket.send_to(&[7; PING], peer);
         trips += 1;
         if spin(socket, &mut bytes, Nanos::from_millis(100)).is_some() && trips > WARM_UP {
             halves.push(clock::now().since(sent).0 / 2);
         }
     }
     for _ in 0..3 {
-        let _ = socket.send(END);
+        let _ = socket.send_to(END, peer);
     }
     print_halves(halves)
 }
 
-fn bare_pong(socket: &UdpSocket) -> Outcome {
+fn bare_pong(socket: &UdpSocket, peer: SocketAddrV4) -> Outcome {
     let mut bytes = [0; 2_048];
     loop {
         let length = spin(socket, &mut bytes, SILENCE).ok_or("the other end fell silent")?;
         if &bytes[..length] == END {
             return Ok(());
         }
-        let _ = socket.send(&bytes[..length]);
+        let _ = socket.send_to(&bytes[..length], peer);
     }
 }

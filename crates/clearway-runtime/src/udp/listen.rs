@@ -21,7 +21,7 @@ use crate::waiting::{Source, Woken};
 
 /// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke last, which costs one
 /// system call where asking and then reading costs two.
-const LOOKS: u32 = 4;
+const LOOKS: u32 = 8;
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
 const REPORTS_MAX: u64 = 64;
@@ -34,6 +34,8 @@ pub(super) struct Listener {
     /// What a wait found, for the next round.
     found: Ready,
     last_speaker: usize,
+    /// Slots offered to a socket: few while messages come singly, as each offered one costs a little.
+    appetite: usize,
     looks: u32,
     stamps: StampClock,
     pub(super) members: Members,
@@ -52,6 +54,7 @@ impl Listener {
             readiness,
             found: Ready::default(),
             last_speaker: 0,
+            appetite: 1,
             looks: 0,
             stamps: StampClock::new(),
             members,
@@ -106,22 +109,29 @@ impl Listener {
             }
             if ready.readable & bit != 0 {
                 waiting -= 1;
-                self.read(number, waiting);
+                let offer = self.appetite.min(self.inbox.free().saturating_sub(waiting));
+                let filled = self.read(number, offer);
+                self.appetite = if filled == offer { (2 * offer).clamp(1, SLOTS) } else { filled.max(1) };
             }
         }
         ready.writable
     }
 
-    /// Reads a socket into free slots but `leave` of them; returns whether messages wait now.
-    fn read(&mut self, number: usize, leave: usize) -> bool {
+    /// Reads a socket into at most `offer` free slots; returns how many it filled.
+    fn read(&mut self, number: usize, offer: usize) -> usize {
         let socket = self.sockets[number].as_fd();
         let origin = if number < Class::ALL.len() { Origin::Port } else { Origin::Group };
-        match self.inbox.fill(socket, origin, leave, &self.members, &mut self.stamps) {
-            Ok(0) => {}
-            Ok(_) => self.last_speaker = number,
-            Err(_) => self.errors += drain_errors(socket).max(1),
+        match self.inbox.fill(socket, origin, offer, &self.members, &mut self.stamps) {
+            Ok(0) => 0,
+            Ok(filled) => {
+                self.last_speaker = number;
+                filled
+            }
+            Err(_) => {
+                self.errors += drain_errors(socket).max(1);
+                0
+            }
         }
-        self.inbox.is_waiting()
     }
 }
 
@@ -129,7 +139,7 @@ impl Source for Listener {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         self.looks = self.looks.wrapping_add(1);
         let brief = timeout == Some(Nanos::ZERO) && extra.is_empty() && !self.looks.is_multiple_of(LOOKS);
-        if brief && self.inbox.has_room() && self.read(self.last_speaker, 0) {
+        if brief && self.inbox.free() > 0 && self.read(self.last_speaker, 1) > 0 && self.inbox.is_waiting() {
             return Woken::new(true, 0);
         }
         self.found = self.readiness.poll(timeout, extra);

@@ -85,8 +85,6 @@ pub(super) struct Inbox {
     listed: Vec<Listed>,
     given: usize,
     filled: usize,
-    /// Slots offered to each socket: few while messages come singly, as each offered slot costs a little.
-    appetite: usize,
     /// Datagrams that were not of this job.
     pub(super) strangers: u64,
     /// Messages given to the engine.
@@ -100,7 +98,6 @@ impl Inbox {
             listed: Vec::with_capacity(SLOTS * 64),
             given: 0,
             filled: 0,
-            appetite: 1,
             strangers: 0,
             received: 0,
         }
@@ -116,9 +113,9 @@ impl Inbox {
         self.given < self.listed.len()
     }
 
-    /// Whether a slot is free beside those whose messages were given last.
-    pub(super) fn has_room(&self) -> bool {
-        self.filled < SLOTS
+    /// Slots that are free beside those whose messages were given last.
+    pub(super) fn free(&self) -> usize {
+        SLOTS - self.filled
     }
 
     /// Forgets what was given, so that the arena can be filled again.
@@ -128,9 +125,7 @@ impl Inbox {
         self.filled = 0;
     }
 
-    /// Receives from `socket` into free slots, but leaves `leave` of them free.
-    ///
-    /// Returns how many slots were filled.
+    /// Receives from `socket` into at most `offer` free slots; returns how many were filled.
     ///
     /// # Errors
     /// What the kernel said, other than that nothing is there.
@@ -138,12 +133,11 @@ impl Inbox {
         &mut self,
         socket: BorrowedFd<'_>,
         origin: Origin,
-        leave: usize,
+        offer: usize,
         members: &Members,
         stamps: &mut StampClock,
     ) -> io::Result<usize> {
-        let offered = self.appetite.min((SLOTS - self.filled).saturating_sub(leave));
-        let slots = self.filled..self.filled + offered;
+        let slots = self.filled..(self.filled + offer).min(SLOTS);
         let filled = match self.call.receive(socket, slots) {
             Ok(filled) => filled,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -151,7 +145,6 @@ impl Inbox {
             }
             Err(error) => return Err(error),
         };
-        self.appetite = if filled == offered { (2 * self.appetite).min(SLOTS) } else { filled.max(1) };
         let now = clock::now();
         stamps.refresh(now);
         for i in self.filled..self.filled + filled {
