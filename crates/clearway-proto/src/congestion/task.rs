@@ -1,4 +1,4 @@
-//! What one rank is asked to do in one phase. Plain values, made by the coordinator, sent to each rank.
+//! What one rank is asked to do in one phase. Plain values, made by the conductor, sent to each rank.
 //!
 //! # Source
 //! Message sizes and patterns: GPCNeT v1.3 defaults (8 B latency, 128 KiB bandwidth, 4 KiB alltoall and congestors).

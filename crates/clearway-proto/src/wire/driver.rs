@@ -70,11 +70,6 @@ impl<E: Engine> Driver<E> {
         driver
     }
 
-    /// The engine, to be asked for its results.
-    pub fn engine(&self) -> &E {
-        &self.engine
-    }
-
     /// The engine, for taking results out. Do not drive it from here.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
@@ -191,3 +186,6 @@ impl<E: Engine> Driver<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
