@@ -127,7 +127,7 @@ impl Lab {
         }
     }
 
-    /// Sends half as much again as the queue holds and asks the kernel how much of it passed.
+    /// Sends half as much again as the queue holds, and asks the kernel how much of it passed.
     fn flood(&self, port: Port<'_>, link: &burst::Link<'_>, round: u32) -> io::Result<Flood> {
         let depth = self.spec().queue_packets as usize;
         let passed = || -> io::Result<u64> {
@@ -136,7 +136,7 @@ impl Lab {
             Ok(flooded.map_or(0, |c| c.packets))
         };
         let before = passed()?;
-        let seen = link.run(&vec![Class::BestEffort; depth + depth / 2], round)?;
+        let seen = link.run(&vec![Class::BestEffort; depth + depth / 2 + burst::TAIL], round)?;
         Ok(Flood { seen, passed: passed()?.saturating_sub(before) })
     }
 }

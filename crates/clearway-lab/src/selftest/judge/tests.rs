@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::{Topology, Weights};
-use clearway_proto::base::Nanos;
 
 const RATE: BitsPerSec = BitsPerSec::mega(100);
 
@@ -13,8 +12,8 @@ fn spec(queue: QueueKind) -> LabSpec {
 /// What a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver `late_us` late.
 fn flood(rate: BitsPerSec, depth: u64, late_us: u64, noise_us: u64) -> Flood {
     let sending = Nanos::from_micros(600);
-    let passed = depth + (burst(rate).0 + rate.bytes_in(sending).0) / FRAME.0;
-    let bytes = clearway_proto::base::Bytes((passed - 1) * FRAME.0 - burst(rate).0);
+    let passed = depth + 1 + (burst(rate).0 + rate.bytes_in(sending).0) / FRAME.0;
+    let bytes = clearway_proto::base::Bytes(passed * FRAME.0 - burst(rate).0);
     let draining = rate.time_for(bytes) + Nanos::from_micros(late_us);
     let arrived = vec![Class::BestEffort; passed as usize];
     Flood { seen: Seen { arrived, sending, draining, noise: Nanos::from_micros(noise_us) }, passed }
