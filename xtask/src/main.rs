@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
+mod bench;
 mod tidy;
 
 use std::process::ExitCode;
@@ -14,11 +15,18 @@ struct Command {
 }
 
 /// Every chore, in the order of `--help`.
-const COMMANDS: &[Command] = &[Command {
-    name: "tidy",
-    sentence: "compare the tree with the house rules; `--update` writes what shrank into xtask/ratchet.txt",
-    run: tidy::run,
-}];
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "tidy",
+        sentence: "compare the tree with the house rules; `--update` writes what shrank into xtask/ratchet.txt",
+        run: tidy::run,
+    },
+    Command {
+        name: "bench",
+        sentence: "`bench wire`: goodput and latency of the UDP wire beside iperf3 and plain sockets; `--json` prints a record",
+        run: bench::run,
+    },
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -2,7 +2,8 @@
 //!
 //! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of
 //! `send`, `receive` (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
-//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). The result is one line of `name value` pairs.
+//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). The end that waits says `ready` first;
+//! the result is one line of `name value` pairs.
 //! `cargo xtask bench wire` runs the ends against each other.
 
 use std::error::Error;
@@ -28,6 +29,9 @@ const WARM_UP: usize = 1_000;
 const END: &[u8] = b"end";
 /// A receiver gives up when nothing came for so long.
 const SILENCE: Nanos = Nanos::from_secs(5);
+
+/// What an end that waits for the other says when it can be sent to.
+const READY: &str = "ready";
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -124,6 +128,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
 }
 
 fn receive(wire: &mut UdpWire) -> Outcome {
+    writeln!(io::stdout(), "{READY}")?;
     let (mut messages, mut bytes, mut harvests, mut ended) = (0u64, 0u64, 0u64, false);
     let (mut begin, mut last, mut used) = (LocalNs(0), LocalNs(0), Nanos::ZERO);
     while !ended {
@@ -205,6 +210,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
 }
 
 fn pong(wire: &mut UdpWire) -> Outcome {
+    writeln!(io::stdout(), "{READY}")?;
     let (mut echoes, mut answers) = (Vec::new(), Vec::new());
     let mut out: Out<()> = Out::with_limit(64);
     let mut last = wire.now();
@@ -265,6 +271,7 @@ fn bare_ping(socket: &UdpSocket, peer: SocketAddrV4, length: Nanos) -> Outcome {
 }
 
 fn bare_pong(socket: &UdpSocket, peer: SocketAddrV4) -> Outcome {
+    writeln!(io::stdout(), "{READY}")?;
     let mut bytes = [0; 2_048];
     loop {
         let length = spin(socket, &mut bytes, SILENCE).ok_or("the other end fell silent")?;

@@ -93,7 +93,7 @@ impl NoiseSampler {
     }
 
     /// When the next sample is due.
-    pub fn due(&self) -> LocalNs {
+    fn due(&self) -> LocalNs {
         self.sampled + PERIOD
     }
 

@@ -29,11 +29,11 @@ pub const HEAD_MAX: usize = 128;
 /// Bytes in front of the engine's header.
 pub const FRAME_LENGTH: usize = 16;
 /// The longest datagram: Ethernet's 1500 bytes less 20 of IPv4 (RFC 791) and 8 of UDP (RFC 768).
-pub const DATAGRAM_MAX: usize = 1_472;
+const DATAGRAM_MAX: usize = 1_472;
 /// The longest body behind a header of [`HEAD_MAX`].
 pub const BODY_MAX: usize = DATAGRAM_MAX - FRAME_LENGTH - HEAD_MAX;
 
-/// Chosen at random; neither byte begins an IP packet, a DNS or a QUIC message with an ordinary first byte.
+/// Chosen at random.
 const MAGIC: [u8; 2] = [0xc1, 0xea];
 const VERSION: u8 = 1;
 

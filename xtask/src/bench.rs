@@ -1,0 +1,229 @@
+//! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
+//!
+//! # Model
+//! Two network namespaces joined by a veth pair, with or without root. Each round runs every contestant once, forwards
+//! and then backwards, so that what the machine does meanwhile meets all of them. Goodput is counted per second of
+//! processor time (user and system), which other load on the machine disturbs least; latency as least and median.
+//!
+//! # Not here
+//! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
+
+mod contest;
+mod link;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+
+use self::contest::CONTESTS;
+use self::link::Link;
+
+/// The marker with which this program runs itself inside its own namespace.
+const INSIDE: &str = "--inside";
+
+/// Rounds without `--rounds`: enough for a median that one bad round does not move.
+const ROUNDS: usize = 5;
+
+/// Figures by contest and name, one a round.
+type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+
+/// What was asked for.
+struct Asked {
+    rounds: usize,
+    json: bool,
+}
+
+/// Runs `bench wire [--rounds N] [--json]`.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let (Some("wire"), rest) = (arguments.first().map(String::as_str), arguments.get(1..).unwrap_or_default()) else {
+        bail!("usage: cargo xtask bench wire [--rounds N] [--json]");
+    };
+    let asked = parse(rest)?;
+    if let Some(program) = rest.iter().position(|a| a == INSIDE).and_then(|at| rest.get(at + 1)) {
+        return inside(&asked, PathBuf::from(program));
+    }
+    for program in ["unshare", "nsenter", "ip", "taskset", "timeout"] {
+        if Command::new(program).arg("--version").output().is_err() && Command::new(program).arg("-V").output().is_err()
+        {
+            eprintln!("skipped: bench wire needs the program `{program}`");
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let program = build()?;
+    let own = std::env::current_exe().context("the path of this program")?;
+    // `-r` makes this user root of a namespace of its own; real root needs none.
+    let flags = if is_root()? { "-n" } else { "-rn" };
+    let status = Command::new("unshare")
+        .args([flags, "--"])
+        .arg(own)
+        .args(["bench", "wire"])
+        .args(rest)
+        .arg(INSIDE)
+        .arg(program)
+        .status()
+        .context("unshare")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse(arguments: &[String]) -> Result<Asked> {
+    let mut asked = Asked { rounds: ROUNDS, json: false };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => asked.json = true,
+            "--rounds" => {
+                let rounds = arguments.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
+                asked.rounds = rounds.context("--rounds takes a number from 1 on")?;
+            }
+            INSIDE => drop(arguments.next()),
+            other => bail!("bench wire does not know `{other}`; it takes --rounds N and --json"),
+        }
+    }
+    Ok(asked)
+}
+
+fn is_root() -> Result<bool> {
+    let id = Command::new("id").arg("-u").output().context("id")?;
+    Ok(id.stdout.trim_ascii() == b"0")
+}
+
+/// Builds the measuring program as users' programs are built.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "-p", "clearway-runtime", "--example", "wire_bench"])
+        .status()
+        .context("cargo")?;
+    ensure!(status.success(), "the measuring program does not build");
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    Ok(metadata.target_directory.join("release/examples/wire_bench").into())
+}
+
+/// The load of the machine over the last minute.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn inside(asked: &Asked, program: PathBuf) -> Result<ExitCode> {
+    let link = Link::make()?;
+    let loaded = load();
+    let mut figures = Figures::new();
+    for round in 0..asked.rounds {
+        let mut contests: Vec<_> = CONTESTS.iter().collect();
+        if round % 2 == 1 {
+            contests.reverse();
+        }
+        for contest in contests {
+            match (contest.run)(&link, &program) {
+                Ok(seen) => {
+                    for (name, value) in seen {
+                        figures.entry((contest.name, name)).or_default().push(value);
+                    }
+                }
+                Err(error) => eprintln!("skipped: {} in round {round}: {error:#}", contest.name),
+            }
+        }
+    }
+    if asked.json {
+        println!("{}", record(asked, &link, loaded, &figures));
+    } else {
+        print!("{}", text(asked, &link, loaded, &figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Median, least and greatest.
+fn spread(values: &[f64]) -> Option<(f64, f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some((*sorted.get(sorted.len() / 2)?, *sorted.first()?, *sorted.last()?))
+}
+
+fn text(asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> String {
+    let mut text = format!(
+        "veth pair, MTU 1500, {} rounds, cores {} and {}, load {loaded} before and {} after\n\
+         median (least to greatest)\n\n",
+        asked.rounds,
+        link.cores[0],
+        link.cores[1],
+        load()
+    );
+    for ((contest, name), values) in figures {
+        if let Some((median, least, greatest)) = spread(values) {
+            text.push_str(&format!("  {contest:<24} {name:<34} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+        }
+    }
+    text.push('\n');
+    for (sentence, ratio) in ratios(figures) {
+        text.push_str(&format!("  {sentence:<70} {ratio:.2}\n"));
+    }
+    text
+}
+
+/// The comparisons that the bench is for: ratios of medians, for latency also of the least.
+fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
+    let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
+    let medians = |a, b, name| Some(of(a, name)?.0 / of(b, name)?.0);
+    let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
+    let (sender, receiver) = (contest::PER_SENDER, contest::PER_RECEIVER);
+    [
+        ("goodput per sender's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", sender)),
+        ("goodput per sender's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", sender)),
+        ("goodput per receiver's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", receiver)),
+        ("goodput per receiver's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", receiver)),
+        ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),
+        ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contest::TYPICAL)),
+    ]
+    .into_iter()
+    .filter_map(|(sentence, ratio)| Some((sentence, ratio?)))
+    .collect()
+}
+
+fn record(asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
+    let each: Vec<_> = figures
+        .iter()
+        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .collect();
+    let ratios: BTreeMap<_, _> = ratios(figures).into_iter().collect();
+    json!({
+        "bench": "wire",
+        "rounds": asked.rounds,
+        "cores": link.cores,
+        "load": [loaded, load()],
+        "figures": each,
+        "ratios": ratios,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread__is_median_least_and_greatest() {
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((2.0, 1.0, 3.0)));
+        assert_eq!(spread(&[]), None);
+    }
+
+    #[test]
+    fn ratios__compare_medians_and_leave_out_who_did_not_run() {
+        let mut figures = Figures::new();
+        figures.insert(("udp wire", contest::PER_SENDER), vec![30.0, 10.0, 20.0]);
+        figures.insert(("iperf3 tcp", contest::PER_SENDER), vec![10.0]);
+        assert_eq!(ratios(&figures), [("goodput per sender's CPU-second, wire / iperf3 TCP", 2.0)]);
+    }
+
+    #[test]
+    fn parse__refuses_what_it_does_not_know() {
+        assert!(parse(&["--rounds".into(), "0".into()]).is_err());
+        assert!(parse(&["--fast".into()]).is_err());
+        assert_eq!(
+            parse(&["--rounds".into(), "7".into(), "--json".into()]).map(|a| (a.rounds, a.json)).ok(),
+            Some((7, true))
+        );
+    }
+}

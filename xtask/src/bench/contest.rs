@@ -1,0 +1,155 @@
+//! The contestants: how each is started on a link, and which figures its output holds.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::link::{FAR, Link, NEAR};
+
+/// Figures of one run by name.
+pub(super) type Seen = Vec<(&'static str, f64)>;
+
+/// Goodput by the sender's processor time.
+pub(super) const PER_SENDER: &str = "Gb/s per sender's CPU-second";
+/// Goodput by the receiver's processor time.
+pub(super) const PER_RECEIVER: &str = "Gb/s per receiver's CPU-second";
+/// The least half round trip.
+pub(super) const FASTEST: &str = "half round trip, least, us";
+/// The median half round trip.
+pub(super) const TYPICAL: &str = "half round trip, median, us";
+const WALL: &str = "Gb/s";
+const LOST: &str = "lost, %";
+
+/// Seconds of one goodput run; iperf3 takes whole ones.
+const GOODPUT_S: &str = "2";
+/// Seconds of one latency run.
+const LATENCY_S: &str = "1";
+/// The port of all runs; each run's namespaces are its own.
+const PORT: u16 = 7_000;
+
+/// One contestant.
+pub(super) struct Contest {
+    /// Its name in tables.
+    pub(super) name: &'static str,
+    /// Runs it once.
+    pub(super) run: fn(&Link, &Path) -> Result<Seen>,
+}
+
+pub(super) const CONTESTS: &[Contest] = &[
+    Contest { name: "udp wire", run: |link, program| goodput(link, program, "send") },
+    Contest { name: "udp wire, real packets", run: |link, program| goodput(link, program, "send-real") },
+    Contest { name: "iperf3 tcp", run: |link, _| iperf(link, &[]) },
+    Contest { name: "iperf3 udp", run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
+    Contest { name: "latency wire", run: |link, program| latency(link, program, "ping", "pong") },
+    Contest { name: "latency plain", run: |link, program| latency(link, program, "bare-ping", "bare-pong") },
+];
+
+/// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote after it.
+fn run(mut near: Command, mut far: Command) -> Result<(String, String)> {
+    let mut far = far.stdout(Stdio::piped()).spawn().context("the far end")?;
+    let mut spoken = BufReader::new(far.stdout.take().context("a pipe from the far end")?);
+    let mut line = String::new();
+    spoken.read_line(&mut line).context("the far end")?;
+    let near = near.output().context("the near end")?;
+    let mut rest = String::new();
+    spoken.read_to_string(&mut rest).context("the far end")?;
+    let far = far.wait().context("the far end")?;
+    ensure!(near.status.success(), "the near end failed: {}", String::from_utf8_lossy(&near.stderr).trim());
+    ensure!(far.success(), "the far end failed");
+    Ok((String::from_utf8_lossy(&near.stdout).into_owned(), rest))
+}
+
+/// Both ends of the measuring program in two roles.
+fn ends(link: &Link, program: &Path, near: &str, far: &str, seconds: &str) -> Result<(String, String)> {
+    let (here, there) = (format!("{NEAR}:{PORT}"), format!("{FAR}:{PORT}"));
+    let (mut near_end, mut far_end) = (link.near(), link.far());
+    near_end.arg(program).args([near, &here, &there, seconds]);
+    far_end.arg(program).args([far, &there, &here, seconds]);
+    run(near_end, far_end)
+}
+
+/// A figure from a line of `name value` pairs.
+fn value(line: &str, name: &str) -> Result<f64> {
+    let mut words = line.split_ascii_whitespace();
+    words.find(|word| *word == name).with_context(|| format!("no `{name}` in `{}`", line.trim()))?;
+    words.next().and_then(|text| text.parse().ok()).with_context(|| format!("no figure for `{name}`"))
+}
+
+fn goodput(link: &Link, program: &Path, role: &str) -> Result<Seen> {
+    let (sent, received) = ends(link, program, role, "receive", GOODPUT_S)?;
+    // Bytes that arrived, in bits by ns: the same figure as Gb/s.
+    let bits = value(&received, "bytes")? * 8.0;
+    Ok(vec![
+        (PER_SENDER, bits / value(&sent, "cpu_ns")?),
+        (PER_RECEIVER, bits / value(&received, "cpu_ns")?),
+        (WALL, bits / value(&sent, "wall_ns")?),
+        (LOST, 100.0 * (1.0 - value(&received, "messages")? / value(&sent, "messages")?)),
+    ])
+}
+
+fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<Seen> {
+    let (line, _) = ends(link, program, near, far, LATENCY_S)?;
+    Ok(vec![(FASTEST, value(&line, "min_ns")? / 1e3), (TYPICAL, value(&line, "p50_ns")? / 1e3)])
+}
+
+fn iperf(link: &Link, flags: &[&str]) -> Result<Seen> {
+    let (mut near, mut far) = (link.near(), link.far());
+    far.args(["iperf3", "-s", "-1", "--forceflush"]);
+    near.args(["iperf3", "-J", "-c", &FAR.to_string(), "-t", GOODPUT_S]).args(flags);
+    let (report, _) = run(near, far)?;
+    iperf_figures(&report)
+}
+
+/// The figures of an iperf3 report. Its processor shares are percent of wall time, user and system together.
+fn iperf_figures(report: &str) -> Result<Seen> {
+    let report: Value = serde_json::from_str(report).context("iperf3's report")?;
+    let end = report.get("end").context("iperf3's report has no `end`")?;
+    let number = |path: &str| end.pointer(path).and_then(Value::as_f64);
+    let sum = if end.get("sum_received").is_some() { "/sum_received" } else { "/sum" };
+    let sum = |name: &str| number(&format!("{sum}/{name}"));
+    let lost = number("/sum/lost_percent").unwrap_or(0.0);
+    let wall = sum("seconds").context("iperf3's report has no time")?;
+    // Over UDP some versions count what was sent; what was lost must not count as goodput.
+    let arrived = if end.get("sum_received").is_some() { 1.0 } else { 1.0 - lost / 100.0 };
+    let bits = sum("bytes").context("iperf3's report has no bytes")? * 8.0 * arrived;
+    let cpu =
+        |name: &str| number(&format!("/cpu_utilization_percent/{name}")).map(|percent| percent / 100.0 * wall * 1e9);
+    Ok(vec![
+        (PER_SENDER, bits / cpu("host_total").context("iperf3's report has no processor time")?),
+        (PER_RECEIVER, bits / cpu("remote_total").context("iperf3's report has no processor time")?),
+        (WALL, bits / (wall * 1e9)),
+        (LOST, lost),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value__finds_a_figure_by_its_name() {
+        assert_eq!(value("messages 12 bytes 34\n", "bytes").ok(), Some(34.0));
+        assert!(value("messages 12 bytes\n", "bytes").is_err());
+        assert!(value("messages 12\n", "bytes").is_err());
+    }
+
+    #[test]
+    fn iperf_figures__percent_of_wall_become_goodput_per_processor_second() {
+        let report = r#"{"end": {"sum_received": {"seconds": 2.0, "bytes": 2.5e9},
+            "cpu_utilization_percent": {"host_total": 50.0, "remote_total": 100.0}}}"#;
+        let seen = iperf_figures(report).expect("a report");
+        assert_eq!(seen, [(PER_SENDER, 20.0), (PER_RECEIVER, 10.0), (WALL, 10.0), (LOST, 0.0)]);
+    }
+
+    #[test]
+    fn iperf_figures__lost_datagrams_are_no_goodput() {
+        let report = r#"{"end": {"sum": {"seconds": 1.0, "bytes": 1e9, "lost_percent": 25.0},
+            "cpu_utilization_percent": {"host_total": 100.0, "remote_total": 50.0}}}"#;
+        let seen = iperf_figures(report).expect("a report");
+        assert_eq!(seen, [(PER_SENDER, 6.0), (PER_RECEIVER, 12.0), (WALL, 6.0), (LOST, 25.0)]);
+        assert!(iperf_figures("{}").is_err());
+    }
+}
