@@ -253,6 +253,12 @@ impl Lab {
         Ok(all)
     }
 
+    /// Kernel settings that the lab wanted and could not write (a container's `/proc/sys` may be read-only), for the report:
+    /// without IPv6 switched off there is its chatter, without Reno single TCP flows may build no queue.
+    pub fn refused_settings(&self) -> BTreeSet<&str> {
+        self.spaces.iter().flat_map(Netns::refused).map(String::as_str).collect()
+    }
+
     /// Every sending end, both of each link.
     pub(crate) fn ports(&self) -> impl Iterator<Item = Port<'_>> {
         self.plan.links.iter().flat_map(|Link { a, b, rate }| {

@@ -34,6 +34,8 @@ pub(crate) struct Netns {
     file: File,
     inode: u64,
     route: Mutex<RouteSocket>,
+    /// Settings that were wanted and could not be written.
+    refused: Vec<String>,
 }
 
 impl Netns {
@@ -54,15 +56,20 @@ impl Netns {
             },
             other => LabError::kernel("make a network namespace", other.into()),
         })?;
+        let mut refused = Vec::new();
         for (need, (key, value)) in settings {
-            match fs::write(format!("/proc/sys/net/{key}"), value) {
-                Err(error) if *need == Need::Required => {
+            match (fs::write(format!("/proc/sys/net/{key}"), value), need) {
+                (Ok(()), _) => {}
+                (Err(error), Need::Required) => {
                     return Err(LabError::kernel(format!("set net/{key} to {value}"), error));
                 }
-                _ => {}
+                // A kernel without IPv6 has no settings of it, and needs none.
+                (Err(error), Need::Wanted) if error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), Need::Wanted) => refused.push(format!("net/{key} = {value}: {error}")),
             }
         }
-        Self::hold(File::open("/proc/thread-self/ns/net")).map_err(|e| LabError::kernel("hold a namespace", e))
+        let held = Self::hold(File::open("/proc/thread-self/ns/net"));
+        held.map(|netns| Self { refused, ..netns }).map_err(|error| LabError::kernel("hold a namespace", error))
     }
 
     /// Takes hold of the namespace behind a file (`/proc/<pid>/fd/<n>`).
@@ -76,7 +83,7 @@ impl Netns {
     fn hold(file: io::Result<File>) -> io::Result<Self> {
         let file = file?;
         let inode = file.metadata()?.ino();
-        Ok(Self { file, inode, route: Mutex::new(RouteSocket::open()?) })
+        Ok(Self { file, inode, route: Mutex::new(RouteSocket::open()?), refused: Vec::new() })
     }
 
     /// The inode number by which `/proc/<pid>/ns/net` shows who lives here.
@@ -87,6 +94,11 @@ impl Netns {
     /// The descriptor, as the kernel and `/proc/<pid>/fd` number it.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Settings that were wanted and could not be written.
+    pub(crate) fn refused(&self) -> &[String] {
+        &self.refused
     }
 
     /// The configuration socket.
