@@ -59,13 +59,6 @@ pub struct Path {
     pub rates: Vec<BitsPerSec>,
 }
 
-impl Path {
-    /// The slowest link of the way; rate zero for the empty way of a host to itself.
-    pub fn bottleneck(&self) -> BitsPerSec {
-        self.rates.iter().copied().min().unwrap_or_default()
-    }
-}
-
 /// A link address: locally administered, made of node and interface numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mac(pub(crate) [u8; 6]);
@@ -391,7 +384,6 @@ mod tests {
         let two = plan(Topology::TwoSwitch { hosts: 8, rate: RATE, trunk: TRUNK });
         let across = two.path(Rank(0), Rank(4)).unwrap();
         assert_eq!((across.tier, across.rates.as_slice()), (Tier::CrossTrunk, [RATE, TRUNK, RATE].as_slice()));
-        assert_eq!(across.bottleneck(), TRUNK);
         let near = two.path(Rank(0), Rank(3)).unwrap();
         assert_eq!((near.tier, near.rates.len()), (Tier::SameSwitch, 2));
         assert!(two.path(Rank(0), Rank(8)).is_none());

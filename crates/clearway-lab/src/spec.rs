@@ -14,9 +14,9 @@ use crate::LabError;
 
 /// The most hosts of one lab: a Linux bridge has 1024 ports (`BR_MAX_PORTS`, `net/bridge/br_private.h`).
 const HOSTS_MAX: u32 = 1000;
-/// Below this one 1514-byte frame holds the link for more than 12 ms and HTB's quantum is less than a frame a tick.
+/// Below this one 1514-byte frame holds the link for more than 12 ms: no class could be fast.
 const RATE_MIN: BitsPerSec = BitsPerSec::mega(1);
-/// Far above what a software link carries; HTB's 32-bit byte rate ends at 34 Gb/s (`struct tc_ratespec`).
+/// Far above what a software link carries; the kernel's 32-bit byte rate ends at 34 Gb/s (`struct tc_ratespec`).
 const RATE_MAX: BitsPerSec = BitsPerSec::mega(32_000);
 /// A deeper queue holds more packets than the default socket buffers of a self-test's burst can carry.
 const QUEUE_PACKETS_MAX: u32 = 10_000;

@@ -19,7 +19,7 @@ use super::burst::{FRAME, Seen};
 use crate::queue::{LOW_TABLE_PERCENT, Table, burst, table_of};
 use crate::{LabSpec, QueueKind};
 
-/// Rates are told apart to this fraction: timers and the receiver's wake-up cost up to 2 % of an 11 ms drain (measured).
+/// Rates are told apart to this fraction; an idle machine measured 98 to 99.6 % of 100 Mb/s.
 const RATE_TOLERANCE: f64 = 0.05;
 /// Whole frames leave or do not: first and last may each be counted either way.
 const DEPTH_TOLERANCE_PACKETS: f64 = 2.0;
@@ -133,7 +133,9 @@ impl Expected<'_> {
         let late_ns = |f: &Flood| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
         let heard: Vec<&Flood> = self.filled(floods).filter(|f| f.seen.arrived.len() as u64 == f.passed).collect();
         let rates = heard.iter().map(|f| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64);
-        let check = Check::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), RATE_TOLERANCE * expected);
+        let late = TIMER.0 as f64 / (self.frame_ns() * f64::from(self.spec.queue_packets));
+        let tolerance = (RATE_TOLERANCE + late) * expected;
+        let check = Check::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
         if heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f))) { check.excused() } else { check }
     }
 
