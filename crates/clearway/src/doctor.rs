@@ -1,8 +1,150 @@
-//! Placeholder that tells the machine's abilities.
-use crate::command::Exit;
-use anyhow::Result;
+//! Tells what this machine can do and what is missing, each with its remedy: proven by doing it wherever that is possible.
+//!
+//! # Model
+//! Sections of findings, one after the other; on a terminal each is shown as soon as it is known. The processors come
+//! first, before the other examinations load them. A missing permission ends nothing: what needs no lab is told all the
+//! same.
+//!
+//! # Invariants
+//! I1. Permission is asked for before any thread starts.
+//! I2. What was not tried is never called ok.
 
-/// x
-pub(crate) fn command() -> Result<Exit> {
-    Ok(Exit::Good)
+#![cfg_attr(test, allow(non_snake_case))]
+
+mod finding;
+mod lab;
+mod libraries;
+mod machine;
+mod marking;
+mod pair;
+mod processors;
+mod sheet;
+mod transport;
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use clearway_lab::{LabError, permission};
+use serde::Serialize;
+
+use self::finding::{Section, Status};
+use self::marking::Mark;
+use crate::command::Exit;
+use crate::report::terminal::Paint;
+
+/// The form of the JSON document; a change that readers notice gets the next number.
+const SCHEMA: &str = "clearway-doctor/1";
+
+/// How the findings are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For a person.
+    Text,
+    /// For a program.
+    Json,
+}
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    schema: &'static str,
+    version: &'static str,
+    /// Whether a lab can be made here.
+    lab: bool,
+    sections: Vec<Section>,
+    marks: Vec<Mark>,
+}
+
+impl Diagnosis {
+    /// How many findings of all sections have this status.
+    fn count(&self, status: Status) -> usize {
+        self.sections.iter().flat_map(|section| &section.findings).filter(|finding| finding.status == status).count()
+    }
+}
+
+/// Examines this machine and writes what it found in `form`.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn command(form: Form) -> Result<Exit> {
+    let probe = permission::probe();
+    let permission = permission::acquire();
+    let writer = Writer::new(form);
+    let mut diagnosis = Diagnosis {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        lab: false,
+        sections: Vec::new(),
+        marks: Vec::new(),
+    };
+    let mut tell = |section: Section| -> Result<()> {
+        writer.text(|paint| sheet::section(&section, paint))?;
+        diagnosis.sections.push(section);
+        Ok(())
+    };
+    tell(processors::examine())?;
+    let (loopback, loopback_marks) = transport::examine();
+    tell(loopback)?;
+    let lab = lab::examine(permission, &probe);
+    tell(lab.section)?;
+    tell(libraries::examine())?;
+    tell(machine::examine())?;
+    diagnosis.marks = [lab.marks, loopback_marks].concat();
+    diagnosis.lab = lab.refusal.is_none();
+    writer.text(|_| sheet::marks(&diagnosis.marks))?;
+    writer.text(|_| sheet::verdict(&diagnosis))?;
+    writer.json(&diagnosis)?;
+    Ok(exit_of(lab.refusal.as_ref()))
+}
+
+fn exit_of(refusal: Option<&LabError>) -> Exit {
+    match refusal {
+        None => Exit::Good,
+        Some(LabError::Permission(_)) => Exit::NoPermission,
+        Some(_) => Exit::Failed,
+    }
+}
+
+/// Standard output in the form asked for.
+struct Writer {
+    form: Form,
+    paint: Paint,
+}
+
+impl Writer {
+    fn new(form: Form) -> Self {
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { form, paint: if colour { Paint::Colour } else { Paint::Plain } }
+    }
+
+    fn text(&self, make: impl FnOnce(Paint) -> String) -> Result<()> {
+        match self.form {
+            Form::Text => write(&make(self.paint)),
+            Form::Json => Ok(()),
+        }
+    }
+
+    fn json(&self, diagnosis: &Diagnosis) -> Result<()> {
+        match self.form {
+            Form::Text => Ok(()),
+            Form::Json => write(&(serde_json::to_string_pretty(diagnosis)? + "\n")),
+        }
+    }
+}
+
+fn write(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the findings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit__tells_a_missing_permission_from_a_kernel_that_cannot() {
+        assert_eq!(exit_of(None), Exit::Good);
+        assert_eq!(exit_of(Some(&LabError::Permission("no".into()))), Exit::NoPermission);
+        assert_eq!(exit_of(Some(&LabError::NotUp("doctor".into()))), Exit::Failed);
+    }
 }

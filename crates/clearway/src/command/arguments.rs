@@ -42,7 +42,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Lab(LabCommand),
     /// Tell what this machine can do, what is missing, and how to get it.
-    Doctor,
+    Doctor {
+        /// Write JSON instead of a list.
+        #[arg(long)]
+        json: bool,
+    },
     /// Make report.html again from report.json and print its tables.
     Report {
         /// Directories of runs.

@@ -14,6 +14,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
+use crate::doctor::Form;
+
 pub(crate) use arguments::{Arguments, BenchFlags, Command, LabCommand, Output};
 
 /// How the program ends: part of its interface, documented in `docs/method.md` and `clearway --help`.
@@ -67,7 +69,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(flags) => run::bench(&flags),
         Command::Run { scenario, on, output } => run::scenario(&scenario, on, &output),
         Command::Lab(command) => lab::command(command),
-        Command::Doctor => crate::doctor::command(),
+        Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
         Command::Report { directories } => run::report(&directories),
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),

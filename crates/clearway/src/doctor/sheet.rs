@@ -1,0 +1,126 @@
+//! Writes findings for a person: an aligned list of 80 columns, words before colours.
+//!
+//! # Invariants
+//! I1. No line is wider than [`WIDTH`], save for a single longer word.
+//! I2. Escape sequences stand around status words only, and only when a terminal reads them.
+
+use super::Diagnosis;
+use super::finding::{Section, Status};
+use super::marking::{Mark, Seen};
+use crate::report::numerals::wrap;
+use crate::report::terminal::{Paint, WIDTH};
+
+/// Where the sentences begin: two spaces, an item of 16, a space, a status of 7, two spaces.
+const INDENT: usize = 28;
+
+/// One section with its title, an empty line behind it.
+pub(super) fn section(section: &Section, paint: Paint) -> String {
+    let mut text = format!("{}\n", section.title);
+    for finding in &section.findings {
+        let remedies = finding.remedies.iter().flat_map(|remedy| wrap(&format!("remedy: {remedy}"), WIDTH - INDENT));
+        let mut lines = wrap(&finding.found, WIDTH - INDENT).into_iter().chain(remedies);
+        let first = lines.next().unwrap_or_default();
+        text += &format!("  {:16} {}  {first}\n", finding.item, status(finding.status, paint));
+        for line in lines {
+            text += &format!("{:INDENT$}{line}\n", "");
+        }
+    }
+    text + "\n"
+}
+
+/// The status word, padded to seven columns.
+fn status(status: Status, paint: Paint) -> String {
+    // Blue, yellow and magenta stay apart for readers who confuse red and green.
+    let code = match status {
+        Status::Ok => "34",
+        Status::Limited => "33",
+        Status::Missing => "35",
+    };
+    let (word, pad) = (status.word(), " ".repeat(7usize.saturating_sub(status.word().len())));
+    match paint {
+        Paint::Plain => format!("{word}{pad}"),
+        Paint::Colour => format!("\u{1b}[{code}m{word}\u{1b}[0m{pad}"),
+    }
+}
+
+/// The table of marks, an empty line behind it.
+pub(super) fn marks(marks: &[Mark]) -> String {
+    if marks.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "Class marks, as the receiver read them\n  {:10}{:13}{:12}{:12}granted\n",
+        "place", "class", "asked DSCP", "seen DSCP"
+    );
+    for mark in marks {
+        let granted = if mark.granted { "yes" } else { "no" };
+        let seen = match mark.seen {
+            Seen::Mark { dscp, name } => format!("{dscp:2} {name}"),
+            Seen::Foreign => "unknown".to_owned(),
+            Seen::Lost => "lost".to_owned(),
+        };
+        let asked = format!("{:2} {}", mark.asked_dscp, mark.asked_name);
+        text += &format!("  {:10}{:13}{asked:12}{seen:12}{granted}\n", mark.place.name(), mark.class);
+    }
+    text + "\n"
+}
+
+/// The last line.
+pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
+    let [ok, limited, missing] = [Status::Ok, Status::Limited, Status::Missing].map(|s| diagnosis.count(s));
+    let lab = if diagnosis.lab {
+        "A lab can be made here: try `clearway demo`."
+    } else {
+        "No lab can be made here: see the remedy at `namespaces` and `lab`."
+    };
+    wrap(&format!("{ok} ok, {limited} limited, {missing} missing. {lab}"), WIDTH).join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Finding;
+    use super::super::marking::Place;
+    use super::*;
+    use clearway_proto::base::Class;
+
+    fn sample() -> Section {
+        let long = "a sentence that is longer than what is left of eighty columns beside the names";
+        Section {
+            title: "Lab",
+            findings: vec![Finding::ok("namespaces", "as root"), Finding::missing("fifo", long, "load sch_tbf")],
+        }
+    }
+
+    #[test]
+    fn section__aligns_and_wraps_in_eighty_columns() {
+        let expected = "Lab\n  \
+            namespaces       ok       as root\n  \
+            fifo             missing  a sentence that is longer than what is left of\n\
+            \u{20}                           eighty columns beside the names\n\
+            \u{20}                           remedy: load sch_tbf\n\n";
+        assert_eq!(section(&sample(), Paint::Plain), expected);
+        assert!(expected.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn section__colour_changes_nothing_but_the_words() {
+        let coloured = section(&sample(), Paint::Colour);
+        let plain =
+            ["34", "35", "0"].iter().fold(coloured.clone(), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+        assert!(coloured.contains("\u{1b}[34mok\u{1b}[0m     "));
+        assert_eq!(plain, section(&sample(), Paint::Plain));
+    }
+
+    #[test]
+    fn marks__a_lost_or_changed_mark_is_not_granted() {
+        let seen = [Some(Some(Class::LowLatency)), Some(Some(Class::BestEffort)), Some(None), None];
+        let rows = seen.map(|seen| Mark::new(Place::Lab, Class::LowLatency, seen));
+        let expected = "Class marks, as the receiver read them\n  \
+            place     class        asked DSCP  seen DSCP   granted\n  \
+            lab       low-latency  46 EF       46 EF       yes\n  \
+            lab       low-latency  46 EF        0 CS0      no\n  \
+            lab       low-latency  46 EF       unknown     no\n  \
+            lab       low-latency  46 EF       lost        no\n\n";
+        assert_eq!(marks(&rows), expected);
+    }
+}

@@ -1,0 +1,182 @@
+//! Proves what this host's UDP sockets really do: large packets, joined receipt, the kernel's stamps, sizes of buffers.
+//!
+//! # Model
+//! Nothing is taken from an option's name: two ends of the wire on loopback send to each other, and what happened shows.
+//! - Segmentation: a run of equal messages leaves in one call, the wire did not fall back, and all arrive singly.
+//! - Joined receipt: a receiver with a tiny buffer drops runs; the kernel counts a joined run as one drop.
+//! - Stamps: a message that is read late carries a stamp from before.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use clearway_proto::base::{Bytes, Class, Nanos};
+use clearway_proto::wire::Wire;
+use clearway_runtime::clock;
+use clearway_runtime::udp::{Buffers, Segmentation};
+
+use super::finding::{Finding, Section};
+use super::marking::{self, Mark, Place};
+use super::pair::Pair;
+
+/// Messages of one run: fewer than the 64 that `UDP_SEGMENT` takes on all kernels that have it.
+const RUN: usize = 32;
+/// Runs that overfill [`TINY`] many times.
+const RUNS: usize = 8;
+/// So small that one run of [`RUN`] messages of 100 bytes and their overhead exceeds it.
+const TINY: Bytes = Bytes(4 << 10);
+/// A message is left unread for so long: far more than its way takes, far less than anyone notices.
+const UNREAD: Nanos = Nanos::from_millis(5);
+/// The kernel begins to stamp a moment after the first socket asked for it.
+const ATTEMPTS: usize = 5;
+
+/// What one proof came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    Works,
+    Refused,
+    Unclear,
+}
+
+/// Tries everything on loopback; the marks are returned beside.
+pub(super) fn examine() -> (Section, Vec<Mark>) {
+    let title = "UDP sockets, tried on loopback";
+    match Pair::on_loopback().and_then(|mut pair| Ok((try_all(&mut pair)?, pair))) {
+        Ok((findings, mut pair)) => (Section { title, findings }, marking::prove(&mut pair, Place::Loopback)),
+        Err(error) => {
+            let finding = Finding::missing("wire", format!("{error:#}"), "bring the loopback interface up");
+            (Section { title, findings: vec![finding] }, Vec::new())
+        }
+    }
+}
+
+fn try_all(pair: &mut Pair) -> Result<Vec<Finding>> {
+    let mut findings = vec![stamps(pair), segmentation(segmented(pair))];
+    findings.push(joining(joined(&mut Pair::with_receive_buffer(TINY)?)));
+    let (asked, granted) = (Buffers::default(), pair.receiver.granted_buffers(Class::BestEffort));
+    findings.push(RECEIVE.judge(asked.receive, granted.receive, RECEIVE.limit()));
+    findings.push(SEND.judge(asked.send, granted.send, SEND.limit()));
+    Ok(findings)
+}
+
+fn stamps(pair: &mut Pair) -> Finding {
+    let by_kernel = (0..ATTEMPTS).any(|_| {
+        pair.send(Class::BestEffort, 1);
+        thread::sleep(Duration::from_nanos(UNREAD.0));
+        let reading = clock::now();
+        pair.receive(1).first().is_some_and(|arrived| reading.since(arrived.at) >= Nanos(UNREAD.0 / 2))
+    });
+    if by_kernel {
+        let error = pair.receiver.stamp_error();
+        return Finding::ok("receive stamps", format!("by the kernel on arrival, true to {error}"));
+    }
+    let found = "taken when a message is read: they include the time it waited for a processor";
+    Finding::limited("receive stamps", found, "use a kernel that stamps packets (SO_TIMESTAMPNS)")
+}
+
+fn segmented(pair: &mut Pair) -> Proof {
+    let taken = pair.send(Class::Bulk, RUN);
+    let arrived = pair.receive(taken).len();
+    match pair.sender.segmentation() {
+        Segmentation::Refused => Proof::Refused,
+        Segmentation::Offload if taken == RUN && arrived == RUN => Proof::Works,
+        _ => Proof::Unclear,
+    }
+}
+
+fn segmentation(proof: Proof) -> Finding {
+    let item = "segmentation";
+    let remedy = "use Linux 4.18 or later, with UDP_SEGMENT";
+    match proof {
+        Proof::Works => {
+            Finding::ok(item, format!("{RUN} messages left as one packet (UDP_SEGMENT, GSO) and all arrived"))
+        }
+        Proof::Refused => {
+            Finding::limited(item, "refused: every message is sent by itself, at more processor time", remedy)
+        }
+        Proof::Unclear => Finding::limited(item, "messages sent as one packet did not all arrive", remedy),
+    }
+}
+
+fn joined(pair: &mut Pair) -> Proof {
+    let taken: usize = (0..RUNS).map(|_| pair.send(Class::Bulk, RUN)).sum();
+    let lost = taken.saturating_sub(pair.receive(taken).len()) as u64;
+    joined_if(lost, pair.receiver.counters().receive_overflow)
+}
+
+/// Fewer drops than lost messages: the kernel dropped several at once, as one packet.
+fn joined_if(lost: u64, drops: u64) -> Proof {
+    match (lost, drops) {
+        (0, _) | (_, 0) => Proof::Unclear,
+        _ if drops < lost => Proof::Works,
+        _ => Proof::Refused,
+    }
+}
+
+fn joining(proof: Proof) -> Finding {
+    let item = "joined receipt";
+    let remedy = "use Linux 5.0 or later, with UDP_GRO";
+    match proof {
+        Proof::Works => Finding::ok(item, "one read brings many messages of a run (UDP_GRO)"),
+        Proof::Refused => Finding::limited(item, "every message is received by itself, at more processor time", remedy),
+        Proof::Unclear => Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy),
+    }
+}
+
+/// A kind of socket buffer.
+struct Buffer {
+    item: &'static str,
+    /// The kernel's limit, below `net.core`.
+    sysctl: &'static str,
+    /// What a smaller one means.
+    beyond: &'static str,
+}
+
+const RECEIVE: Buffer =
+    Buffer { item: "receive buffers", sysctl: "rmem_max", beyond: "longer bursts of a class are lost" };
+const SEND: Buffer = Buffer { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
+
+impl Buffer {
+    fn limit(&self) -> Option<Bytes> {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{}", self.sysctl)).ok()?;
+        text.trim().parse().ok().map(Bytes)
+    }
+
+    /// `granted` is what the kernel reports: twice the effective size.
+    fn judge(&self, asked: Bytes, granted: Bytes, limit: Option<Bytes>) -> Finding {
+        let Self { item, sysctl, beyond } = self;
+        let effective = Bytes(granted.0 / 2);
+        let limit = limit.map_or("unknown".to_owned(), |limit| limit.to_string());
+        let found = format!("{effective} of {asked} granted (net.core.{sysctl} {limit})");
+        if effective >= asked {
+            return Finding::ok(item, found);
+        }
+        let remedy = format!("`sysctl -w net.core.{sysctl}={}` as root", asked.0);
+        Finding::limited(item, format!("{found}: {beyond}"), remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Status;
+    use super::*;
+
+    #[test]
+    fn joined_if__several_lost_for_one_drop() {
+        assert_eq!(joined_if(224, 7), Proof::Works);
+        assert_eq!(joined_if(224, 224), Proof::Refused);
+        assert_eq!((joined_if(0, 0), joined_if(5, 0)), (Proof::Unclear, Proof::Unclear));
+    }
+
+    #[test]
+    fn buffer__the_kernels_double_is_halved_and_a_cut_names_the_setting() {
+        let asked = Bytes(4 << 20);
+        let whole = RECEIVE.judge(asked, Bytes(8 << 20), Some(Bytes(212_992)));
+        assert_eq!(whole, Finding::ok("receive buffers", "4 MiB of 4 MiB granted (net.core.rmem_max 208 KiB)"));
+        let cut = RECEIVE.judge(asked, Bytes(425_984), Some(Bytes(212_992)));
+        assert_eq!(cut.status, Status::Limited);
+        assert_eq!(cut.remedies, ["`sysctl -w net.core.rmem_max=4194304` as root"]);
+        assert!(cut.found.starts_with("208 KiB of 4 MiB granted"), "{}", cut.found);
+    }
+}
