@@ -1,26 +1,31 @@
 //! Turns a rate and a kind of queue into kernel queues, and reads back what each class carried, dropped and holds.
 //!
 //! # Model
-//! Two layers. The outer one is the link: a token bucket (TBF) of rate `R` and a burst of a few frames. It holds the
-//! frame in service, for which a packet that comes waits whatever its class, and it cuts batched sends into frames
-//! before they are queued. The inner one is the order: an HTB whose classes are so fast that none ever waits for its own
-//! tokens; then all that is left of HTB is its order: among classes of different priority strictly the first, among
-//! classes of one priority deficit round robin by quantum. One HTB for both, with class rates that add up to `R`, would
-//! leak every low class its own small rate, let the top class fall behind above its own, and queue a batch as one packet.
+//! Two layers. The outer one is a token bucket (TBF). It cuts batched sends into frames before they are queued and, but for
+//! `strict`, it is the link: it has the link's rate `R` and holds the frame in service, for which a packet that comes waits
+//! whatever its class. The inner one is an HTB that keeps the order: its classes are so fast that none ever waits for its own
+//! tokens, and what is left is deficit round robin by quantum.
 //!
-//! | kind | below the link `1:` |
+//! Under `strict` the link has *express* frames: an urgent packet does not wait for the frame in service, as on Ethernet with
+//! frame preemption. The HTB itself has the rate `R` then. Urgent classes draw on a bucket of `R` that only they use and the
+//! link's bucket is charged; the others leave with what the link's bucket has left, strictly by priority.
+//!
+//! | kind | below the cutter or link `1:` |
 //! |---|---|
-//! | fifo | `4:1` alone |
-//! | strict | `10:1..5`, priority = place of the class |
+//! | fifo | `4:1` alone, as many bytes as the given number of longest frames |
+//! | strict | `10:100` = R above `10:101` = R for control and low latency, and above the other three |
 //! | weighted | `10:1..5`, quantum = frame x weight |
 //! | vlarb | `2:2` = 0.9 R before `2:3` = 0.1 R, each may have all; below them `20:1..2` and `30:3..5`, quantum = frame x weight |
 //!
+//! A single FIFO counts bytes, because that is what buffers of switches hold: a small packet often finds room where a full
+//! frame does not. Queues of one class count packets.
+//!
 //! # Source
 //! `net/sched/sch_tbf.c`, `sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
-//! IBA specification volume 1, 7.6.9 (high and low tables, limit of high priority).
+//! IBA specification volume 1, 7.6.9 (high and low tables, limit of high priority). Frame preemption: IEEE 802.1Qbu and 802.3br.
 //!
 //! # Invariants
-//! I1. A queue's depth is counted in packets, never in bytes: small probes get no room that large frames do not get.
+//! I1. Nothing but a port's own queues limits what waits there.
 //! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is control.
 //! I3. The minor number of a class of its own is the class's place plus one, under every kind.
 //! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel.
@@ -63,6 +68,16 @@ const FRAME_QUANTUM: u32 = FRAME.0 as u32;
 /// HTB's divisor from rate to quantum; every class states its quantum, so any value that avoids its warning.
 const RATE_TO_QUANTUM: u32 = 10_000;
 
+/// The class of [`QueueKind::Strict`] that is the whole link, and the one that urgent classes draw on.
+const WHOLE_LINK: u32 = 0x100;
+const EXPRESS: u32 = 0x101;
+/// Classes that do not wait for a frame in service under [`QueueKind::Strict`].
+const URGENT: [Class; 2] = [Class::Control, Class::LowLatency];
+/// HTB gives every class a rate of its own, served before any order: small enough to be nothing, one frame in 12 s.
+const OWN_RATE: BitsPerSec = BitsPerSec(1_000);
+/// Frames that leave at once after arming because every class of [`QueueKind::Strict`] begins with tokens for one.
+pub(crate) const OWN_FRAMES: usize = Class::ALL.len();
+
 /// Classes of the high table with their weights: the reference measurements gave low latency 64 and the next class 16.
 const HIGH_TABLE: [(Class, u32); 2] = [(Class::Control, 16), (Class::LowLatency, 64)];
 /// Classes of the low table with their weights.
@@ -73,6 +88,11 @@ pub(crate) const LOW_TABLE_PERCENT: u32 = 10;
 /// The bytes that may leave a link of `rate` back to back.
 pub(crate) fn burst(rate: BitsPerSec) -> Bytes {
     Bytes(rate.bytes_in(BURST_TIME).0.max(BURST_MIN))
+}
+
+/// What the one queue of [`QueueKind::Fifo`] holds: `packets` of the longest frames.
+pub(crate) fn fifo_bytes(packets: u32) -> Bytes {
+    Bytes(u64::from(packets) * FRAME.0)
 }
 
 /// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high table.
@@ -91,16 +111,15 @@ pub(crate) enum Table {
     Low,
 }
 
-/// One inner class.
+/// One inner class of equal priority.
 struct Leaf {
     class: Class,
-    priority: u32,
     quantum: u32,
 }
 
 impl Leaf {
     fn weighted(class: Class, weight: u32) -> Self {
-        Self { class, priority: 0, quantum: FRAME_QUANTUM * weight }
+        Self { class, quantum: FRAME_QUANTUM * weight }
     }
 }
 
@@ -120,13 +139,16 @@ pub(crate) fn disarm(index: u32) -> Request {
 /// The requests that give the interface `index`, which has none, its rate and queues.
 pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec) -> Vec<Request> {
     let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
-    port.link(rate);
+    let bucket = match spec.queue {
+        QueueKind::Strict => Bucket { rate: UNLIMITED.rate / 2, ..UNLIMITED }, // below the peak, as TBF demands
+        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => Bucket::of(rate, burst(rate)),
+    };
+    port.link(bucket);
     let below = handle(LINK, 1);
-    let urgency = |class: Class| Leaf { class, priority: class.index() as u32, quantum: FRAME_QUANTUM };
     let weighted = |class: Class| Leaf::weighted(class, spec.weights.of(class));
     match spec.queue {
         QueueKind::Fifo => port.one(below),
-        QueueKind::Strict => port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(urgency)),
+        QueueKind::Strict => port.urgency(below, rate),
         QueueKind::Weighted => port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(weighted)),
         QueueKind::VlArb => port.tables(below, rate),
     }
@@ -191,8 +213,7 @@ impl Port {
         self.requests.push(Request::new(doing, message));
     }
 
-    fn link(&mut self, rate: BitsPerSec) {
-        let bucket = Bucket::of(rate, burst(rate));
+    fn link(&mut self, bucket: Bucket) {
         // The second bucket limits nothing but the size: what is longer than one frame is cut before it is queued.
         let size = Bucket { burst: FRAME, ..UNLIMITED };
         // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst, burst of the peak.
@@ -211,7 +232,9 @@ impl Port {
     fn one(&mut self, parent: u32) {
         self.htb(parent, ONE, 1);
         self.class(handle(ONE, 0), handle(ONE, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
-        self.fifo(handle(ONE, 1));
+        let limit = (fifo_bytes(self.limit).0 as u32).to_ne_bytes();
+        let fixed = tcmsg(self.index, 0, handle(ONE, 1), 0);
+        self.ask("add a bfifo queue", RTM_NEWQDISC, &fixed, |m| m.text(TCA_KIND, "bfifo").attr(TCA_OPTIONS, &limit));
     }
 
     fn htb(&mut self, parent: u32, major: u32, default: u32) {
@@ -257,20 +280,38 @@ impl Port {
         self.address_resolution(TABLES, 2);
     }
 
+    /// Strict order on a link with express frames: urgent classes draw on a bucket of the whole rate that only they
+    /// use, and are charged to the link's bucket afterwards; the others wait for what the link's bucket has left.
+    fn urgency(&mut self, parent: u32, rate: BitsPerSec) {
+        let (all, own) = (Bucket::of(rate, burst(rate)), Bucket::of(OWN_RATE, FRAME));
+        self.htb(parent, CLASSES, minor(Class::BestEffort));
+        let (link, express) = (handle(CLASSES, WHOLE_LINK), handle(CLASSES, EXPRESS));
+        self.class(handle(CLASSES, 0), link, &htb_options(all, all, FRAME_QUANTUM, 0));
+        self.class(link, express, &htb_options(all, all, FRAME_QUANTUM, 0));
+        for class in Class::ALL {
+            let options = htb_options(own, all, FRAME_QUANTUM, class.index() as u32);
+            self.leaf(if URGENT.contains(&class) { express } else { link }, CLASSES, class, Class::BestEffort, &options);
+        }
+    }
+
     /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
     fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[Leaf]) {
         self.htb(parent, major, minor(default));
         for leaf in leaves {
-            let options = htb_options(UNLIMITED, UNLIMITED, leaf.quantum, leaf.priority);
-            let class = handle(major, minor(leaf.class));
-            self.class(handle(major, 0), class, &options);
-            self.fifo(class);
-            if leaf.class != default {
-                self.marked(major, leaf.class, minor(leaf.class));
-            }
-            if leaf.class == Class::Control {
-                self.address_resolution(major, minor(leaf.class));
-            }
+            let options = htb_options(UNLIMITED, UNLIMITED, leaf.quantum, 0);
+            self.leaf(handle(major, 0), major, leaf.class, default, &options);
+        }
+    }
+
+    /// A class with its FIFO and the filters that bring it its packets.
+    fn leaf(&mut self, parent: u32, major: u32, class: Class, default: Class, options: &[u8]) {
+        self.class(parent, handle(major, minor(class)), options);
+        self.fifo(handle(major, minor(class)));
+        if class != default {
+            self.marked(major, class, minor(class));
+        }
+        if class == Class::Control {
+            self.address_resolution(major, minor(class));
         }
     }
 

@@ -16,7 +16,7 @@ use clearway_proto::base::{BitsPerSec, Class, Nanos};
 use serde::Serialize;
 
 use super::burst::{FRAME, Seen};
-use crate::queue::{LOW_TABLE_PERCENT, Table, burst, table_of};
+use crate::queue::{LOW_TABLE_PERCENT, OWN_FRAMES, Table, burst, fifo_bytes, table_of};
 use crate::{LabSpec, QueueKind};
 
 /// Rates are told apart to this fraction; an idle machine measured 98 to 99.6 % of 100 Mb/s.
@@ -117,7 +117,10 @@ impl Expected<'_> {
 
     /// The queue's depth in packets.
     pub(super) fn depth(&self, floods: &[Flood]) -> Check {
-        let expected = f64::from(self.spec.queue_packets);
+        let expected = match self.spec.queue {
+            QueueKind::Fifo => (fifo_bytes(self.spec.queue_packets).0 / FRAME.0) as f64,
+            QueueKind::Strict | QueueKind::Weighted | QueueKind::VlArb => f64::from(self.spec.queue_packets),
+        };
         let left = |flood: &Flood| (self.token_frames() + self.left_while(&flood.seen)).floor();
         let depths = self.filled(floods).map(|flood| flood.passed as f64 - 1.0 - left(flood));
         let measured = depths.min_by(|a, b| (a - expected).abs().total_cmp(&(b - expected).abs()));
@@ -184,7 +187,8 @@ impl Expected<'_> {
     /// What passes between the end of the burst and the moment the first class has nothing left.
     fn window(&self, seen: &Seen) -> Window {
         let packets = self.order_packets();
-        let skip = (self.token_frames() + self.left_while(seen)).ceil() as usize + 1;
+        let own = if self.spec.queue == QueueKind::Strict { OWN_FRAMES } else { 1 };
+        let skip = (self.token_frames() + self.left_while(seen)).ceil() as usize + own;
         let mut window = Window { counts: [0; 5], total: 0 };
         let mut sent = [0; 5];
         for (i, class) in seen.arrived.iter().enumerate() {

@@ -70,7 +70,8 @@ struct FlowState {
 fn packets(message: u64, body_max: u32) -> impl Iterator<Item = (u32, bool)> {
     let body_max = u64::from(body_max.max(1));
     let count = message.div_ceil(body_max).max(1);
-    (0..count).map(move |i| ((message - i * body_max).min(body_max) as u32, i + 1 == count))
+    let body = message.div_ceil(count).max(1);
+    (0..count).map(move |i| (message.saturating_sub(i * body).min(body) as u32, i + 1 == count))
 }
 
 /// The bytes of a whole message on the link.

@@ -24,9 +24,9 @@ use super::{
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
 
 /// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
-const HEAD_MAX: usize = 128;
-/// The longest body: what is left of a 1500-byte packet after IP, UDP, the UDP wire's header and `HEAD_MAX`.
-const BODY_MAX: usize = 1_316;
+const HEAD_MAX: usize = 80;
+/// The longest body: what is left of a 1500-byte packet after IP (20), UDP (8), the UDP wire's header (16) and `HEAD_MAX`.
+const BODY_MAX: usize = 1_376;
 /// Regions one end can register.
 const REGIONS_MAX: usize = 64;
 

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 2 | magic `c1 ea` |
 //! | 2 | 1 | version, 1 |
-//! | 3 | 1 | length of the engine's header, 0 to 128 |
+//! | 3 | 1 | length of the engine's header, 0 to 80 |
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number of the job |
 //! | 16 | | the engine's header, then the body up to the datagram's end |
@@ -24,8 +24,8 @@
 
 use clearway_proto::base::Rank;
 
-/// The longest engine's header.
-pub const HEAD_MAX: usize = 128;
+/// The longest engine's header: leaves bodies long enough that 4 KiB travel in three packets.
+pub const HEAD_MAX: usize = 80;
 /// Bytes in front of the engine's header.
 pub const FRAME_LENGTH: usize = 16;
 /// The longest datagram: Ethernet's 1500 bytes less 20 of IPv4 (RFC 791) and 8 of UDP (RFC 768).
