@@ -39,15 +39,23 @@ pub(super) fn examine(permission: Result<Permission, LabError>, probe: &Probe) -
         Ok(mut lab) => {
             findings.extend(QueueKind::ALL.map(|kind| queue(kind, prove(&mut lab, kind))));
             match Pair::in_lab(&lab) {
-                Ok(mut pair) => marks = marking::prove(&mut pair, Place::Lab),
+                Ok(mut pair) => {
+                    marks = marking::prove(&mut pair, Place::Lab);
+                    findings.push(marking::judge(&marks));
+                }
                 Err(error) => {
-                    findings.push(Finding::missing("marks", format!("no messages between hosts: {error:#}"), RETRY));
+                    let found = format!("no messages between hosts: {error:#}");
+                    findings.push(Finding::missing("class marks", found, RETRY));
                 }
             }
         }
         Err(error) => {
             let found = "cannot be made, so its queues (tbf, htb, pfifo, u32) were not tried";
-            findings.push(Finding::missing("lab", found, error.to_string()));
+            let remedy = match &error {
+                LabError::Permission(_) => "the same as for `namespaces`".to_owned(),
+                other => other.to_string(),
+            };
+            findings.push(Finding::missing("lab", found, remedy));
             refusal = Some(error);
         }
     }

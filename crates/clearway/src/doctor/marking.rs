@@ -6,6 +6,7 @@
 use clearway_proto::base::Class;
 use serde::Serialize;
 
+use super::finding::Finding;
 use super::pair::Pair;
 
 /// A message may be lost once on a busy machine, hardly three times on an idle way.
@@ -96,6 +97,20 @@ pub(super) fn prove(pair: &mut Pair, place: Place) -> Vec<Mark> {
     Class::ALL.map(|class| Mark::new(place, class, (0..ATTEMPTS).find_map(|_| seen(pair, class)))).to_vec()
 }
 
+/// Sums `marks` up.
+pub(super) fn judge(marks: &[Mark]) -> Finding {
+    let refused: Vec<&str> = marks.iter().filter(|mark| !mark.granted).map(|mark| mark.class.name()).collect();
+    if refused.is_empty() {
+        return Finding::ok("class marks", "arrive as they were sent, for all five classes");
+    }
+    let found = format!("do not arrive as they were sent: {} (table below)", refused.join(", "));
+    Finding::limited(
+        "class marks",
+        found,
+        "find the rule that changes or drops them: `nft list ruleset`, `tc filter show`",
+    )
+}
+
 fn seen(pair: &mut Pair, class: Class) -> Option<Option<Class>> {
     pair.send(class, 1);
     pair.receive(1).first().map(|arrived| arrived.class)
@@ -104,6 +119,15 @@ fn seen(pair: &mut Pair, class: Class) -> Option<Option<Class>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn judge__names_the_classes_whose_mark_did_not_arrive() {
+        let mark = |class, seen| Mark::new(Place::Lab, class, seen);
+        let good = mark(Class::Control, Some(Some(Class::Control)));
+        assert!(judge(std::slice::from_ref(&good)).remedies.is_empty());
+        let marks = [good, mark(Class::Bulk, Some(Some(Class::BestEffort))), mark(Class::Scavenger, None)];
+        assert_eq!(judge(&marks).found, "do not arrive as they were sent: bulk, scavenger (table below)");
+    }
 
     #[test]
     fn prove__loopback_keeps_every_mark() {

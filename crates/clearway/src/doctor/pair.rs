@@ -7,15 +7,15 @@ use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::udp::{Buffers, Placement, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{Buffers, Placement, UdpConfig, UdpPort, UdpWire, frame};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// The ends of a lab have namespaces of their own, where every port is free.
 const LAB_PORT: u16 = 7_470;
 /// Longer than a message takes anywhere in a lab of 100 Mb/s, even when its receiver waits for a processor.
 const PATIENCE: Nanos = Nanos::from_millis(100);
-/// Bytes of every message's header: long enough that a run of messages is more than one packet.
-const HEAD: [u8; 100] = [0x43; 100];
+/// Every message is a header of the greatest length that the wire takes, and no body.
+const HEAD: [u8; frame::HEAD_MAX] = [0x43; frame::HEAD_MAX];
 
 /// A message as it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,7 +71,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
     let lab = if diagnosis.lab {
         "A lab can be made here: try `clearway demo`."
     } else {
-        "No lab can be made here: see the remedy at `namespaces` and `lab`."
+        "No lab can be made here; the remedy stands above, under Lab."
     };
     wrap(&format!("{ok} ok, {limited} limited, {missing} missing. {lab}"), WIDTH).join("\n") + "\n"
 }
