@@ -290,7 +290,13 @@ impl Port {
         self.class(link, express, &htb_options(all, all, FRAME_QUANTUM, 0));
         for class in Class::ALL {
             let options = htb_options(own, all, FRAME_QUANTUM, class.index() as u32);
-            self.leaf(if URGENT.contains(&class) { express } else { link }, CLASSES, class, Class::BestEffort, &options);
+            self.leaf(
+                if URGENT.contains(&class) { express } else { link },
+                CLASSES,
+                class,
+                Class::BestEffort,
+                &options,
+            );
         }
     }
 

@@ -42,7 +42,7 @@ pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, Slic
 pub use task::{
     Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,
 };
-pub use verdict::{Outcome, Rules, Verdict, VictimEvidence, judge};
+pub use verdict::{NullEvidence, Outcome, Rules, Verdict, VictimEvidence, judge};
 
 #[cfg(test)]
 mod tests;

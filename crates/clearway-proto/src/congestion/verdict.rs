@@ -8,8 +8,12 @@
 //! - CONTAINED: the upper end of the factor is at most `factor_max`, or the upper end of the excess is at most the floor.
 //! - CONGESTED: the lower end of the factor is above `factor_max`, the lower end of the excess above the floor, and the
 //!   excess `noise_ratio` times what processors alone can explain.
-//! - INVALID: anything that makes either statement unsafe: a null control that shows impact without congestors, a load
-//!   that never became one, an interval on both sides of the limit.
+//! - INVALID: anything that makes either statement unsafe: a null control that shows impact without congestors, an idle
+//!   network on which messages already wait longer than the floor, a load that never became one, an interval on both sides
+//!   of the limit.
+//!
+//! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the excess must be far above it;
+//! in the base case it could acquit one wrongly, so an idle p99 above `idle_limit` forbids every statement.
 //!
 //! # Source
 //! Rules 1 to 3 of `docs/method.md`, with their defaults. That protection by throttling is no protection: a network that
@@ -98,8 +102,28 @@ pub struct VictimEvidence {
     pub congestor_share: Option<f64>,
     /// What congestors offered of the fullest link that victims use; absent when the pattern sends nothing.
     pub overload: Option<f64>,
-    /// The factor on p99 with no congestors at all, measured in the same run.
-    pub null_factor: Option<Estimate>,
+    /// The longest p99 that an idle network explains; absent for patterns whose time is their own work.
+    pub idle_limit: Option<Nanos>,
+    /// The same victims with no congestors at all, measured in the same run.
+    pub null: Option<NullEvidence>,
+}
+
+/// What the null control showed: the phases of a measurement, without anyone who congests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NullEvidence {
+    /// "Impact" factor on p99.
+    pub factor: Estimate,
+    /// p99 of the isolated windows, in nanoseconds.
+    pub isolated: Estimate,
+    /// p99 of the window in which congestors would run.
+    pub congested: Estimate,
+}
+
+impl NullEvidence {
+    /// The largest change of p99 that nobody caused, in nanoseconds.
+    fn change(&self) -> f64 {
+        (self.congested.high - self.isolated.low).max(self.isolated.high - self.congested.low)
+    }
 }
 
 /// An outcome and why.
@@ -157,12 +181,21 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
 /// Everything that forbids a statement.
 fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
     let mut flaws = Vec::new();
-    if let Some(null) = &evidence.null_factor
-        && !null.lies_within(rules.null_low, rules.null_high)
+    if let Some(null) = &evidence.null
+        && !null.factor.lies_within(rules.null_low, rules.null_high)
+        && null.change() > evidence.floor.0 as f64
     {
         flaws.push(format!(
-            "without any congestor p99 already changes by {:.2} to {:.2}, the limits are {} to {}",
-            null.low, null.high, rules.null_low, rules.null_high
+            "without any congestor p99 already changes by a factor of {:.2} to {:.2}, the limits are {} to {}",
+            null.factor.low, null.factor.high, rules.null_low, rules.null_high
+        ));
+    }
+    if let Some(limit) = evidence.idle_limit
+        && evidence.isolated.high > limit.0 as f64
+    {
+        flaws.push(format!(
+            "p99 alone is up to {}, an idle network explains {limit} at most: the machine is too busy",
+            nanos(evidence.isolated.high)
         ));
     }
     if let Some(share) = evidence.congestor_share
@@ -209,7 +242,18 @@ mod tests {
             processor_delay: Nanos::from_micros(80),
             congestor_share: Some(0.99),
             overload: Some(1.5),
-            null_factor: Some(estimate(1.0, 0.95, 1.05)),
+            idle_limit: Some(Nanos::from_micros(242)),
+            null: Some(null(28.0, 29.0)),
+        }
+    }
+
+    fn null(isolated_us: f64, congested_us: f64) -> NullEvidence {
+        let around = |us: f64| estimate(us * 1e3, us * 950.0, us * 1050.0);
+        let factor = congested_us / isolated_us;
+        NullEvidence {
+            factor: estimate(factor, factor * 0.9, factor * 1.1),
+            isolated: around(isolated_us),
+            congested: around(congested_us),
         }
     }
 
@@ -226,7 +270,8 @@ mod tests {
 
     #[test]
     fn judge__an_interval_on_both_sides_of_the_limit_is_invalid() {
-        assert_eq!(outcome(&evidence(1000.0, 1500.0, 1.3)), Outcome::Invalid);
+        let slow_pattern = VictimEvidence { idle_limit: None, ..evidence(1000.0, 1500.0, 1.3) };
+        assert_eq!(outcome(&slow_pattern), Outcome::Invalid);
     }
 
     #[test]
@@ -245,8 +290,20 @@ mod tests {
 
     #[test]
     fn judge__a_null_control_that_shows_impact_spoils_everything() {
-        let spoilt = VictimEvidence { null_factor: Some(estimate(1.3, 1.1, 1.5)), ..evidence(28.0, 28.0, 1.01) };
-        assert_eq!(outcome(&spoilt), Outcome::Invalid);
+        let with_null = |isolated, congested| VictimEvidence {
+            null: Some(null(isolated, congested)),
+            ..evidence(28.0, 28.0, 1.01)
+        };
+        assert_eq!(outcome(&with_null(28.0, 600.0)), Outcome::Invalid);
+        assert_eq!(outcome(&with_null(600.0, 28.0)), Outcome::Invalid);
+        // A change that is less than one frame on the path shows nothing but the fineness of the clock.
+        assert_eq!(outcome(&with_null(28.0, 40.0)), Outcome::Contained);
+    }
+
+    #[test]
+    fn judge__a_base_case_full_of_noise_cannot_acquit() {
+        // A full queue of 12 ms looks harmless beside 9 ms of waiting for a processor.
+        assert_eq!(outcome(&evidence(9_000.0, 12_000.0, 1.05)), Outcome::Invalid);
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Result, anyhow};
 use clearway_lab::QueueKind;
 use clearway_proto::base::{Nanos, RandomKey};
-use clearway_proto::congestion::{CongestorKind, Draw, Layout, Verdict, VictimEvidence, VictimKind, judge};
-use clearway_proto::stats::{Estimate, Resampled};
+use clearway_proto::congestion::{
+    CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
+};
+use clearway_proto::stats::Resampled;
 
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
@@ -49,14 +51,15 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, repor
     let mut results = Vec::new();
     for queue in &test.queues {
         conductor.stage.arm(*queue)?;
-        let mut nulls: Vec<(VictimKind, Estimate)> = Vec::new();
+        let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
         for case in cases(test).into_iter().filter(|case| case.queue == *queue) {
-            let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, factor)| *factor);
+            let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
             let result = conductor.case(case, null)?;
             if case.congestor == CongestorKind::None
                 && let Some(factor) = &result.factors[P99]
             {
-                nulls.push((case.victim, factor.estimate()));
+                let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate());
+                nulls.push((case.victim, NullEvidence { factor: factor.estimate(), isolated, congested }));
             }
             results.push(result);
         }
@@ -95,7 +98,7 @@ struct Conductor<'a> {
 }
 
 impl Conductor<'_> {
-    fn case(&mut self, case: Case, null: Option<Estimate>) -> Result<CaseResult> {
+    fn case(&mut self, case: Case, null: Option<NullEvidence>) -> Result<CaseResult> {
         // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
         let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
         let count = if control { 1 } else { self.test.draws };
@@ -128,7 +131,7 @@ impl Conductor<'_> {
     }
 
     /// Medians over draws, and the verdict.
-    fn combine(&self, case: Case, draws: Vec<DrawResult>, null: Option<Estimate>) -> Result<CaseResult> {
+    fn combine(&self, case: Case, draws: Vec<DrawResult>, null: Option<NullEvidence>) -> Result<CaseResult> {
         let key = self.key().purpose("draws").node(self.done as u64);
         let lost = || anyhow!("{case}: no draw was measured");
         let over_draws = |purpose: &str, pick: &dyn Fn(&DrawResult) -> Resampled| {
@@ -151,19 +154,25 @@ impl Conductor<'_> {
         Ok(result)
     }
 
-    fn verdict(&self, result: &CaseResult, null_factor: Option<Estimate>) -> Option<Verdict> {
+    fn verdict(&self, result: &CaseResult, null: Option<NullEvidence>) -> Option<Verdict> {
         let factor = result.factors[P99].as_ref()?.estimate();
         let least =
             |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
+        let floor = result.draws.iter().map(|draw| draw.floor).max()?;
         let evidence = VictimEvidence {
             factor,
             isolated: result.isolated[P99].estimate(),
             congested: result.congested[P99].estimate(),
-            floor: result.draws.iter().map(|draw| draw.floor).max()?,
+            floor,
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least(&|draw| draw.evidence.congestor_share),
             overload: least(&|draw| draw.overload),
-            null_factor,
+            idle_limit: match result.case.victim {
+                VictimKind::Ping => Some(floor),
+                VictimKind::Get => Some(floor.times(2)),
+                VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall => None,
+            },
+            null,
         };
         (result.case.congestor != CongestorKind::CpuOnly).then(|| judge(&self.order.scenario.verdict, &evidence))
     }

@@ -268,14 +268,14 @@ impl ClassShare {
         let total: u64 = of_class().map(|(_, count)| count).sum();
         let kept = marks.get(&(class, Some(class))).copied().unwrap_or(0);
         let granted = match (total, kept) {
-            (0, _) => "no message seen".to_owned(),
-            (total, kept) if total == kept => format!("DSCP {} on arrival", class.dscp().0),
-            (total, kept) => format!("DSCP {} on {kept} of {total} arrivals", class.dscp().0),
+            (0, _) => "not seen".to_owned(),
+            (total, kept) if total == kept => format!("{} seen", class.dscp().0),
+            (total, kept) => format!("{} on {} %", class.dscp().0, kept * 100 / total),
         };
         Self {
             labels: Labels::new(),
             class: class.name().to_owned(),
-            asked: format!("DSCP {}", class.dscp().0),
+            asked: class.dscp().0.to_string(),
             granted,
             configured: None,
             reached: None,
@@ -304,20 +304,18 @@ fn draws(report: &mut Report, test: &Congestion, order: &Order<'_>, results: &[C
 fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult]) -> Option<Verdict> {
     let judged = judged_queue(test)?;
     let mut parts = Vec::new();
-    let mut reasons = Vec::new();
     let mut worst: BTreeMap<&str, Outcome> = BTreeMap::new();
     for result in results.iter().filter(|result| !is_control(test, result)) {
         let Some(verdict) = &result.verdict else { continue };
         let outcome = worst.entry(result.case.queue.name()).or_insert(Outcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
         let sentence = verdict.reasons.join("; ");
-        reasons.push(format!("{}: {}, {sentence}", result.case, verdict.outcome));
         parts.push(PartVerdict { labels: labels_of(test, result), outcome: word(verdict.outcome), sentence });
     }
     let invalid = worst.values().any(|outcome| *outcome == Outcome::Invalid);
     let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.name())? };
     let sentence = sentence(test, results, &worst, outcome);
-    Some(Verdict { outcome: word(outcome), sentence, reasons, parts, rules: rules_in_force(rules) })
+    Some(Verdict { outcome: word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
 }
 
 fn word(outcome: Outcome) -> model::Outcome {

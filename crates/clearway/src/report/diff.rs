@@ -24,16 +24,6 @@ pub(crate) enum DiffResult {
     Worse,
 }
 
-impl DiffResult {
-    /// The exit code of `clearway diff`.
-    pub(crate) const fn exit_code(self) -> u8 {
-        match self {
-            Self::SameOrBetter => 0,
-            Self::Worse => 1,
-        }
-    }
-}
-
 /// How the second figure relates to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -230,7 +220,7 @@ mod tests {
     fn compare__a_report_with_itself_is_the_same() {
         let report = sample::incast_demo();
         let comparison = compare(&report, &report);
-        assert_eq!(comparison.result.exit_code(), 0);
+        assert_eq!(comparison.result, DiffResult::SameOrBetter);
         assert_eq!(comparison.pairs.len(), report.figures.len());
         assert!(comparison.only_a.is_empty() && comparison.only_b.is_empty() && comparison.remarks.is_empty());
         assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, Change::Same | Change::Unknown)));
@@ -240,7 +230,7 @@ mod tests {
     fn compare__worse_is_up_for_latency_and_down_for_goodput() {
         assert_eq!(changed(names::LATENCY, 1e6), DiffResult::Worse);
         assert_eq!(changed(names::LATENCY, 1.0), DiffResult::SameOrBetter);
-        assert_eq!(changed(names::GOODPUT_SHARE, 10.0).exit_code(), 1);
+        assert_eq!(changed(names::GOODPUT_SHARE, 10.0), DiffResult::Worse);
         assert_eq!(changed(names::GOODPUT_SHARE, 100.0), DiffResult::SameOrBetter);
     }
 

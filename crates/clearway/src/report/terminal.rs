@@ -5,11 +5,14 @@
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
 use super::impact::{self, Row};
-use super::model::{ClassShare, Figure, Outcome, Real, Report, labels};
+use super::model::{ClassShare, Figure, Outcome, PartVerdict, Real, Report, labels};
 use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
 
 /// Columns of the narrowest terminal in use.
 pub(crate) const WIDTH: usize = 80;
+
+/// Columns of an outcome.
+const OUTCOME: usize = 10;
 
 /// Whether the output obeys colour codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +59,29 @@ fn verdict(report: &Report, paint: Paint) -> Vec<String> {
     let Some(verdict) = &report.verdict else { return Vec::new() };
     let mut lines = vec![paint.outcome(verdict.outcome)];
     lines.extend(wrap(&verdict.sentence, WIDTH));
-    for part in &verdict.parts {
-        let name = part.labels.values().map(String::as_str).collect::<Vec<_>>().join(" ");
-        let name = fit(&name, 16);
-        let mut sentence = wrap(&part.sentence, WIDTH - 32).into_iter();
+    let names: Vec<String> = verdict.parts.iter().map(part_name).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    for (part, name) in verdict.parts.iter().zip(names) {
+        let column = 2 + width + 1 + OUTCOME + 1;
+        let mut sentence = wrap(&part.sentence, WIDTH - column).into_iter();
         let first = sentence.next().unwrap_or_default();
-        let pad = " ".repeat(10usize.saturating_sub(part.outcome.word().len()));
-        lines.push(format!("  {name:16} {}{pad} {first}", paint.outcome(part.outcome)).trim_end().to_owned());
-        lines.extend(sentence.map(|line| format!("{:30}{line}", "")));
+        let pad = " ".repeat(OUTCOME.saturating_sub(part.outcome.word().len()));
+        lines.push(format!("  {name:width$} {}{pad} {first}", paint.outcome(part.outcome)).trim_end().to_owned());
+        lines.extend(sentence.map(|line| format!("{:column$}{line}", "")));
     }
     for reason in &verdict.reasons {
         lines.extend(item(reason));
     }
     lines
+}
+
+/// Queue and patterns of a part, at most 34 columns.
+fn part_name(part: &PartVerdict) -> String {
+    let label = |key: &str| part.labels.get(key).map(String::as_str);
+    let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
+    let patterns = patterns.into_iter().flatten().collect::<Vec<_>>().join(" under ");
+    let name = format!("{:<10}{}", fit(label(labels::QUEUE).unwrap_or("-"), 9), fit(&patterns, 24));
+    name.trim_end().to_owned()
 }
 
 fn warnings(report: &Report) -> Vec<String> {
@@ -156,10 +169,10 @@ fn class_table(report: &Report) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec![
-        "Classes, all busy at once".to_owned(),
+        "Classes by DSCP".to_owned(),
         format!(
-            "{:<10}{:<13}{:<7}{:<20}{:>10}{:>9}{:>11}",
-            "queue", "class", "asked", "granted", "promised %", "got %", "starved ms"
+            "  {:<10}{:<13}{:<7}{:<16}{:>10}{:>8}{:>13}",
+            "queue", "class", "asked", "granted", "promised %", "got %", "longest gap"
         ),
     ];
     lines.extend(report.shares.iter().map(class_row));
@@ -169,14 +182,14 @@ fn class_table(report: &Report) -> Vec<String> {
 fn class_row(share: &ClassShare) -> String {
     let number = |number: Option<Real>| number.map_or_else(|| "-".to_owned(), digits);
     format!(
-        "{:<10}{:<13}{:<7}{:<20}{:>10}{:>9}{:>11}",
+        "  {:<10}{:<13}{:<7}{:<16}{:>10}{:>8}{:>13}",
         fit(share.labels.get(labels::QUEUE).map_or("-", String::as_str), 9),
         fit(&share.class, 12),
         fit(&share.asked, 6),
-        fit(&share.granted, 19),
+        fit(&share.granted, 15),
         number(share.configured),
         number(share.reached),
-        number(share.starved_ms)
+        share.starved_ms.map_or_else(|| "-".to_owned(), |gap| format!("{} ms", digits(gap)))
     )
 }
 
