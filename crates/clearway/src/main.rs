@@ -1,6 +1,7 @@
 //! `clearway`: measures congestion on a cluster network, shows which traffic classes remove it, and keeps the report.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
 mod bench;
 mod command;

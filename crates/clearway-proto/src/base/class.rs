@@ -5,10 +5,10 @@
 //! is not a class granted: what a network really does with it is measured, never assumed.
 //!
 //! # Source
-//! DSCP values: RFC 4594 (CS6, EF, CS1), RFC 8622 (LE). Service levels: the default map of `docs/glossary.md`.
+//! DSCP values: RFC 4594 (CS6, EF, CS1), RFC 8622 (LE).
 //!
 //! # Invariants
-//! I1. Every class has its own DSCP and its own service level.
+//! I1. Every class has its own DSCP.
 //!
 //! # Not here
 //! Setting the mark on a packet (`clearway-runtime`), queues that honour it (`clearway-lab`).
@@ -69,17 +69,6 @@ impl Class {
     pub fn from_dscp(dscp: Dscp) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.dscp() == dscp)
     }
-
-    /// The InfiniBand service level of this class in the default map.
-    pub const fn service_level(self) -> u8 {
-        match self {
-            Self::BestEffort => 0,
-            Self::Control => 1,
-            Self::LowLatency => 2,
-            Self::Bulk => 3,
-            Self::Scavenger => 4,
-        }
-    }
 }
 
 impl fmt::Display for Class {
@@ -135,8 +124,8 @@ mod tests {
 
     #[test]
     fn marks__are_distinct_and_invertible() {
-        let levels: BTreeSet<_> = Class::ALL.map(Class::service_level).into();
-        assert_eq!(levels.len(), Class::ALL.len());
+        let marks: BTreeSet<_> = Class::ALL.map(Class::dscp).into();
+        assert_eq!(marks.len(), Class::ALL.len());
         for (i, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!(class.index(), i);
             assert_eq!(Class::from_dscp(Dscp::from_tos(class.dscp().tos() | 0b11)), Some(class));

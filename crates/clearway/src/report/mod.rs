@@ -24,8 +24,6 @@
 //! # Not here
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
 
-#![cfg_attr(test, allow(non_snake_case))]
-
 pub(crate) mod diff;
 pub(crate) mod heat;
 pub(crate) mod html;
