@@ -36,7 +36,7 @@ pub fn run<E: Engine, W: Waitable>(
 ) {
     loop {
         let now = wire.now();
-        let progress = driver.step(now, wire, &mut |event| host.told(event));
+        let progress = driver.step(wire, &mut |event| host.told(event));
         let ControlFlow::Continue(wake) = host.after_step(now, driver) else { return };
         let until = [progress.next, wake].into_iter().flatten().min();
         let woken = wire.wait(until, control);

@@ -63,6 +63,14 @@ impl Exchange {
         }
     }
 
+    /// When the iteration under way began.
+    pub(super) fn begun(&self) -> Option<LocalNs> {
+        match self.state {
+            State::Moving(started) | State::Syncing(started) => Some(started),
+            State::Resting(_) | State::Ended => None,
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         match self.state {
             State::Resting(until) => Some(until),

@@ -18,6 +18,9 @@ use super::record::{Metric, PhaseRecord};
 use super::reduce::AllreduceLoop;
 use super::task::{Phase, VictimKind};
 
+/// An iteration that takes longer than this is stuck: forty first time-outs of a transfer.
+const STUCK: Nanos = Nanos::from_secs(1);
+
 /// What a node knows from its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfig {
@@ -161,6 +164,7 @@ impl Node {
 
     fn finish(&mut self, out: &mut Out<Event>) {
         if let Some(mut running) = self.running.take() {
+            running.count_stuck(self.config.rank);
             running.record.load = running.received.into_series();
             out.tell(Event::PhaseOver { number: running.record.number });
             self.finished = Some(running.record);
@@ -213,6 +217,21 @@ impl Node {
 }
 
 impl Running {
+    /// Counts an iteration that began long before the end and is still not over as one that never ends. One that began
+    /// shortly before says nothing: its partners may have stopped in time.
+    fn count_stuck(&mut self, me: Rank) {
+        let begun = match &self.victim {
+            Victim::None | Victim::Probe(_) => None,
+            Victim::Exchange(exchange) => exchange.begun(),
+            Victim::Allreduce(allreduce) => allreduce.begun(),
+        };
+        let end = self.phase.begin + self.phase.length;
+        if let Some(begun) = begun.filter(|begun| end.since(*begun) >= STUCK) {
+            let slice = begun.since(self.phase.begin).steps_of(self.phase.slice);
+            self.record.never(Metric::Iteration, me, u32::try_from(slice).unwrap_or(u32::MAX));
+        }
+    }
+
     fn over_at(&self) -> LocalNs {
         self.phase.begin + self.phase.length + self.phase.drain
     }

@@ -109,14 +109,20 @@ pub struct PhaseRecord {
 impl PhaseRecord {
     /// Adds a time.
     pub(super) fn time(&mut self, metric: Metric, peer: Rank, slice: u32, value: Nanos) {
-        let slices = match self.series.iter_mut().find(|s| s.metric == metric && s.peer == peer) {
-            Some(series) => &mut series.slices,
-            None => {
-                self.series.push(Series { metric, peer, slices: Vec::new() });
-                &mut self.series.last_mut().expect("just pushed").slices
-            }
-        };
-        slot(slices, slice).record(value.0);
+        self.times(metric, peer, slice).record(value.0);
+    }
+
+    /// Adds something that began and did not end while anyone listened.
+    pub(super) fn never(&mut self, metric: Metric, peer: Rank, slice: u32) {
+        self.times(metric, peer, slice).record_infinite(1);
+    }
+
+    fn times(&mut self, metric: Metric, peer: Rank, slice: u32) -> &mut Histogram {
+        let place = self.series.iter().position(|s| s.metric == metric && s.peer == peer).unwrap_or_else(|| {
+            self.series.push(Series { metric, peer, slices: Vec::new() });
+            self.series.len() - 1
+        });
+        slot(&mut self.series[place].slices, slice)
     }
 
     /// Counts a timed message to `peer`.

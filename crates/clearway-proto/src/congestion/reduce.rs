@@ -216,6 +216,11 @@ impl AllreduceLoop {
         Self { reduction, interval: task.interval, iteration: 0, started: None, next: Some(phase.begin) }
     }
 
+    /// When the iteration under way began.
+    pub(super) fn begun(&self) -> Option<LocalNs> {
+        self.started
+    }
+
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         if self.started.is_some() { self.reduction.deadline() } else { self.next }
     }

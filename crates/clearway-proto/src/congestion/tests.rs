@@ -46,7 +46,7 @@ impl Job {
             let mut wake: Option<LocalNs> = None;
             for (i, driver) in self.drivers.iter_mut().enumerate() {
                 let burns = &mut self.burns;
-                let progress = driver.step(now, self.fabric.wire(Rank(i as u32)), &mut |event| {
+                let progress = driver.step(self.fabric.wire(Rank(i as u32)), &mut |event| {
                     if let Event::Burn(length) = event {
                         burns.push(length);
                     }
@@ -160,6 +160,18 @@ fn iterations__loss_delays_and_never_stops_them() {
             assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
             assert!(records.iter().map(|r| r.resent).sum::<u64>() > 0);
         }
+    }
+}
+
+#[test]
+fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
+    let mut job = Job::new(MemoryConfig::lossless(3));
+    // Rank 2 is in everyone's ring and takes no part.
+    let task = |me: Rank| if me == Rank(2) { None } else { victim(VictimKind::Allreduce, 3, MS) };
+    let records = job.run(|me| phase(MS.times(3000), task(me), vec![]));
+    for record in &records[..2] {
+        let never: u64 = record.series.iter().flat_map(|s| &s.slices).map(|(_, h)| h.infinite()).sum();
+        assert_eq!((never, samples(core::slice::from_ref(record), Metric::Iteration).0), (1, 1));
     }
 }
 

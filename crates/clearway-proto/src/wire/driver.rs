@@ -80,17 +80,19 @@ impl<E: Engine> Driver<E> {
         self.give(now, Input::Command(command));
     }
 
-    /// Does everything that can be done at `now`; `told` gets the engine's events.
-    pub fn step(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
+    /// Does everything that can be done now, by the wire's clock; `told` gets the engine's events.
+    ///
+    /// The clock is read for each round, so that what an engine stamps is as old as one round, not as one step.
+    pub fn step(&mut self, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
         let mut inputs = 0;
         for _ in 0..ROUNDS_MAX {
-            let given = self.round(now, wire, told);
+            let given = self.round(wire.now(), wire, told);
             inputs += given;
             if given == 0 {
                 return Progress { inputs, next: self.next_wake() };
             }
         }
-        Progress { inputs, next: Some(now) }
+        Progress { inputs, next: Some(wire.now()) }
     }
 
     /// When the engine or a held operation wants the next step.

@@ -1,11 +1,12 @@
 //! One cell of the test matrix: which victim beside which congestor, on which queue, with which hosts.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use clearway_lab::QueueKind;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, Layout, LoadKind, LoadTask, Metric, Stream, VictimKind, VictimTask, max_min_fair,
+    CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Stream, VictimKind, VictimTask, max_min_fair,
     offered_loads,
 };
 
@@ -104,12 +105,28 @@ impl Cell<'_> {
         (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
     }
 
-    /// The time of one full frame on each link of the victims' longest path: what a message can wait on a busy network
-    /// however it is classed.
+    /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there is no such pair.
+    ///
+    /// A pair that shares no full link with congestors cannot suffer from them on a network whose switches drop: counting
+    /// it in would only dilute the others. A round trip is exposed by either of its ways.
+    pub(super) fn exposed(&self) -> BTreeSet<(Rank, Rank)> {
+        let loads = offered_loads(self.layout, &self.streams());
+        let full = |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
+        let crosses = |a, b| self.layout.path(a, b).iter().any(full);
+        let both_ways = metric_of(self.case.victim) == Metric::RoundTrip;
+        let pairs: BTreeSet<_> = self.victim_pairs().collect();
+        let exposed: BTreeSet<_> =
+            pairs.iter().copied().filter(|(a, b)| crosses(*a, *b) || both_ways && crosses(*b, *a)).collect();
+        if exposed.is_empty() { pairs } else { exposed }
+    }
+
+    /// The time of one full frame on each link of the victims' longest path, both ways for a round trip: what a message
+    /// can wait on a busy network however it is classed.
     pub(super) fn floor(&self) -> Nanos {
         let time = |link| self.layout.rate(link).time_for(FRAME_MAX);
         let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
-        self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO)
+        let ways = if metric_of(self.case.victim) == Metric::RoundTrip { 2 } else { 1 };
+        self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)
     }
 
     /// Neighbours of the ring, both ways.

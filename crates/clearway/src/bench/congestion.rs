@@ -168,8 +168,7 @@ impl Conductor<'_> {
             congestor_share: least(&|draw| draw.evidence.congestor_share),
             overload: least(&|draw| draw.overload),
             idle_limit: match result.case.victim {
-                VictimKind::Ping => Some(floor),
-                VictimKind::Get => Some(floor.times(2)),
+                VictimKind::Ping | VictimKind::Get => Some(floor),
                 VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall => None,
             },
             null,

@@ -1,7 +1,8 @@
 //! Turns the records of one cell into blocks, quantiles and shares.
 //!
 //! # Model
-//! A *block* is all victims' samples of one time slice: victims that share a queue suffer together, so their samples of one
+//! Only pairs of victims that cross a link which congestors fill count (all of them where there is none); the pair map shows
+//! every pair. A *block* is their samples of one time slice: victims that share a queue suffer together, so their samples of one
 //! slice count as one independent unit, not as many. A message that was sent and never arrived is an infinite sample in the
 //! slice of its intended time.
 //!
@@ -23,7 +24,7 @@ pub(super) const QUANTILES: [Quantile; 3] = [Quantile::P50, Quantile::P99, Quant
 /// The place of p99 in [`QUANTILES`].
 pub(super) const P99: usize = 1;
 
-/// Times of one ordered pair of ranks (from, to), or of one rank with itself for iterations, by slice.
+/// Times by slice of one ordered pair of ranks (from, to); iterations belong to a rank and itself.
 type Pairs = BTreeMap<(Rank, Rank), BTreeMap<u32, Histogram>>;
 
 /// What one cell showed.
@@ -62,7 +63,14 @@ impl Evidence {
         let windows = &cell.windows;
         let slices = windows.after.until;
         let pairs = pairs(&sighting.records, metric_of(cell.case.victim));
-        let blocks: Vec<Histogram> = (0..slices).map(|slice| all_pairs(&pairs, slice)).collect();
+        let exposed = cell.exposed();
+        let counts = |pair: &(Rank, Rank)| pair.0 == pair.1 || exposed.contains(pair);
+        let blocks: Vec<Histogram> = (0..slices)
+            .map(|slice| {
+                let counted = pairs.iter().filter(|(pair, _)| counts(pair));
+                Histogram::merged(counted.filter_map(|(_, slices)| slices.get(&slice)))
+            })
+            .collect();
         let chosen = |wanted: &dyn Fn(u32) -> bool| -> Vec<Histogram> {
             (0..slices).filter(|slice| wanted(*slice)).map(|slice| blocks[slice as usize].clone()).collect()
         };
@@ -131,10 +139,6 @@ fn expected(me: Rank, record: &PhaseRecord, metric: Metric) -> Vec<((Rank, Rank)
         }
         Metric::Iteration | Metric::SendLag => Vec::new(),
     }
-}
-
-fn all_pairs(pairs: &Pairs, slice: u32) -> Histogram {
-    Histogram::merged(pairs.values().filter_map(|slices| slices.get(&slice)))
 }
 
 fn pair_ratios(pairs: &Pairs, cell: &Cell<'_>) -> Vec<((Rank, Rank), f64)> {

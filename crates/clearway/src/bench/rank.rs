@@ -13,7 +13,7 @@ use clearway_proto::base::{Bytes, LocalNs, RandomKey};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Driver, Span, Wire};
 use clearway_runtime::udp::frame::FRAME_LENGTH;
-use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
@@ -53,6 +53,8 @@ fn open(setup: &Setup) -> Result<(UdpWire, Node)> {
     config.placement = Placement::OneMachine;
     // Many hosts share this machine's processors: one that spins would take them from the others.
     config.waiting = Waiting::Sleep;
+    // A queue must see the packets that a real network would see.
+    config.segmentation = Segmentation::RealPackets;
     let mut wire = UdpWire::open(UdpPort::bind(address)?, config)?;
     let body_max = wire.capabilities().body_max as u32;
     let region = wire.register(Bytes(u64::from(body_max))).map_err(|missing| anyhow::anyhow!("{missing}"))?;

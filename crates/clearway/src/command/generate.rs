@@ -1,7 +1,6 @@
 //! Completions and man pages, from the same table as the command line.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -14,7 +13,7 @@ use super::{Arguments, Exit};
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "clearway", &mut script);
-    io::stdout().write_all(&script).context("cannot print the completion script")?;
+    super::print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Good)
 }
 
@@ -24,7 +23,7 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<Exit> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Arguments::command()).render(&mut page).context("cannot make the man page")?;
-            io::stdout().write_all(&page).context("cannot print the man page")?;
+            super::print(&String::from_utf8_lossy(&page))?;
         }
         Some(dir) => {
             fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;

@@ -90,36 +90,39 @@ fn exec(name: &LabName, host: &str, program: &[String]) -> Result<Exit> {
 fn status(name: &LabName) -> Result<Exit> {
     let status = keeper::status(name)?;
     if !status.up {
-        println!("lab {name} is gone; its state file is left, `clearway lab down --name {name}` removes it");
+        let remedy = format!("`clearway lab down --name {name}` removes it");
+        super::print(&format!("lab {name} is gone; its state file is left, {remedy}\n"))?;
         return Ok(Exit::Failed);
     }
-    let programs = status.inhabitants.len();
-    println!("lab {name}: {} hosts, {} queues, {programs} programs", status.state.hosts.len(), status.state.spec.queue);
-    for host in &status.state.hosts {
-        println!("  {:5} {:15} on {}", host.name, host.address, host.switch);
-    }
+    let (hosts, queue) = (&status.state.hosts, status.state.spec.queue);
+    let mut lines =
+        vec![format!("lab {name}: {} hosts, {queue} queues, {} programs", hosts.len(), status.inhabitants.len())];
+    lines.extend(hosts.iter().map(|host| format!("  {:5} {:15} on {}", host.name, host.address, host.switch)));
     let lab = keeper::attach(name)?;
-    println!("  {:16} {:12} {:>10} {:>13} {:>8} {:>8}", "port", "class", "packets", "bytes", "dropped", "waiting");
-    for port in lab.port_counters().context("the lab's counters cannot be read")?.iter().filter(|port| port.packets > 0)
-    {
+    let row = |cells: [&str; 6]| {
+        let [port, class, packets, bytes, dropped, waiting] = cells;
+        format!("  {port:16} {class:12} {packets:>10} {bytes:>13} {dropped:>8} {waiting:>8}")
+    };
+    lines.push(row(["port", "class", "packets", "bytes", "dropped", "waiting"]));
+    let counters = lab.port_counters().context("the lab's counters cannot be read")?;
+    for port in counters.iter().filter(|port| port.packets > 0) {
         let class = port.class.map_or("all", clearway_proto::base::Class::name);
-        println!(
-            "  {:16} {class:12} {:>10} {:>13} {:>8} {:>8}",
-            port.port, port.packets, port.bytes, port.drops, port.backlog_packets
-        );
+        let numbers = [port.packets, port.bytes, port.drops, port.backlog_packets].map(|number| number.to_string());
+        let [packets, bytes, dropped, waiting] = &numbers;
+        lines.push(row([&port.port, class, packets, bytes, dropped, waiting]));
     }
+    super::print(&(lines.join("\n") + "\n"))?;
     Ok(Exit::Good)
 }
 
 fn list() -> Result<Exit> {
-    let labs = keeper::list()?;
-    if labs.is_empty() {
-        println!("no labs; `clearway lab up` makes one");
-    }
-    for lab in labs {
+    let mut text = String::new();
+    for lab in keeper::list()? {
+        let (name, hosts, programs) = (&lab.state.name, lab.state.hosts.len(), lab.inhabitants.len());
         let state = if lab.up { "up" } else { "gone" };
-        println!("{:16} {state:5} {} hosts, {} programs", lab.state.name, lab.state.hosts.len(), lab.inhabitants.len());
+        text += &format!("{name:16} {state:5} {hosts} hosts, {programs} programs\n");
     }
+    super::print(if text.is_empty() { "no labs; `clearway lab up` makes one\n" } else { &text })?;
     Ok(Exit::Good)
 }
 

@@ -9,9 +9,10 @@ mod generate;
 mod lab;
 mod run;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::doctor::Form;
@@ -76,6 +77,14 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Rank => crate::bench::rank::main(),
         Command::LabKeeper { name } => lab::keep(&name),
+    }
+}
+
+/// Prints `text`. A reader that closed its end has seen enough.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot print"),
     }
 }
 

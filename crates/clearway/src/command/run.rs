@@ -1,7 +1,7 @@
 //! Commands that run something or read what a run left.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -9,7 +9,7 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::arguments::Place;
-use super::{BenchFlags, Exit, Output};
+use super::{BenchFlags, Exit, Output, print};
 use crate::bench::{self, Order};
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
@@ -22,7 +22,9 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "A lab of 8 virtual hosts on one switch; h0 and h1 ping each other while three others send to h0 at once.\n\
          First through one FIFO queue per port, then with a queue for each traffic class. About a minute."
     );
-    scenario(Path::new("demo"), Place::Lab, output)
+    let text = scenario::shipped("demo").context("the program was built without its tour")?;
+    let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
+    conduct(scenario, text, BTreeSet::new(), output)
 }
 
 /// A scenario from a file or from those that are shipped.
@@ -39,7 +41,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let text = toml::to_string(&scenario).context("the flags make no scenario")?;
     scenario.check().map_err(|why| anyhow!("{why}"))?;
     if flags.print_scenario {
-        print!("{text}");
+        print(&text)?;
         return Ok(Exit::Good);
     }
     conduct(scenario, &text, set, &flags.output)
@@ -54,19 +56,19 @@ fn conduct(mut scenario: Scenario, text: &str, mut flags: BTreeSet<String>, outp
     let directory = output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
     let report = bench::in_lab(&Order { scenario: &scenario, text, flags })?;
     store::write(&directory, &report)?;
-    show(&report)?;
-    println!("{}", directory.join("report.html").display());
+    show(&report, &directory)?;
     Ok(exit_of(&report))
 }
 
-/// Prints the tables of `report`. A reader that closed its end has seen enough.
-fn show(report: &Report) -> Result<()> {
-    let paint = if io::stdout().is_terminal() { Paint::Colour } else { Paint::Plain };
-    let text = terminal::render(report, paint);
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot print the report"),
-    }
+/// Colours for a person who wants them (<https://no-color.org>).
+fn paint() -> Paint {
+    let wanted = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if wanted { Paint::Colour } else { Paint::Plain }
+}
+
+/// Prints the tables of `report` and where its page is.
+fn show(report: &Report, directory: &Path) -> Result<()> {
+    print(&format!("{}{}\n", terminal::render(report, paint()), directory.join("report.html").display()))
 }
 
 fn exit_of(report: &Report) -> Exit {
@@ -81,8 +83,7 @@ fn exit_of(report: &Report) -> Exit {
 pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
     for directory in directories {
         let report = store::render_again(directory)?;
-        show(&report)?;
-        println!("{}", directory.join("report.html").display());
+        show(&report, directory)?;
     }
     Ok(Exit::Good)
 }
@@ -91,8 +92,7 @@ pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
 pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
     let (a, b) = (store::read(a)?, store::read(b)?);
     let comparison = diff::compare(&a, &b);
-    let paint = if io::stdout().is_terminal() { Paint::Colour } else { Paint::Plain };
-    print!("{}", diff::render(&comparison, paint));
+    print(&diff::render(&comparison, paint()))?;
     Ok(match comparison.result {
         diff::DiffResult::SameOrBetter => Exit::Good,
         diff::DiffResult::Worse => Exit::Congested,

@@ -21,10 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
 
-pub(crate) use shipped::{SHIPPED, shipped};
-pub(crate) use text::read_file;
-#[cfg(test)]
-use text::read_text;
+use shipped::SHIPPED;
+pub(crate) use shipped::shipped;
+pub(crate) use text::{read_file, read_text};
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

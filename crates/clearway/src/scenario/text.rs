@@ -18,7 +18,7 @@ const FILE_MAX: u64 = 1 << 20;
 pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
     let shown = path.display();
     let text = match fs::File::open(path) {
-        Ok(file) => {
+        Ok(file) if !path.is_dir() => {
             let mut text = String::new();
             let read = file.take(FILE_MAX + 1).read_to_string(&mut text);
             read.with_context(|| format!("{shown}: cannot be read as text"))?;
@@ -27,11 +27,12 @@ pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
             }
             text
         }
-        Err(error) => match path.to_str().and_then(super::shipped) {
+        other => match path.to_str().and_then(super::shipped) {
             Some(text) => text.to_owned(),
             None => {
                 let names = super::SHIPPED.map(|(name, _)| name).join(", ");
-                bail!("{shown}: {error}; give a file, or one of the shipped scenarios: {names}");
+                let why = other.err().map_or_else(|| "is a directory".to_owned(), |error| error.to_string());
+                bail!("{shown}: {why}; give a file, or one of the shipped scenarios: {names}");
             }
         },
     };

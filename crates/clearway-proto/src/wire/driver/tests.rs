@@ -90,9 +90,8 @@ fn run(config: MemoryConfig, acts: &[(LocalNs, Act)], ticks_wanted: u32) -> [Scr
     for _ in 0..10_000 {
         let now = fabric.now();
         let mut told = Vec::new();
-        let wakes: Vec<Option<LocalNs>> = (0..2)
-            .map(|i| drivers[i].step(now, fabric.wire(Rank(i as u32)), &mut |byte| told.push(byte)).next)
-            .collect();
+        let wakes: Vec<Option<LocalNs>> =
+            (0..2).map(|i| drivers[i].step(fabric.wire(Rank(i as u32)), &mut |byte| told.push(byte)).next).collect();
         let Some(next) = wakes.into_iter().chain([fabric.next_arrival()]).flatten().min() else { break };
         fabric.advance(next.max(now));
     }
@@ -154,6 +153,6 @@ fn step__every_token_comes_back_once_whatever_becomes_of_it() {
 fn boot__an_idle_engine_has_nothing_to_wake_for() {
     let mut fabric = MemoryFabric::new(MemoryConfig { latency: Nanos(5), ..MemoryConfig::lossless(2) });
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 3);
-    let progress = driver.step(LocalNs(0), fabric.wire(Rank(0)), &mut |_| {});
+    let progress = driver.step(fabric.wire(Rank(0)), &mut |_| {});
     assert_eq!(progress, Progress { inputs: 0, next: None });
 }
