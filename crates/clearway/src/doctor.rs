@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use self::finding::{Section, Status};
 use self::marking::Mark;
-use crate::command::Exit;
+use crate::exit::Exit;
 use crate::report::terminal::Paint;
 
 /// The form of the JSON document; a change that readers notice gets the next number.

@@ -6,6 +6,7 @@
 mod bench;
 mod command;
 mod doctor;
+mod exit;
 mod report;
 mod scenario;
 

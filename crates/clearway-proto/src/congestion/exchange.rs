@@ -12,9 +12,8 @@ use alloc::vec::Vec;
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::More;
 
+use super::context::{Context, NodeConfig};
 use super::frame::Frame;
-use super::node::{Context, NodeConfig};
-use super::probe::neighbours;
 use super::reduce::Reduction;
 use super::task::{Phase, VictimKind, VictimTask};
 use super::transfer::{Incoming, Outgoing, Shape};
@@ -47,7 +46,7 @@ impl Exchange {
     pub(super) fn new(task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
         let sync = task.kind == VictimKind::BandwidthSync;
         let peers = if sync {
-            neighbours(&task.ring, config.rank)
+            task.neighbours(config.rank)
         } else {
             task.ring.iter().copied().filter(|rank| *rank != config.rank).collect()
         };

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use crate::wire::{Datagram, More, Token};
 
+use super::context::{Context, Event, NodeConfig};
 use super::frame::{Frame, Part};
-use super::node::{Context, Event, NodeConfig};
 use super::record::{LoadSeries, PhaseRecord, SliceBytes};
 use super::task::{Flow, FlowStyle, LoadKind, LoadTask, Phase};
 

@@ -22,6 +22,7 @@
 //! # Not here
 //! Processes, files, printing; quantiles and intervals ([`crate::stats`]).
 
+mod context;
 mod exchange;
 mod frame;
 mod load;
@@ -35,8 +36,9 @@ mod task;
 mod transfer;
 mod verdict;
 
+pub use context::{Event, NodeConfig};
 pub use frame::{Answer, Frame, FrameError, Head, Part};
-pub use node::{Event, Node, NodeConfig};
+pub use node::Node;
 pub use plan::{Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, max_min_fair, offered_loads};
 pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use crate::base::{Class, LocalNs, Nanos, PeerNs, RandomStream, Rank};
 use crate::wire::{Datagram, More};
 
+use super::context::{Context, NodeConfig};
 use super::frame::{Answer, Frame};
-use super::node::{Context, NodeConfig};
 use super::record::Metric;
 use super::task::{Phase, VictimTask};
 
@@ -39,15 +39,6 @@ pub(super) struct Probe {
     sequence: u32,
 }
 
-/// The ranks before and after `me` in `ring`, each once, without `me`.
-pub(super) fn neighbours(ring: &[Rank], me: Rank) -> Vec<Rank> {
-    let Some(place) = ring.iter().position(|rank| *rank == me) else { return Vec::new() };
-    let mut both = Vec::from([ring[(place + ring.len() - 1) % ring.len()], ring[(place + 1) % ring.len()]]);
-    both.dedup();
-    both.retain(|rank| *rank != me);
-    both
-}
-
 impl Probe {
     pub(super) fn new(task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
         let key = config.key.purpose("probe schedule").node(u64::from(phase.number)).node(u64::from(config.rank.0));
@@ -57,7 +48,7 @@ impl Probe {
         Self {
             class: task.class,
             body: task.kind.message().0 as u32,
-            neighbours: neighbours(&task.ring, config.rank),
+            neighbours: task.neighbours(config.rank),
             interval,
             schedule,
             next: Some(first),

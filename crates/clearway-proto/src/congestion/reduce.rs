@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::More;
 
+use super::context::{Context, NodeConfig};
 use super::frame::{Answer, Frame};
-use super::node::{Context, NodeConfig};
 use super::task::{Phase, VictimTask};
 use super::transfer::{TIMEOUT_FIRST, TIMEOUT_MAX};
 

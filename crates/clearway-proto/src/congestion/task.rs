@@ -149,6 +149,18 @@ pub struct VictimTask {
     pub interval: Nanos,
 }
 
+impl VictimTask {
+    /// The ranks before and after `me` in the ring, each once, without `me`; none when `me` is not in it.
+    pub(super) fn neighbours(&self, me: Rank) -> Vec<Rank> {
+        let ring = &self.ring;
+        let Some(place) = ring.iter().position(|rank| *rank == me) else { return Vec::new() };
+        let mut both = Vec::from([ring[(place + ring.len() - 1) % ring.len()], ring[(place + 1) % ring.len()]]);
+        both.dedup();
+        both.retain(|rank| *rank != me);
+        both
+    }
+}
+
 /// How a flow of messages behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

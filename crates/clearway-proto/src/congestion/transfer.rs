@@ -14,8 +14,8 @@
 
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 
+use super::context::Context;
 use super::frame::Frame;
-use super::node::Context;
 
 /// Segments under way: GPCNeT keeps 8 messages of 128 KiB outstanding; 16 packets already fill a 100 Mb/s link for 1.8 ms,
 /// longer than the round trip of a lab, and leave most of a 100-packet queue to others.

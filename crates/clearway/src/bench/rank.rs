@@ -18,7 +18,7 @@ use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
 use super::message::{FromRank, RankRecord, Ready, Setup, ToRank};
-use crate::command::Exit;
+use crate::exit::Exit;
 
 /// The longest line a conductor sends: a phase of a thousand ranks with all their flows takes a tenth of this.
 const LINE_MAX: usize = 1 << 20;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Arguments, Exit};
+use super::Arguments;
+use crate::exit::Exit;
 
 /// Prints the completion script of `shell`.
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {

@@ -7,7 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, Topology, Weights, keeper, permission};
 
-use super::{Exit, LabCommand};
+use super::LabCommand;
+use crate::exit::Exit;
 
 /// The variable in which a keeper finds its specification.
 const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";

@@ -9,8 +9,9 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::arguments::Place;
-use super::{BenchFlags, Exit, Output, print};
+use super::{BenchFlags, Output, print};
 use crate::bench::{self, Order};
+use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
 use crate::report::{diff, store, terminal};

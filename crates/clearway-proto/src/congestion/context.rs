@@ -1,0 +1,77 @@
+//! What every part of a node needs to act: the time, the phase, the way out, the record.
+//!
+//! # Not here
+//! Which part gets which input: `node`.
+
+use crate::base::{Class, LocalNs, Nanos, RandomKey, Rank, SharedClock};
+use crate::wire::{Destination, Out, Span, Token};
+
+use super::frame::Frame;
+use super::record::{Metric, PhaseRecord};
+use super::task::Phase;
+
+/// What a node knows from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeConfig {
+    /// This rank.
+    pub rank: Rank,
+    /// Registered memory from which bodies are sent; at least as long as the longest body.
+    pub payload: Span,
+    /// The longest body of one message.
+    pub body_max: u32,
+    /// Present when one-way times can be taken.
+    pub shared_clock: Option<SharedClock>,
+    /// Root of this run's randomness.
+    pub key: RandomKey,
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The phase and its drain are over; the record can be taken.
+    PhaseOver {
+        /// Which phase.
+        number: u32,
+    },
+    /// Keep the processor busy for this long, now.
+    Burn(Nanos),
+}
+
+/// What a part needs to act: the time, the phase, the way out, the record.
+pub(super) struct Context<'a> {
+    pub(super) now: LocalNs,
+    pub(super) phase: &'a Phase,
+    pub(super) config: &'a NodeConfig,
+    pub(super) out: &'a mut Out<Event>,
+    pub(super) record: &'a mut PhaseRecord,
+}
+
+impl Context<'_> {
+    /// Sends `frame` with `body` bytes of payload behind it. At most `body_max` bytes are sent.
+    pub(super) fn send(&mut self, to: Rank, class: Class, frame: Frame, body: u32, token: Option<Token>) {
+        let head = frame.encode(class, self.phase.number);
+        let body = Span { length: body.min(self.config.body_max), ..self.config.payload };
+        self.out.send(Destination::One(to), class, head.bytes(), body, token);
+    }
+
+    /// The slice of the phase in which `at` lies.
+    pub(super) fn slice_at(&self, at: LocalNs) -> u32 {
+        u32::try_from(at.since(self.phase.begin).steps_of(self.phase.slice)).unwrap_or(u32::MAX)
+    }
+
+    /// When the victims stop.
+    pub(super) fn end(&self) -> LocalNs {
+        self.phase.begin + self.phase.length
+    }
+
+    /// Records how long an iteration that began at `started` took.
+    pub(super) fn iteration_over(&mut self, started: LocalNs) {
+        let slice = self.slice_at(started);
+        self.record.time(Metric::Iteration, self.config.rank, slice, self.now.since(started));
+    }
+
+    /// The bytes of `frame` with `body` on the link, all headers included.
+    pub(super) fn link_bytes(&self, head: usize, body: u64) -> u64 {
+        self.phase.overhead.0 + head as u64 + body
+    }
+}
