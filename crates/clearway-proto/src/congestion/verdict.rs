@@ -174,7 +174,11 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
         );
         return verdict(Outcome::Invalid, reason);
     }
-    let reason = format!("p99 grows by a factor of {:.1}, at least {:.1}", factor.value, factor.low);
+    let reason = if factor.value.is_finite() {
+        format!("p99 grows by a factor of {:.1}, at least {:.1}", factor.value, factor.low)
+    } else {
+        "more than one message in a hundred never arrives, so p99 has no end".to_string()
+    };
     verdict(Outcome::Congested, reason)
 }
 

@@ -3,8 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Result, anyhow};
-use clearway_lab::QueueKind;
-use clearway_proto::base::{Nanos, RandomKey};
+use clearway_proto::base::RandomKey;
 use clearway_proto::congestion::{
     CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
 };
@@ -12,37 +11,12 @@ use clearway_proto::stats::Resampled;
 
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
-use super::stage::{Sighting, Stage};
+use super::outcome::{CaseResult, DrawResult};
+use super::stage::Stage;
 use super::windows::Windows;
-use super::{Order, summary};
+use super::{Order, figures, judgement};
 use crate::report::model::Report;
 use crate::scenario::{Congestion, NullControl};
-
-/// One case over all its draws.
-pub(super) struct CaseResult {
-    pub(super) case: Case,
-    /// By draw.
-    pub(super) draws: Vec<DrawResult>,
-    /// Medians over draws of the quantiles without congestors.
-    pub(super) isolated: [Resampled; 3],
-    /// The same beside congestors.
-    pub(super) congested: [Resampled; 3],
-    /// Medians over draws of the impact factors; absent where the base case itself was lost.
-    pub(super) factors: [Option<Resampled>; 3],
-    /// What may be said of it; absent for patterns that put nothing on the network to judge.
-    pub(super) verdict: Option<Verdict>,
-}
-
-/// One draw of a case.
-pub(super) struct DrawResult {
-    pub(super) draw: Draw,
-    pub(super) evidence: Evidence,
-    pub(super) sighting: Sighting,
-    pub(super) fair_mbps: Option<f64>,
-    pub(super) windows: Windows,
-    overload: Option<f64>,
-    floor: Nanos,
-}
 
 /// Runs `test` and writes what it shows into `report`.
 pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, report: &mut Report) -> Result<()> {
@@ -64,7 +38,8 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, repor
             results.push(result);
         }
     }
-    summary::congestion(report, test, order, &results, conductor.stage);
+    figures::write(report, test, order, &results, conductor.stage);
+    report.verdict = judgement::verdict(test, &order.scenario.verdict, &results);
     Ok(())
 }
 
@@ -185,13 +160,6 @@ impl Conductor<'_> {
     }
 }
 
-impl DrawResult {
-    /// The impact factor on the `i`-th quantile.
-    pub(super) fn factor(&self, i: usize) -> Option<Resampled> {
-        self.evidence.congested[i].ratio(&self.evidence.isolated[i])
-    }
-}
-
 /// Replaces the line of progress, where there is one.
 fn say(line: &str) {
     if std::io::stderr().is_terminal() {
@@ -202,12 +170,7 @@ fn say(line: &str) {
 }
 
 fn sentence(result: &CaseResult) -> String {
-    let p99 = |of: &[Resampled; 3]| summary::duration(of[P99].estimate().value);
+    let p99 = |of: &[Resampled; 3]| judgement::duration(of[P99].estimate().value);
     let verdict = result.verdict.as_ref().map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
     format!("{}: p99 {} -> {}{verdict}", result.case, p99(&result.isolated), p99(&result.congested))
-}
-
-/// The queue that a run's verdict speaks of: the last.
-pub(super) fn judged_queue(test: &Congestion) -> Option<QueueKind> {
-    test.queues.last().copied()
 }

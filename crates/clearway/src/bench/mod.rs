@@ -17,8 +17,11 @@
 mod cell;
 mod congestion;
 mod evidence;
+mod figures;
 mod fleet;
+mod judgement;
 mod message;
+mod outcome;
 pub(crate) mod rank;
 mod shares;
 mod stage;
