@@ -9,6 +9,9 @@ use super::Finding;
 use super::items::FileModule;
 use super::tree::{RustFile, Tree};
 
+/// Programs of their own that need another compiler and are therefore outside the workspace.
+const ROOTS_OUTSIDE: &str = "fuzz/targets/";
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.packages.is_empty() {
         return Vec::new();
@@ -26,7 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
         reached.insert(path);
     }
-    let dead = files.keys().filter(|path| !reached.contains(**path));
+    let dead = files.keys().filter(|path| !reached.contains(**path) && !path.starts_with(ROOTS_OUTSIDE));
     dead.map(|path| Finding::new(*path, 1, "no `mod` line leads here; add one or delete the file")).collect()
 }
 

@@ -1,0 +1,12 @@
+//! Headers of the congestion test: any bytes parse to what encodes to them, or are refused.
+
+#![no_main]
+
+use clearway_proto::congestion::Frame;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok((class, phase, frame)) = Frame::parse(bytes) {
+        assert_eq!(frame.encode(class, phase).bytes(), bytes);
+    }
+});
