@@ -104,46 +104,47 @@ pub(crate) struct Output {
 /// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// Timed patterns: ping, get, bandwidth-sync, allreduce, alltoall.
+    /// Timed patterns: ping, get, bandwidth-sync, allreduce, alltoall [default: ping].
     #[arg(long, value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
-    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, cpu-only, none.
+    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, cpu-only, none [default: incast].
     #[arg(long, value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
-    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb.
+    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict].
     #[arg(long, value_delimiter = ',')]
     pub(crate) queues: Vec<QueueKind>,
-    /// Class of the victims' messages.
+    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: low-latency].
     #[arg(long)]
     pub(crate) victim_class: Option<Class>,
-    /// Class of the congestors' messages.
+    /// Class of the congestors' messages [default: bulk].
     #[arg(long)]
     pub(crate) congestor_class: Option<Class>,
-    /// Offered load in percent of the pattern's bottleneck link.
+    /// Offered load in percent of the pattern's bottleneck link [default: 150].
     #[arg(long, value_delimiter = ',')]
     pub(crate) intensity: Vec<u32>,
-    /// Hosts.
+    /// Hosts in all [default: 8].
     #[arg(long)]
     pub(crate) hosts: Option<u32>,
-    /// Rate of host links, such as 100Mb/s.
+    /// Rate of host links, with its unit [default: 100Mb/s].
     #[arg(long)]
     pub(crate) rate: Option<BitsPerSec>,
-    /// Two switches with a trunk of this rate; victims and congestors then meet on the trunk.
+    /// Two switches with a trunk of this rate, where victims and congestors meet; the defaults are then 16 hosts of 25Mb/s,
+    /// 4 of them victims, and alltoall at 100 in 2 groups of 6.
     #[arg(long)]
     pub(crate) trunk: Option<BitsPerSec>,
-    /// Hosts in the victims' ring.
+    /// Hosts in the victims' ring [default: 2].
     #[arg(long)]
     pub(crate) victim_hosts: Option<usize>,
-    /// Hosts of one congestor group, its target included.
+    /// Hosts of one congestor group, its target included [default: 4].
     #[arg(long)]
     pub(crate) congestor_hosts: Option<usize>,
-    /// Congestor groups at the same time.
+    /// Congestor groups at the same time [default: 1].
     #[arg(long)]
     pub(crate) congestor_groups: Option<usize>,
-    /// Random assignments of hosts to roles.
+    /// Random assignments of hosts to roles [default: 1].
     #[arg(long)]
     pub(crate) draws: Option<u32>,
-    /// Seconds measured with congestors, and as many without.
+    /// Seconds measured with congestors, and as many without [default: 4].
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
     /// Print the scenario that these flags make, and run nothing.
