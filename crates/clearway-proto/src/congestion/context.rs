@@ -64,6 +64,16 @@ impl Context<'_> {
         self.phase.begin + self.phase.length
     }
 
+    /// When the next iteration begins: at the next multiple of `interval` since the phase's beginning.
+    ///
+    /// All ranks count from the same instant. A rank that rested for an interval of its own would keep whatever delay it once
+    /// had, and its partners would time that delay in every later iteration instead of the network.
+    pub(super) fn next_round(&self, interval: Nanos) -> LocalNs {
+        let interval = Nanos(interval.0.max(1));
+        let begun = self.now.since(self.phase.begin).steps_of(interval);
+        self.phase.begin + interval.times(begun.saturating_add(1))
+    }
+
     /// Records how long an iteration that began at `started` took.
     pub(super) fn iteration_over(&mut self, started: LocalNs) {
         let slice = self.slice_at(started);

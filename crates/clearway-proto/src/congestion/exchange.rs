@@ -143,7 +143,7 @@ impl Exchange {
             && self.barrier.as_ref().is_none_or(|barrier| barrier.result().is_some())
         {
             cx.iteration_over(started);
-            self.state = State::Resting(cx.now.max(started + self.interval));
+            self.state = State::Resting(cx.next_round(self.interval));
         }
     }
 }

@@ -259,7 +259,7 @@ impl AllreduceLoop {
                 cx.record.foreign += 1;
             }
             self.started = None;
-            self.next = Some(cx.now.max(started + self.interval));
+            self.next = Some(cx.next_round(self.interval));
         }
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use crate::stats::{Histogram, Quantile};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, Span, Wire};
 
@@ -15,6 +16,8 @@ struct Job {
     fabric: MemoryFabric,
     drivers: Vec<Driver<Node>>,
     burns: Vec<Nanos>,
+    /// A rank that gets no processor until then.
+    asleep: Option<(Rank, LocalNs)>,
 }
 
 impl Job {
@@ -31,7 +34,7 @@ impl Job {
             Driver::boot(node, LocalNs(0), 0)
         });
         let drivers = drivers.collect();
-        Self { fabric, drivers, burns: Vec::new() }
+        Self { fabric, drivers, burns: Vec::new(), asleep: None }
     }
 
     /// Gives every rank its phase and runs until all have ended; returns the records by rank.
@@ -45,6 +48,13 @@ impl Job {
             let now = self.fabric.now();
             let mut wake: Option<LocalNs> = None;
             for (i, driver) in self.drivers.iter_mut().enumerate() {
+                if let Some((rank, until)) = self.asleep
+                    && rank.index() == i
+                    && now < until
+                {
+                    wake = [wake, Some(until)].into_iter().flatten().min();
+                    continue;
+                }
                 let burns = &mut self.burns;
                 let progress = driver.step(self.fabric.wire(Rank(i as u32)), &mut |event| {
                     if let Event::Burn(length) = event {
@@ -160,6 +170,22 @@ fn iterations__loss_delays_and_never_stops_them() {
             assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
             assert!(records.iter().map(|r| r.resent).sum::<u64>() > 0);
         }
+    }
+}
+
+#[test]
+fn iterations__a_rank_that_woke_up_late_once_is_not_late_for_ever() {
+    for kind in [VictimKind::Allreduce, VictimKind::Alltoall, VictimKind::BandwidthSync] {
+        let p99 = |asleep| {
+            let mut job = Job::new(MemoryConfig::lossless(3));
+            job.asleep = asleep;
+            let records = job.run(|_| phase(MS.times(2000), victim(kind, 3, MS.times(8)), vec![]));
+            let iterations = records.iter().flat_map(|r| &r.series).filter(|s| s.metric == Metric::Iteration);
+            let times = iterations.flat_map(|s| &s.slices).map(|(_, times)| times);
+            Histogram::merged(times).quantile(Quantile::P99).finite().expect("samples")
+        };
+        let late = p99(Some((Rank(1), LocalNs(5_000_000))));
+        assert_eq!(late, p99(None), "{kind:?}: a delay of 5 ms at the beginning shows in later iterations");
     }
 }
 
