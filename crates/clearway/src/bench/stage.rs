@@ -69,7 +69,8 @@ impl Stage {
     pub(super) fn open(scenario: &Scenario) -> Result<Self> {
         clearway_lab::permission::acquire()?;
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, interrupted.clone()).context("cannot listen for signals")?;
         }
         let name: LabName = format!("run-{}", std::process::id()).parse()?;
