@@ -7,7 +7,7 @@
 //!
 //! - CONTAINED: the upper end of the factor is at most `factor_max`, or the upper end of the excess is at most the floor.
 //! - CONGESTED: the lower end of the factor is above `factor_max`, the lower end of the excess above the floor, and the
-//!   excess `noise_ratio` times what processors alone can explain.
+//!   excess `noise_ratio` times what changed without congestors and `delay_ratio` times what processors did to processes.
 //! - INVALID: anything that makes either statement unsafe: a null control that shows impact without congestors, an idle
 //!   network on which messages already wait longer than the floor, a load that never became one, an interval on both sides
 //!   of the limit.
@@ -68,8 +68,11 @@ pub struct Rules {
     pub congestor_share_min: f64,
     /// Congestors offer at least this part of some link that victims use.
     pub overload_min: f64,
-    /// The excess is at least this many times the delay that processors alone cause.
+    /// The excess is at least this many times the change that the null control showed.
     pub noise_ratio: f64,
+    /// The excess is at least this many times the delay between the intended and the real sends of processes. One-way times
+    /// do not contain that delay, but kernel threads that carry packets wait for processors like any process.
+    pub delay_ratio: f64,
 }
 
 impl Default for Rules {
@@ -81,6 +84,7 @@ impl Default for Rules {
             congestor_share_min: 0.8,
             overload_min: 1.2,
             noise_ratio: 10.0,
+            delay_ratio: 2.0,
         }
     }
 }
@@ -147,7 +151,10 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let excess_high = evidence.congested.high - evidence.isolated.low;
     let verdict = |outcome, reason: String| Verdict { outcome, reasons: Vec::from([reason]) };
     if factor.high <= rules.factor_max {
-        let reason = format!("p99 grows by at most {:.2}, the limit is {}", factor.high, rules.factor_max);
+        let reason = format!(
+            "p99 beside congestors is at most {:.2} times p99 alone, the limit is {}",
+            factor.high, rules.factor_max
+        );
         return verdict(Outcome::Contained, reason);
     }
     if excess_high <= floor {
@@ -160,22 +167,25 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     }
     if factor.low <= rules.factor_max || excess_low <= floor {
         let reason = format!(
-            "the growth of p99 lies between {:.2} and {:.2}, on both sides of the limit; measure longer",
-            factor.low, factor.high
+            "p99 beside congestors is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}; measure longer",
+            factor.low, factor.high, rules.factor_max
         );
         return verdict(Outcome::Invalid, reason);
     }
-    let explained = evidence.processor_delay.0 as f64;
-    if excess_low < rules.noise_ratio * explained {
+    let by_chance = evidence.null.as_ref().map_or(0.0, NullEvidence::change);
+    let by_processors = evidence.processor_delay.0 as f64;
+    if excess_low < rules.noise_ratio * by_chance || excess_low < rules.delay_ratio * by_processors {
         let reason = format!(
-            "p99 grows by {}, but processors alone delay processes by {}: the machine is too busy to tell",
+            "p99 grows by {}, but it changes by {} without congestors and processors delay processes by {}: the machine is \
+             too busy to tell",
             nanos(excess_low),
+            nanos(by_chance),
             evidence.processor_delay
         );
         return verdict(Outcome::Invalid, reason);
     }
     let reason = if factor.value.is_finite() {
-        format!("p99 grows by a factor of {:.1}, at least {:.1}", factor.value, factor.low)
+        format!("p99 beside congestors is {:.1} times p99 alone, at least {:.1} times", factor.value, factor.low)
     } else {
         "more than one message in a hundred never arrives, so p99 has no end".to_string()
     };
@@ -280,8 +290,11 @@ mod tests {
 
     #[test]
     fn judge__a_busy_machine_cannot_convict() {
-        let busy = VictimEvidence { processor_delay: Nanos::from_millis(4), ..evidence(28.0, 12_000.0, 1.1) };
-        assert_eq!(outcome(&busy), Outcome::Invalid);
+        let busy = |ms| VictimEvidence { processor_delay: Nanos::from_millis(ms), ..evidence(28.0, 12_000.0, 1.1) };
+        assert_eq!(outcome(&busy(4)), Outcome::Congested);
+        assert_eq!(outcome(&busy(6)), Outcome::Invalid);
+        let unsteady = VictimEvidence { null: Some(null(28.0, 220.0)), ..evidence(28.0, 2_000.0, 1.1) };
+        assert_eq!(outcome(&unsteady), Outcome::Invalid);
     }
 
     #[test]

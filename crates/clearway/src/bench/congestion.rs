@@ -22,6 +22,7 @@ use crate::scenario::{Congestion, NullControl};
 pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, report: &mut Report) -> Result<()> {
     let layout = order.scenario.layout();
     let mut conductor = Conductor { test, order, layout: &layout, stage, done: 0, total: cases(test).len() };
+    report.warnings.extend(conductor.warn_of_weak_loads()?);
     let mut results = Vec::new();
     for queue in &test.queues {
         conductor.stage.arm(*queue)?;
@@ -86,6 +87,31 @@ impl Conductor<'_> {
         let result = self.combine(case, draws, null)?;
         say(&format!("[{}/{}] {}", self.done, self.total, sentence(&result)));
         Ok(result)
+    }
+
+    /// Says before the run which loads cannot fill a link that victims use: their verdict can only be INVALID.
+    fn warn_of_weak_loads(&self) -> Result<Vec<String>> {
+        let least = self.order.scenario.verdict.overload_min;
+        let draw = Draw::new(self.layout, &self.test.request(), self.key(), 0)?;
+        let windows = Windows::new(self.test.isolated_ms, self.test.congested_ms);
+        let mut warnings = Vec::new();
+        for case in cases(self.test).into_iter().filter(|case| Some(&case.queue) == self.test.queues.first()) {
+            let cell = Cell { case, draw: &draw, test: self.test, layout: self.layout, windows };
+            if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
+                let (name, intensity) = (case.congestor.name(), case.intensity);
+                let enough = (f64::from(intensity) * least / overload.max(0.01)).ceil();
+                let warning = format!(
+                    "{name} at {intensity} % offers {:.0} % of the fullest link that victims use, too little for a verdict; \
+                     from {enough} % it is enough",
+                    overload * 100.0
+                );
+                if !warnings.contains(&warning) {
+                    eprintln!("clearway: {warning}");
+                    warnings.push(warning);
+                }
+            }
+        }
+        Ok(warnings)
     }
 
     fn key(&self) -> RandomKey {

@@ -113,6 +113,7 @@ fn rules_in_force(rules: &Rules) -> Vec<Rule> {
             "part of their fair rate that congestors must reach",
         ),
         rule("overload-min", rules.overload_min, "", "offered part of the fullest link that victims use"),
-        rule("noise-ratio", rules.noise_ratio, "x", "excess of p99 over what processors alone delay"),
+        rule("noise-ratio", rules.noise_ratio, "x", "excess of p99 over its change without congestors"),
+        rule("delay-ratio", rules.delay_ratio, "x", "excess of p99 over the delay of processes by processors"),
     ]
 }

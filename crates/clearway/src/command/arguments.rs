@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show congestion and its cure on a real kernel network inside this machine (about a minute).
+    /// Show congestion and its cure on a real kernel network inside this machine (less than a minute).
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
     Bench(BenchFlags),

@@ -1,6 +1,7 @@
 //! Commands that run something or read what a run left.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,8 @@ use crate::scenario::{self, Congestion, Scenario};
 /// The tour.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
     eprintln!(
-        "A lab of 8 virtual hosts on one switch; h0 and h1 ping each other while three others send to h0 at once.\n\
-         First through one FIFO queue per port, then with a queue for each traffic class. About a minute."
+        "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
+         once, first through one FIFO queue per port, then with a queue for each traffic class. Less than a minute."
     );
     let text = scenario::shipped("demo").context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
@@ -55,10 +56,21 @@ fn conduct(mut scenario: Scenario, text: &str, mut flags: BTreeSet<String>, outp
         flags.insert("seed".to_owned());
     }
     let directory = output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
+    // What cannot be written shall not be measured first.
+    try_writing(&directory)?;
     let report = bench::in_lab(&Order { scenario: &scenario, text, flags })?;
     store::write(&directory, &report)?;
     show(&report, &directory)?;
     Ok(exit_of(&report))
+}
+
+/// Makes `directory` and tries whether files can be made in it.
+fn try_writing(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    fs::create_dir_all(directory).with_context(|| format!("the report's directory {shown} cannot be made"))?;
+    let trial = directory.join(format!(".try-{}", std::process::id()));
+    fs::write(&trial, b"").with_context(|| format!("no report can be written to {shown}"))?;
+    fs::remove_file(&trial).with_context(|| format!("{}: cannot be removed", trial.display()))
 }
 
 /// Colours for a person who wants them (<https://no-color.org>).

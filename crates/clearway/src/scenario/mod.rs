@@ -127,7 +127,8 @@ impl Default for Congestion {
             victims: vec![VictimKind::Ping],
             victim_hosts: 2,
             victim_class: Class::LowLatency,
-            victim_interval_us: 1000,
+            // As in the shipped incast: a rate at which pings wait in a full FIFO rather than get lost (docs/method.md).
+            victim_interval_us: 1560,
             congestors: vec![CongestorKind::Incast],
             congestor_hosts: 4,
             congestor_groups: 1,

@@ -82,7 +82,10 @@ const KEYS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("shares", &["queues", "classes", "offered-percent", "measured-ms"]),
-    ("verdict", &["factor-max", "null-low", "null-high", "congestor-share-min", "overload-min", "noise-ratio"]),
+    (
+        "verdict",
+        &["factor-max", "null-low", "null-high", "congestor-share-min", "overload-min", "noise-ratio", "delay-ratio"],
+    ),
 ];
 
 /// Refuses keys that nothing reads, with the nearest that something does.
