@@ -74,8 +74,7 @@
     const placed = [];
     for (const item of wanted.sort((a, b) => b.y - a.y)) {
       const width = context.measureText(item.text).width;
-      const beside = item.side === "left" ? item.x - width - 8 : item.x + 8;
-      const x = Math.min(Math.max(beside, left + 2), right - width - 2);
+      const x = Math.min(Math.max(item.x + 8, left + 2), right - width - 2);
       let y = Math.min(Math.max(item.y - 10, top + 8), bottom - 9);
       for (const other of placed) {
         const apart = x > other.x + other.width + 6 || other.x > x + width + 6;
@@ -112,15 +111,6 @@
     const congested = curve => curve.labels.phase !== "isolated";
     const name = curve => [curve.labels.queue, curve.labels.phase].filter(Boolean).join(" ") || "all";
     const data = uPlot.join(tables);
-    const draw = u => nameLines(u, curves.map((curve, i) => {
-      const [xs, ys] = tables[i];
-      const lost = curve.points[curve.points.length - 1][1];
-      // A line is named low in its tail, where lines lie apart, or where it ends.
-      const tail = ys.findIndex(y => y < 4e-4);
-      const k = lost > 0 || tail < 0 ? xs.length - 1 : tail;
-      const text = name(curve) + (lost > 0 ? " (" + percent(lost) + " lost)" : "");
-      return { ...at(u, xs[k], ys[k]), text, side: congested(curve) ? "right" : "left", color: queueColor(curve.labels) };
-    }));
     const level = (curve, x) => {
       const after = curve.points.findIndex(point => point[0] > x);
       return after < 0 ? curve.points[curve.points.length - 1][1] : after === 0 ? 1 : curve.points[after - 1][1];
@@ -136,7 +126,6 @@
         stroke: queueColor(curve.labels), width: congested(curve) ? 2.25 : 1.75, dash: congested(curve) ? [] : [5, 4],
         spanGaps: true, points: { show: false },
       }))],
-      hooks: { draw: [draw] },
     }, data, index => {
       const x = data[0][index];
       return "Longer than " + micros(x) + ": " + curves.map(curve => name(curve) + " " + percent(level(curve, x))).join(", ");

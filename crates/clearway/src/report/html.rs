@@ -40,7 +40,7 @@ pub(crate) fn render(report: &Report) -> String {
     page.push_str("<main>\n");
     for section in [
         tables::impact(report, &queues),
-        charts::survival(report),
+        charts::survival(report, &queues),
         charts::timelines(report),
         charts::heat(report),
         tables::classes(report, &queues),
@@ -112,10 +112,15 @@ fn queues(report: &Report) -> Vec<String> {
     queues
 }
 
+/// The style class that gives a queue its colour.
+fn queue_class(queue: &str, queues: &[String]) -> String {
+    let place = queues.iter().position(|known| known == queue).unwrap_or(0);
+    format!("q{}", place % 6)
+}
+
 /// A queue's name behind a swatch of its colour.
 fn queue_name(queue: &str, queues: &[String]) -> String {
-    let place = queues.iter().position(|known| known == queue).unwrap_or(0);
-    format!("<span class=\"queue q{}\">{}</span>", place % 6, text(queue))
+    format!("<span class=\"queue {}\">{}</span>", queue_class(queue, queues), text(queue))
 }
 
 /// The values of labels as a title: `ping-8B under incast-6:1, fifo`.
@@ -298,6 +303,24 @@ mod tests {
             ["CONGESTED", "11\u{202f}956", "clearway bench scenarios/incast.toml", "Linux 6.12.0", "scavenger", "h5"]
         {
             assert!(words.contains(said), "the page must say {said}");
+        }
+    }
+
+    #[test]
+    fn render__names_each_curve_beside_a_sample_of_its_line() {
+        let page = render(&sample::incast_demo());
+        let legend = page.split("<ul class=\"legend\">").nth(1).and_then(|rest| rest.split("</ul>").next());
+        let entries: Vec<&str> = legend.expect("a legend").trim().lines().collect();
+        let wanted = [
+            ("q0", true, "fifo, isolated"),
+            ("q0", false, "fifo, congested: 0.31"),
+            ("q1", true, "strict, isolated"),
+            ("q1", false, "strict, congested"),
+        ];
+        assert_eq!(entries.len(), wanted.len());
+        for (entry, (colour, dashed, name)) in entries.into_iter().zip(wanted) {
+            let right = entry.contains(colour) && entry.contains("dasharray") == dashed && entry.contains(name);
+            assert!(right, "{name}: {entry}");
         }
     }
 

@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use super::{section, text, title_of};
+use super::{queue_class, section, text, title_of};
 use crate::report::heat;
-use crate::report::model::{Heat, Labels, Real, Report, labels};
+use crate::report::model::{Heat, Labels, Real, Report, Survival, labels};
 
 use super::tables::number;
 
-/// The place of one chart over `items` of a list of the report.
-fn chart(kind: &str, items: &[usize], title: &str, caption: &str) -> String {
+/// The place of one chart over `items` of a list of the report, below what its lines are called.
+fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) -> String {
     let items = items.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let title = text(if title.is_empty() { "All messages" } else { title });
     format!(
-        "<figure>\n<h3>{title}</h3>\n<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
+        "<figure>\n<h3>{title}</h3>\n{legend}<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
          <p class=\"readout\" aria-hidden=\"true\"></p>\n<figcaption>{caption}</figcaption>\n</figure>\n"
     )
 }
@@ -38,20 +38,45 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
 }
 
 /// Survival curves: queues and phases over each other.
-pub(super) fn survival(report: &Report) -> String {
+pub(super) fn survival(report: &Report, queues: &[String]) -> String {
     if report.survival.is_empty() {
         return String::new();
     }
-    let caption = "Dashed: isolated; solid: congested. The further a solid line lies to the right of its dashed one, the more the queue costs; \
-                   a line that ends above the floor on the right stands for messages that never came back.";
+    let caption = "The further a solid line lies to the right of its dashed one, the more the queue costs; \
+                   a line that stays level up to the right edge stands for messages that never came back.";
     let groups = grouped(report.survival.iter().map(|curve| &curve.labels));
-    let body: String =
-        groups.iter().map(|(group, items)| chart("survival", items, &title_of(group), caption)).collect();
+    let one = |(group, items): &(Labels, Vec<usize>)| {
+        let legend: String =
+            items.iter().filter_map(|i| report.survival.get(*i)).map(|curve| legend_entry(curve, queues)).collect();
+        let legend = format!("<ul class=\"legend\">\n{legend}</ul>\n");
+        chart("survival", items, &title_of(group), &legend, caption)
+    };
+    let body: String = groups.iter().map(one).collect();
     section(
         "survival",
         "How long messages take",
         "For every latency, the share of messages that took longer. Both scales are logarithmic: each step down is ten times rarer.",
         &body,
+    )
+}
+
+/// A sample of a curve's line, as the script draws it, and its name; lost messages are told here because the line only ends.
+fn legend_entry(curve: &Survival, queues: &[String]) -> String {
+    let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
+    let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
+    let dash = if phase == labels::ISOLATED { " stroke-dasharray=\"5 4\"" } else { "" };
+    let name = [queue, phase].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
+    let name = if name.is_empty() { "all messages".to_owned() } else { text(&name) };
+    let lost = match curve.points.last() {
+        None => ": nothing measured".to_owned(),
+        Some((_, lost)) if *lost > 0.0 => {
+            Real::new(lost * 100.0).map_or_else(String::new, |percent| format!(": {}\u{202f}% lost", number(percent)))
+        }
+        Some(_) => String::new(),
+    };
+    format!(
+        "<li class=\"{}\"><svg width=\"34\" height=\"10\" aria-hidden=\"true\"><line x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"{dash}/></svg>{name}{lost}</li>\n",
+        queue_class(queue, queues)
     )
 }
 
@@ -63,7 +88,7 @@ pub(super) fn timelines(report: &Report) -> String {
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
                    Bottom: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
     let one = |(i, timeline): (usize, &crate::report::model::Timeline)| {
-        chart("timeline", &[i], &title_of(&timeline.labels), caption)
+        chart("timeline", &[i], &title_of(&timeline.labels), "", caption)
     };
     let body: String = report.timelines.iter().enumerate().map(one).collect();
     section(
@@ -82,7 +107,7 @@ pub(super) fn heat(report: &Report) -> String {
     let caption = "Rows send, columns receive. All maps share one logarithmic scale from the 5 % to the 95 % quantile of all pairs, so that a single pair cannot hide the others.";
     let mut body = String::from("<div class=\"pair\">\n");
     for (i, map) in report.heat.iter().enumerate() {
-        let figure = chart("heat", &[i], &title_of(&map.labels), caption);
+        let figure = chart("heat", &[i], &title_of(&map.labels), "", caption);
         let _ = writeln!(body, "<div>{figure}{}</div>", standouts(map));
     }
     body.push_str("</div>\n");
@@ -132,6 +157,6 @@ pub(super) fn draws(report: &Report) -> String {
         "draws",
         "How much the choice of hosts changes",
         "",
-        &chart("draws", &[], "Times slower in each draw", caption),
+        &chart("draws", &[], "Times slower in each draw", "", caption),
     )
 }
