@@ -75,6 +75,35 @@ pub struct Rules {
     pub delay_ratio: f64,
 }
 
+impl Rules {
+    /// Says in one sentence which limit nothing can be judged by, if there is one.
+    ///
+    /// # Errors
+    /// That sentence: a limit that is negative or not finite, a factor below 1, or null limits that leave out 1.
+    pub fn check(&self) -> Result<(), String> {
+        let limits = [
+            ("factor-max", self.factor_max),
+            ("null-low", self.null_low),
+            ("null-high", self.null_high),
+            ("congestor-share-min", self.congestor_share_min),
+            ("overload-min", self.overload_min),
+            ("noise-ratio", self.noise_ratio),
+            ("delay-ratio", self.delay_ratio),
+        ];
+        if let Some((name, limit)) = limits.into_iter().find(|(_, limit)| !limit.is_finite() || *limit < 0.0) {
+            return Err(format!("{name} is {limit}; a finite number of at least 0 works"));
+        }
+        if self.factor_max < 1.0 {
+            return Err(format!("factor-max is {}; below 1 no network could ever be contained", self.factor_max));
+        }
+        if self.null_low > 1.0 || self.null_high < 1.0 {
+            let (low, high) = (self.null_low, self.null_high);
+            return Err(format!("null-low is {low} and null-high {high}; the range must hold 1, which is no change"));
+        }
+        Ok(())
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -124,8 +153,11 @@ pub struct NullEvidence {
 }
 
 impl NullEvidence {
-    /// The largest change of p99 that nobody caused, in nanoseconds.
+    /// The largest change of p99 that nobody caused, in nanoseconds; infinite as soon as any of it was lost.
     fn change(&self) -> f64 {
+        if self.congested.high.is_infinite() || self.isolated.high.is_infinite() {
+            return f64::INFINITY; // of two infinities the difference would be none
+        }
         (self.congested.high - self.isolated.low).max(self.isolated.high - self.congested.low)
     }
 }
@@ -204,7 +236,9 @@ fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
             null.factor.low, null.factor.high, rules.null_low, rules.null_high
         ));
     }
-    if let Some(limit) = evidence.idle_limit
+    if evidence.isolated.value.is_infinite() {
+        flaws.push("p99 alone is already lost, so there is nothing to compare with".to_string());
+    } else if let Some(limit) = evidence.idle_limit
         && evidence.isolated.high > limit.0 as f64
     {
         flaws.push(format!(
@@ -315,6 +349,25 @@ mod tests {
         assert_eq!(outcome(&with_null(600.0, 28.0)), Outcome::Invalid);
         // A change that is less than one frame on the path shows nothing but the fineness of the clock.
         assert_eq!(outcome(&with_null(28.0, 40.0)), Outcome::Contained);
+    }
+
+    #[test]
+    fn judge__a_null_control_that_was_lost_spoils_everything() {
+        let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
+        let factor = Estimate::unbounded(f64::INFINITY, 0);
+        let null = Some(NullEvidence { factor, isolated: lost, congested: lost });
+        assert_eq!(outcome(&VictimEvidence { null, ..evidence(28.0, 28.0, 1.01) }), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__a_lost_base_case_allows_no_statement() {
+        let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
+        let factor = Estimate::unbounded(f64::INFINITY, 0);
+        for congested in [lost, estimate(28e3, 28e3, 28e3)] {
+            let base = evidence(28.0, 28.0, 1.01);
+            let iterations = VictimEvidence { idle_limit: None, factor, isolated: lost, congested, null: None, ..base };
+            assert_eq!(outcome(&iterations), Outcome::Invalid);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clearway_proto::base::RandomKey;
 use clearway_proto::congestion::{
     CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
 };
-use clearway_proto::stats::Resampled;
+use clearway_proto::stats::{Estimate, Resampled};
 
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
@@ -30,11 +30,10 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, repor
         for case in cases(test).into_iter().filter(|case| case.queue == *queue) {
             let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
             let result = conductor.case(case, null)?;
-            if case.congestor == CongestorKind::None
-                && let Some(factor) = &result.factors[P99]
-            {
+            if case.congestor == CongestorKind::None {
                 let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate());
-                nulls.push((case.victim, NullEvidence { factor: factor.estimate(), isolated, congested }));
+                nulls
+                    .push((case.victim, NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested }));
             }
             results.push(result);
         }
@@ -156,7 +155,7 @@ impl Conductor<'_> {
     }
 
     fn verdict(&self, result: &CaseResult, null: Option<NullEvidence>) -> Option<Verdict> {
-        let factor = result.factors[P99].as_ref()?.estimate();
+        let factor = factor_of(&result.factors[P99]);
         let least =
             |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
         let floor = result.draws.iter().map(|draw| draw.floor).max()?;
@@ -174,7 +173,8 @@ impl Conductor<'_> {
             },
             null,
         };
-        (result.case.congestor != CongestorKind::CpuOnly).then(|| judge(&self.order.scenario.verdict, &evidence))
+        // Who puts nothing on the network asks no question about it.
+        result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
     }
 
     fn announce(&self, case: Case, draw: u32, draws: u32) {
@@ -184,6 +184,11 @@ impl Conductor<'_> {
             let _ = std::io::stderr().flush();
         }
     }
+}
+
+/// The factor as a verdict sees it: where the base case itself was lost it may be anything, which forbids a statement.
+fn factor_of(factor: &Option<Resampled>) -> Estimate {
+    factor.as_ref().map_or_else(|| Estimate::unbounded(f64::INFINITY, 0), Resampled::estimate)
 }
 
 /// Replaces the line of progress, where there is one.

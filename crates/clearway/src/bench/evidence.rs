@@ -58,7 +58,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Evaluates `sighting` of `cell`; `None` when the victims have no samples in one of the windows.
+    /// Evaluates `sighting` of `cell`; `None` when there is nothing to evaluate.
     pub(super) fn of(cell: &Cell<'_>, sighting: &Sighting, key: RandomKey) -> Option<Self> {
         let windows = &cell.windows;
         let slices = windows.after.until;
@@ -72,7 +72,7 @@ impl Evidence {
             })
             .collect();
         let chosen = |wanted: &dyn Fn(u32) -> bool| -> Vec<Histogram> {
-            (0..slices).filter(|slice| wanted(*slice)).map(|slice| blocks[slice as usize].clone()).collect()
+            or_never((0..slices).filter(|slice| wanted(*slice)).map(|slice| blocks[slice as usize].clone()).collect())
         };
         let isolated = chosen(&|slice| windows.isolated(slice));
         let congested = chosen(&|slice| windows.congested.contains(slice));
@@ -101,6 +101,17 @@ impl Evidence {
     pub(super) fn loss(&self) -> f64 {
         self.congested_times.infinite() as f64 / (self.congested_times.count() as f64).max(1.0)
     }
+}
+
+/// `blocks`; where no victim began anything in any of them, one sample that never ended: what it did before outlasted the whole
+/// window. One sample bounds no interval, so nothing is claimed.
+fn or_never(mut blocks: Vec<Histogram>) -> Vec<Histogram> {
+    if blocks.iter().all(Histogram::is_empty) {
+        let mut never = Histogram::default();
+        never.record_infinite(1);
+        blocks.push(never);
+    }
+    blocks
 }
 
 /// The samples of `metric` by pair and slice, lost messages included.
@@ -186,4 +197,25 @@ fn longest_gaps(records: &[PhaseRecord]) -> BTreeMap<Class, Nanos> {
 /// Bytes of one slice as a rate in megabits per second.
 pub(super) fn megabits(bytes: u64) -> f64 {
     bytes as f64 * 8.0 / SLICE.as_secs_f64() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn or_never__a_window_without_samples_is_lost_and_bounds_nothing() {
+        let blocks = or_never(vec![Histogram::default(); 20]);
+        let [_, p99, _] = Resampled::quantiles(&blocks, QUANTILES, RandomKey::new(1)).expect("one sample");
+        let estimate = p99.estimate();
+        assert_eq!((estimate.value, estimate.low, estimate.high), (f64::INFINITY, 0.0, f64::INFINITY));
+    }
+
+    #[test]
+    fn or_never__samples_are_left_alone() {
+        let mut block = Histogram::default();
+        block.record(7);
+        let blocks = vec![Histogram::default(), block];
+        assert_eq!(or_never(blocks.clone()), blocks);
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearway_proto::base::Nanos;
-use clearway_proto::congestion::{CongestorKind, Outcome, Rules};
+use clearway_proto::congestion::{Outcome, Rules};
 use clearway_proto::stats::Resampled;
 
 use super::evidence::P99;
@@ -74,10 +74,7 @@ fn effect(result: &CaseResult) -> String {
     if !congested.is_finite() {
         return format!("{} loses {:.1} % of {victim}", congestor.name(), loss(result) * 100.0);
     }
-    match congestor {
-        CongestorKind::None => format!("p99 of {victim} goes {from_to} by itself"),
-        _ => format!("{} moves the p99 of {victim} {from_to}", congestor.name()),
-    }
+    format!("{} moves the p99 of {victim} {from_to}", congestor.name())
 }
 
 /// Messages of the victims that never arrived, as a part of one, over all draws.

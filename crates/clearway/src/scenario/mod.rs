@@ -15,7 +15,7 @@ mod text;
 use std::collections::BTreeSet;
 
 use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
-use clearway_proto::base::{BitsPerSec, Class, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
 use clearway_proto::congestion::{CongestorKind, DrawRequest, Layout, Placement, Rules, VictimKind};
 use serde::{Deserialize, Serialize};
 
@@ -176,6 +176,12 @@ fn hundred() -> u32 {
     100
 }
 
+/// The longest time that a full queue may take to empty: one slice of the records, a fifth of ramp and settling.
+const QUEUE_TIME_MAX: Nanos = Nanos::from_millis(100);
+/// The longest frame of the lab's Ethernet in bytes (IEEE 802.3: 1500 and a header of 14).
+const FRAME_MAX: u64 = 1514;
+/// The longest name of a scenario: a part of a path, far below the kernel's 255 bytes.
+const NAME_MAX: usize = 64;
 /// The largest time a scenario may spend in one window: ten minutes. Longer ones are mistyped units.
 const WINDOW_MS_MAX: u64 = 600_000;
 /// The shortest window that holds blocks enough for an interval: six of 100 ms on each side.
@@ -184,6 +190,19 @@ const WINDOW_MS_MIN: u64 = 1200;
 impl Scenario {
     /// Says in one sentence why this cannot run, if it cannot.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        // The name is a directory under out/ unless --out says otherwise.
+        if self.name.is_empty()
+            || self.name.len() > NAME_MAX
+            || self.name.starts_with('.')
+            || !self.name.chars().all(plain)
+        {
+            let name = self.name.escape_debug();
+            return Err(format!(
+                "the name `{name}` is unusable: 1 to {NAME_MAX} letters, digits, `-`, `_` and `.` work"
+            ));
+        }
+        self.verdict.check().map_err(|why| format!("[verdict]: {why}"))?;
         self.lab(QueueKind::Fifo).check().map_err(|error| format!("[fabric]: {error}"))?;
         match self.mechanism()? {
             Mechanism::Congestion(it) => it.check(&self.fabric).map_err(|why| format!("[congestion]: {why}")),
@@ -248,6 +267,25 @@ fn list(
 }
 
 impl Fabric {
+    /// Refuses queues that hold so much that ramp, settling and slices are too short for them.
+    fn check_queue_time(&self) -> Result<(), String> {
+        let slowest = match self.topology {
+            Topology::Star { rate, .. } => rate,
+            Topology::TwoSwitch { rate, trunk, .. } => rate.min(trunk),
+            Topology::LeafSpine { rate, uplink, .. } => rate.min(uplink),
+        };
+        let held = Bytes(u64::from(self.queue_packets) * FRAME_MAX);
+        let time = slowest.time_for(held);
+        if time <= QUEUE_TIME_MAX {
+            return Ok(());
+        }
+        let packets = self.queue_packets;
+        Err(format!(
+            "a full queue of {packets} packets takes {time} to empty at {slowest}; at most {QUEUE_TIME_MAX} can be measured: \
+             use fewer queue-packets or a faster link"
+        ))
+    }
+
     fn layout(&self) -> Layout {
         let hosts = self.topology.hosts();
         let (switch_size, host_rate, trunk_rate) = match self.topology {
@@ -295,6 +333,7 @@ impl Congestion {
         for intensity in &self.intensity_percent {
             within("intensity-percent", *intensity, 1, 1000)?;
         }
+        fabric.check_queue_time()?;
         within("draws", self.draws, 1, 1000)?;
         within("victim-interval-us", self.victim_interval_us, 50, 1_000_000)?;
         within("isolated-ms", self.isolated_ms, WINDOW_MS_MIN, WINDOW_MS_MAX)?;

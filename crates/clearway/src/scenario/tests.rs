@@ -45,6 +45,35 @@ fn read__impossible_roles_are_refused_with_the_numbers() {
 }
 
 #[test]
+fn read__a_queue_that_outlasts_the_windows_is_refused() {
+    let sentence = refusal(&incast().replace("queue-packets = 100", "queue-packets = 5000"));
+    assert!(
+        sentence.contains("a full queue of 5000 packets takes 606 ms to empty at 100 Mb/s; at most 100 ms"),
+        "{sentence}"
+    );
+    let trunk = shipped("trunk").expect("it is shipped").replace("trunk = \"25Mb/s\"", "trunk = \"2Mb/s\"");
+    assert!(refusal(&trunk).contains("to empty at 2 Mb/s"));
+}
+
+#[test]
+fn read__limits_that_judge_nothing_are_refused() {
+    let with = |limit: &str| refusal(&format!("{}\n[verdict]\n{limit}\n", incast()));
+    assert_eq!(with("factor-max = nan"), "[verdict]: factor-max is NaN; a finite number of at least 0 works");
+    assert_eq!(with("noise-ratio = -1.0"), "[verdict]: noise-ratio is -1; a finite number of at least 0 works");
+    assert!(with("congestor-share-min = inf").starts_with("[verdict]: congestor-share-min is inf;"));
+    assert!(with("factor-max = 0.5").starts_with("[verdict]: factor-max is 0.5;"));
+    assert!(with("null-low = 1.1").contains("the range must hold 1"));
+}
+
+#[test]
+fn read__a_name_that_leads_out_of_its_directory_is_refused() {
+    for name in ["", "../../x", "a/b", ".hidden", "<script>", "a\\u001b[31m", &"x".repeat(65)] {
+        let text = incast().replace("name = \"incast\"", &format!("name = \"{name}\""));
+        assert!(refusal(&text).contains("is unusable: 1 to 64 letters"), "{name}");
+    }
+}
+
+#[test]
 fn read__a_scenario_without_a_mechanism_or_with_two_is_refused() {
     let fabric = "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n";
     assert!(refusal(fabric).starts_with("there is nothing to run"));
