@@ -14,12 +14,12 @@ pub enum LabError {
     #[error("{0}")]
     Permission(String),
     /// The kernel refused one step; `hint` says what is missing where that is known.
-    #[error("the kernel refused to {doing}: {source}{hint}")]
+    #[error("the kernel refused to {doing}: {cause}{hint}")]
     Kernel {
         /// The step, as a verb phrase.
         doing: String,
         /// The kernel's answer.
-        source: io::Error,
+        cause: io::Error,
         /// Empty, or `; ` and what would help.
         hint: String,
     },
@@ -43,18 +43,18 @@ pub enum LabError {
         last: String,
     },
     /// A file of a running lab's state could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     State {
         /// The file.
         path: PathBuf,
         /// The reason.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl LabError {
     /// A refused step without a hint.
-    pub(crate) fn kernel(doing: impl Into<String>, source: io::Error) -> Self {
-        Self::Kernel { doing: doing.into(), source, hint: String::new() }
+    pub(crate) fn kernel(doing: impl Into<String>, cause: io::Error) -> Self {
+        Self::Kernel { doing: doing.into(), cause, hint: String::new() }
     }
 }

@@ -144,7 +144,7 @@ fn refusal_of(answer: &Received<'_>, request: &Request) -> Option<LabError> {
         .unwrap_or_default();
     Some(LabError::Kernel {
         doing: request.doing.clone(),
-        source: io::Error::from_raw_os_error(code),
+        cause: io::Error::from_raw_os_error(code),
         hint: said + &hint(code, &request.doing),
     })
 }

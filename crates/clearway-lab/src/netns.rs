@@ -51,7 +51,7 @@ impl Netns {
             nix::errno::Errno::EPERM => LabError::Permission(crate::permission::advice()),
             nix::errno::Errno::ENOSPC => LabError::Kernel {
                 doing: "make a network namespace".into(),
-                source: errno.into(),
+                cause: errno.into(),
                 hint: "; raise user.max_net_namespaces with sysctl as root".into(),
             },
             other => LabError::kernel("make a network namespace", other.into()),

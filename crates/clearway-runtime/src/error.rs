@@ -11,20 +11,20 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum RuntimeError {
     /// The address is not free or not of this host: choose another.
-    #[error("cannot open UDP port {address}: {source}; use an address of this host and a free port, or port 0 for any")]
+    #[error("cannot open UDP port {address}: {cause}; use an address of this host and a free port, or port 0 for any")]
     Bind {
         /// The address asked for.
         address: SocketAddrV4,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The system refused something every wire needs: report it with the kernel's version.
-    #[error("the system refused to {what}: {source}")]
+    #[error("the system refused to {what}: {cause}")]
     System {
         /// What was asked of it.
         what: &'static str,
         /// What it said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The rank is not in the list of peers: correct the list.
     #[error("rank {rank} is not among the {ranks} peers; ranks are numbered from 0")]
@@ -70,6 +70,6 @@ pub enum RuntimeError {
 impl RuntimeError {
     /// Names what was asked of the system when it refused.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::System { what, source }
+        move |cause| Self::System { what, cause }
     }
 }

@@ -206,7 +206,7 @@ fn living(name: &LabName) -> Result<State, LabError> {
 
 /// Opens a namespace of a kept lab, and makes sure it is the one that the state file means.
 fn open(name: &LabName, space: &Space) -> Result<File, LabError> {
-    let failed = |source| LabError::State { path: space.path.clone(), source };
+    let failed = |cause| LabError::State { path: space.path.clone(), cause };
     let file = File::open(&space.path).map_err(failed)?;
     match file.metadata().map_err(failed)?.ino() == space.inode {
         true => Ok(file),
@@ -218,7 +218,7 @@ fn open(name: &LabName, space: &Space) -> Result<File, LabError> {
 fn enter_user_namespace(state: &State) -> Result<(), LabError> {
     let path = |of: &str| format!("/proc/{of}/ns/user");
     let theirs = path(&state.keeper.pid.to_string());
-    let failed = |path: String| move |source| LabError::State { path: path.into(), source };
+    let failed = |path: String| move |cause| LabError::State { path: path.into(), cause };
     let file = File::open(&theirs).map_err(failed(theirs.clone()))?;
     let own = std::fs::metadata(path("self")).map_err(failed(path("self")))?;
     if file.metadata().map_err(failed(theirs))?.ino() == own.ino() {

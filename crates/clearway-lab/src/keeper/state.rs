@@ -95,7 +95,7 @@ impl Store {
         for directory in candidates(outer_uid(), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
             match own_directory(&directory) {
                 Ok(()) => return Ok(Self { directory }),
-                Err(source) => refused = Some(LabError::State { path: directory, source }),
+                Err(cause) => refused = Some(LabError::State { path: directory, cause }),
             }
         }
         Err(refused.unwrap_or_else(|| LabError::NotUp(String::new())))
@@ -104,7 +104,7 @@ impl Store {
     /// The state of the lab `name`, whether its keeper lives or not.
     pub(crate) fn read(&self, name: &LabName) -> Result<Option<State>, LabError> {
         let path = self.path(name);
-        let failed = |source| LabError::State { path: path.clone(), source };
+        let failed = |cause| LabError::State { path: path.clone(), cause };
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(failed)?,
@@ -119,7 +119,7 @@ impl Store {
 
     /// The names of all labs with a state file.
     pub(crate) fn names(&self) -> Result<Vec<LabName>, LabError> {
-        let entries = fs::read_dir(&self.directory).map_err(|source| self.failed(source))?;
+        let entries = fs::read_dir(&self.directory).map_err(|cause| self.failed(cause))?;
         let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json")?.parse().ok();
         let mut names: Vec<LabName> = entries.flatten().filter_map(name).collect();
         names.sort();
@@ -138,9 +138,9 @@ impl Store {
         let aside = self.directory.join(format!(".{}.{}", state.name, state.keeper.pid));
         let text = serde_json::to_vec_pretty(state).map_err(|error| self.failed(error.into()))?;
         let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, self.path(&state.name)));
-        written.map_err(|source| {
+        written.map_err(|cause| {
             let _ = fs::remove_file(&aside);
-            LabError::State { path: self.path(&state.name), source }
+            LabError::State { path: self.path(&state.name), cause }
         })
     }
 
@@ -149,7 +149,7 @@ impl Store {
         let _lock = self.lock()?;
         if self.read(&state.name)?.is_some_and(|now| now.keeper == state.keeper) {
             let path = self.path(&state.name);
-            fs::remove_file(&path).map_err(|source| LabError::State { path, source })?;
+            fs::remove_file(&path).map_err(|cause| LabError::State { path, cause })?;
         }
         Ok(())
     }
@@ -160,11 +160,11 @@ impl Store {
 
     fn lock(&self) -> Result<File, LabError> {
         let locked = File::open(&self.directory).and_then(|directory| directory.lock().map(|()| directory));
-        locked.map_err(|source| self.failed(source))
+        locked.map_err(|cause| self.failed(cause))
     }
 
-    fn failed(&self, source: io::Error) -> LabError {
-        LabError::State { path: self.directory.clone(), source }
+    fn failed(&self, cause: io::Error) -> LabError {
+        LabError::State { path: self.directory.clone(), cause }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is said about samples: histograms, quantiles, 95 % intervals, fairness; every answer bounded, none of them NaN.
 //!
 //! # Model
-//! Samples are recorded where they are taken, into one [`Histogram`] for each *block*: a slice of time (100 ms, say) of one
-//! victim pair. Samples of one queue episode resemble each other, so blocks and not samples are resampled for intervals
+//! Samples are recorded where they are taken, into one [`Histogram`] for each *block*: a slice of time (100 ms, say) of all
+//! pairs that share a queue. Samples of one queue episode resemble each other, so blocks and not samples are resampled for intervals
 //! ([`Resampled`]). A lost message is a sample of infinite latency: it moves quantiles, it cannot be forgotten.
 //!
 //! ```

@@ -71,7 +71,7 @@ impl UdpPort {
             let address = socket.local_addr()?.as_socket_ipv4().ok_or(io::ErrorKind::AddrNotAvailable)?;
             Ok(Self { socket, address })
         };
-        bound().map_err(|source| RuntimeError::Bind { address, source })
+        bound().map_err(|cause| RuntimeError::Bind { address, cause })
     }
 
     /// The bound address.
@@ -91,7 +91,7 @@ impl UdpPort {
                 socket.bind(&address.into())?;
                 Ok(socket)
             };
-            sockets.push(open().map_err(|source| RuntimeError::Bind { address, source })?);
+            sockets.push(open().map_err(|cause| RuntimeError::Bind { address, cause })?);
         }
         syscall::steer_by_class(sockets[0].as_fd()).map_err(RuntimeError::system("steer datagrams by their class"))?;
         for (socket, class) in sockets.iter().zip(Class::ALL) {
@@ -122,7 +122,7 @@ pub(super) fn group_socket(group: SocketAddrV4, interface: Ipv4Addr, buffers: Bu
         socket.join_multicast_v4(group.ip(), &interface)?;
         Ok(socket)
     };
-    let socket = open().map_err(|source| RuntimeError::Bind { address: group, source })?;
+    let socket = open().map_err(|cause| RuntimeError::Bind { address: group, cause })?;
     receive_options(&socket, buffers)?;
     join_datagrams(&socket);
     Ok(socket)

@@ -145,7 +145,7 @@ pub(crate) struct BenchFlags {
     #[arg(long)]
     pub(crate) draws: Option<u32>,
     /// Seconds measured with congestors, and as many without [default: 4].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=600))]
     pub(crate) seconds: Option<u64>,
     /// Print the scenario that these flags make, and run nothing.
     #[arg(long)]

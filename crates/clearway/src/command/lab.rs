@@ -48,7 +48,8 @@ fn up(command: LabCommand) -> Result<Exit> {
     if !skip_self_test {
         prove(&name)?;
     }
-    println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec --name {name} h0 -- ip address`");
+    let named = if name.as_str() == "lab" { String::new() } else { format!("--name {name} ") };
+    println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec {named}h0 -- ip address`");
     Ok(Exit::Good)
 }
 
