@@ -45,6 +45,32 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
+/// The pair in row `from` and column `to` of a map, with its ratio.
+pub(crate) struct Measured<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    pub(crate) value: Real,
+}
+
+/// The pairs that were measured, slowest first.
+pub(crate) fn measured(heat: &Heat) -> Vec<Measured<'_>> {
+    let mut pairs: Vec<Measured<'_>> = Vec::new();
+    for (from, row) in heat.ranks.iter().zip(&heat.rows) {
+        let cells = heat.ranks.iter().zip(row);
+        pairs.extend(cells.filter_map(|(to, cell)| Some(Measured { from, to, value: (*cell)? })));
+    }
+    pairs.sort_by(|a, b| b.value.get().total_cmp(&a.value.get()));
+    pairs
+}
+
+/// Whether no measured pair is [`PAIR_FACTOR`] slower than another, so that nothing can stand out.
+pub(crate) fn is_even(pairs: &[Measured<'_>]) -> bool {
+    match (pairs.first(), pairs.last()) {
+        (Some(slowest), Some(fastest)) => slowest.value.get() <= fastest.value.get() * PAIR_FACTOR,
+        _ => true,
+    }
+}
+
 /// The hosts and pairs of `heat` that stand out; nothing does when most pairs lose what they send.
 pub(crate) fn standouts(heat: &Heat) -> Standouts<'_> {
     let n = heat.ranks.len();
@@ -120,6 +146,15 @@ mod tests {
         let receivers: Vec<&str> = found.receivers.iter().map(|host| host.name).collect();
         let pairs: Vec<(&str, &str)> = found.pairs.iter().map(|pair| (pair.from, pair.to)).collect();
         assert_eq!((receivers, found.senders.len(), pairs), (vec!["h0"], 0, vec![("h5", "h2")]));
+    }
+
+    #[test]
+    fn measured__is_sorted_and_even_only_without_a_slow_pair() {
+        let heat = map(3, |from, to| if (from, to) == (2, 1) { 173.0 } else { 0.63 });
+        let pairs = measured(&heat);
+        assert_eq!((pairs.len(), pairs[0].from, pairs[0].to), (6, "h2", "h1"));
+        assert!(!is_even(&pairs) && is_even(&pairs[1..]) && is_even(&[]));
+        assert!(!is_even(&measured(&map(3, |from, _| if from == 0 { f64::INFINITY } else { 1.0 }))));
     }
 
     #[test]

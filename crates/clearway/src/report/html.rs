@@ -251,6 +251,7 @@ fn footer(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::Real;
     use crate::report::sample;
 
     fn hostile() -> Report {
@@ -336,6 +337,23 @@ mod tests {
         report.draws.clear();
         let page = render(&report);
         assert!(!page.contains("class=\"chart\"") && page.contains("How to reproduce"));
+    }
+
+    #[test]
+    fn render__leaves_out_what_a_small_run_cannot_say() {
+        let mut report = sample::incast_demo();
+        report.draws.truncate(1);
+        report.heat.truncate(1);
+        report.heat[0].rows.iter_mut().flatten().for_each(|cell| *cell = None);
+        report.heat[0].rows[2][5] = Real::new(0.63);
+        report.heat[0].rows[5][2] = Real::new(173.0);
+        report.shares.iter_mut().for_each(|share| (share.configured, share.reached) = (None, None));
+        let page = render(&report);
+        let words = &page[..page.find("id=\"material\"").expect("the material")];
+        for absent in ["choice of hosts changes", "data-kind=\"heat\"", "stands out", "All classes send"] {
+            assert!(!words.contains(absent), "{absent}");
+        }
+        assert!(words.contains("h5 to h2") && words.contains("173\u{d7}") && words.contains(">Marks</h2>"));
     }
 
     #[test]

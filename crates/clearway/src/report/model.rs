@@ -378,6 +378,13 @@ pub(crate) struct ClassShare {
     pub(crate) starved_ms: Option<Real>,
 }
 
+impl ClassShare {
+    /// The mark that receivers saw, without the word where it stands below a heading that says so.
+    pub(crate) fn mark_seen(&self) -> &str {
+        self.granted.strip_suffix(" seen").unwrap_or(&self.granted)
+    }
+}
+
 /// One random assignment of hosts to roles, and its factors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Draw {
@@ -428,6 +435,11 @@ impl Report {
             shares: Vec::new(),
             draws: Vec::new(),
         }
+    }
+
+    /// Whether the run measured or promised any class a share of the link, and not only how marks travel.
+    pub(crate) fn has_shares(&self) -> bool {
+        self.shares.iter().any(|share| share.configured.is_some() || share.reached.is_some())
     }
 }
 

@@ -64,14 +64,14 @@ pub(crate) fn odd() -> Report {
     report.timelines[0].goodput_mbps.truncate(1);
     report.timelines[0].cpu_noise.clear();
     report.timelines[0].ideal_mbps = None;
-    report.heat[0] = Heat { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![None]] };
+    report.heat[0] = Heat { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![Some(Real::INFINITE)]] };
     let ranks: Vec<String> = (0..100).map(|n| format!("node{n:04}")).collect();
     let row = |from: usize| {
         (0..100).map(|to| Real::new(if to == 7 { f64::INFINITY } else { 1.0 + (from * to % 9) as f64 })).collect()
     };
     report.heat[1] = Heat { labels: Labels::new(), rows: (0..100).map(row).collect(), ranks };
     report.shares[0].reached = Some(Real::INFINITE);
-    report.draws.truncate(1);
+    report.draws.truncate(2);
     report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: Real::INFINITE, low: None, high: None };
     report.warnings = vec![long];
     report

@@ -106,17 +106,17 @@ fn impact_table(report: &Report) -> Vec<String> {
     let mut lines = vec![
         format!("Congestion impact, latency in {}", unit_of(first)),
         format!(
-            "{:<12}{:^16}{:^17}{:^22}{:>5}{:>8}",
+            "{:<11}{:>15}{:>17}{:^22}{:>5}{:>10}",
             "",
             "isolated",
             "congested",
             format!("factor of {}", fit(quantile, 7)),
             "lost",
-            "goodput"
+            "load"
         ),
         format!(
-            "{:<12}{:>8}{:>8}{:>8}{:>9}{:>8}{:<14}{:>5}{:>8}",
-            "queue", "p50", "p99", "p50", "p99", "times", "  95 %", "%", "% ideal"
+            "{:<11}{:>7}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>10}",
+            "queue", "p50", "p99", "p50", "p99", "times", "95 %", "%", "reached %"
         ),
     ];
     let mut group = ("", "");
@@ -151,9 +151,9 @@ fn impact_row(row: &Row<'_>) -> String {
     let (lost, goodput) = (value(row.loss), value(row.goodput));
     let times = format!("{}{}", if is_supported(row) { "" } else { "~" }, value(factor));
     format!(
-        "  {:<10}{:>8}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>8}",
-        fit(row.queue, 9),
-        fit(&i50, 7),
+        "  {:<9}{:>7}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>10}",
+        fit(row.queue, 8),
+        fit(&i50, 6),
         fit(&i99, 7),
         fit(&c50, 7),
         fit(&c99, 8),
@@ -167,6 +167,9 @@ fn impact_row(row: &Row<'_>) -> String {
 fn class_table(report: &Report) -> Vec<String> {
     if report.shares.is_empty() {
         return Vec::new();
+    }
+    if !report.has_shares() {
+        return marks_table(report);
     }
     let mut lines = vec![
         "Classes by DSCP".to_owned(),
@@ -189,8 +192,29 @@ fn class_row(share: &ClassShare) -> String {
         fit(&share.granted, 15),
         number(share.configured),
         number(share.reached),
-        share.starved_ms.map_or_else(|| "-".to_owned(), |gap| format!("{} ms", digits(gap)))
+        gap(share)
     )
+}
+
+/// How marks travelled, in a run that measured no shares.
+fn marks_table(report: &Report) -> Vec<String> {
+    let has_gaps = report.shares.iter().any(|share| share.starved_ms.is_some());
+    let line = |[queue, class, asked, seen, gap]: [&str; 5]| {
+        let gap = if has_gaps { gap } else { "" };
+        let (queue, class, asked) = (fit(queue, 9), fit(class, 12), fit(asked, 6));
+        format!("  {queue:<10}{class:<13}{asked:<7}{:<16}{gap:>13}", fit(seen, 15)).trim_end().to_owned()
+    };
+    let row = |share: &ClassShare| {
+        let queue = share.labels.get(labels::QUEUE).map_or("-", String::as_str);
+        line([queue, &share.class, &share.asked, share.mark_seen(), &gap(share)])
+    };
+    let mut lines = vec!["Marks (DSCP)".to_owned(), line(["queue", "class", "asked", "seen", "longest gap"])];
+    lines.extend(report.shares.iter().map(row));
+    lines
+}
+
+fn gap(share: &ClassShare) -> String {
+    share.starved_ms.map_or_else(|| "-".to_owned(), |gap| format!("{} ms", digits(gap)))
 }
 
 #[cfg(test)]
@@ -227,6 +251,20 @@ mod tests {
         report.figures.iter_mut().for_each(|figure| figure.samples = 999);
         let text = render(&report, Paint::Plain);
         assert!(text.contains("~426 [405..448]") && text.contains("~ fewer than ten samples"), "{text}");
+    }
+
+    #[test]
+    fn render__a_run_without_shares_shows_marks_and_no_empty_column() {
+        let mut report = sample::incast_demo();
+        for share in &mut report.shares {
+            (share.configured, share.reached, share.starved_ms) = (None, None, None);
+            share.granted = "46 seen".to_owned();
+        }
+        let text = render(&report, Paint::Plain);
+        let heading = text.lines().position(|line| line == "Marks (DSCP)").expect("the table");
+        let columns = text.lines().nth(heading + 1).expect("its head").split_whitespace().collect::<Vec<_>>();
+        assert_eq!(columns, ["queue", "class", "asked", "seen"]);
+        assert!(!text.contains("got %") && !text.contains("46 seen"), "{text}");
     }
 
     #[test]

@@ -79,5 +79,5 @@ fn page__is_drawn_whole_in_every_window() {
 
 #[test]
 fn page__copes_with_losses_gaps_and_lone_samples() {
-    check("odd", &sample::odd(), 5);
+    check("odd", &sample::odd(), 4);
 }

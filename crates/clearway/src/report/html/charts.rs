@@ -6,7 +6,10 @@ use super::{queue_class, section, text, title_of};
 use crate::report::heat;
 use crate::report::model::{Heat, Labels, Real, Report, Survival, labels};
 
-use super::tables::number;
+use super::tables::{self, number};
+
+/// Fewer pairs are a list: a map of them is mostly empty.
+const MAP_MIN: usize = 5;
 
 /// The place of one chart over `items` of a list of the report, below what its lines are called.
 fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) -> String {
@@ -107,14 +110,20 @@ pub(super) fn heat(report: &Report) -> String {
     let caption = "Rows send, columns receive. All maps share one logarithmic scale from the 5 % to the 95 % quantile of all pairs, so that a single pair cannot hide the others.";
     let mut body = String::from("<div class=\"pair\">\n");
     for (i, map) in report.heat.iter().enumerate() {
-        let figure = chart("heat", &[i], &title_of(&map.labels), "", caption);
-        let _ = writeln!(body, "<div>{figure}{}</div>", standouts(map));
+        let pairs = heat::measured(map);
+        if pairs.len() < MAP_MIN {
+            let _ = writeln!(body, "<div>{}</div>", tables::pairs(&title_of(&map.labels), &pairs));
+        } else {
+            let figure = chart("heat", &[i], &title_of(&map.labels), "", caption);
+            let _ = writeln!(body, "<div>{figure}{}</div>", standouts(map, &pairs));
+        }
     }
     body.push_str("</div>\n");
     section("heat", "Which pairs suffer", "p99 of the victim between each two hosts, congested over isolated.", &body)
 }
 
-fn standouts(map: &Heat) -> String {
+/// What stands out by name; when nothing does and yet pairs differ, from where to where they reach.
+fn standouts(map: &Heat, pairs: &[heat::Measured<'_>]) -> String {
     let found = heat::standouts(map);
     let times = |value: f64| Real::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)));
     let mut items = Vec::new();
@@ -141,14 +150,25 @@ fn standouts(map: &Heat) -> String {
         ));
     }
     if items.is_empty() {
-        return "<p class=\"standouts\">No host and no pair stands out.</p>\n".to_owned();
+        return format!("<p class=\"standouts\">{}</p>\n", no_standout(pairs));
     }
     format!("<div class=\"standouts\"><p>Standing out:</p><ul>\n{}</ul></div>\n", items.concat())
 }
 
-/// The spread between draws.
+fn no_standout(pairs: &[heat::Measured<'_>]) -> String {
+    let side =
+        |pair: &heat::Measured<'_>| format!("{}\u{d7} ({} to {})", number(pair.value), text(pair.from), text(pair.to));
+    match (pairs.last(), pairs.first()) {
+        (Some(fastest), Some(slowest)) if !heat::is_even(pairs) => {
+            format!("Pairs reach from {} to {}; no single host or pair explains that.", side(fastest), side(slowest))
+        }
+        _ => "No host and no pair stands out.".to_owned(),
+    }
+}
+
+/// The spread between draws; a single draw has none.
 pub(super) fn draws(report: &Report) -> String {
-    if report.draws.is_empty() {
+    if report.draws.len() < 2 {
         return String::new();
     }
     let caption = "Each dot is one random choice of hosts with its own 95 % interval; the dashed line is the median. \

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{queue_name, section, text, title_of};
+use crate::report::heat;
 use crate::report::impact::{self, Row};
 use crate::report::model::{ClassShare, Figure, Real, Report, Rule, labels};
 use crate::report::numerals::{INFINITE, digits};
@@ -75,7 +76,7 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     }
     let head = format!(
         "<tr><th rowspan=\"2\" scope=\"col\">Queue</th><th colspan=\"2\" scope=\"colgroup\">Isolated, {unit}</th><th colspan=\"2\" scope=\"colgroup\">Congested, {unit}</th>\
-         <th colspan=\"2\" scope=\"colgroup\">Times slower (p99), 95 % interval</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Lost</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Congestor<br>reached</th></tr>\
+         <th colspan=\"2\" scope=\"colgroup\">Times slower (p99), 95 % interval</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Lost</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Load<br>reached</th></tr>\
          <tr><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th>\
          <th scope=\"col\" class=\"n\">factor</th><th scope=\"col\">interval</th></tr>"
     );
@@ -110,7 +111,7 @@ fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> St
         cell("times slower (p99)", "n times", &times),
         cell("", "drawn", &bar),
         cell("lost", "n", &percent(row.loss)),
-        cell("congestor reached", "n", &percent(row.goodput))
+        cell("load reached", "n", &percent(row.goodput))
     )
 }
 
@@ -147,10 +148,30 @@ impl Scale {
     }
 }
 
-/// What each class was promised and reached, with the promise as a mark on the bar.
+/// The few pairs of a map that were measured.
+pub(super) fn pairs(title: &str, pairs: &[heat::Measured<'_>]) -> String {
+    let title = text(if title.is_empty() { "All messages" } else { title });
+    if pairs.is_empty() {
+        return format!("<h3>{title}</h3>\n<p>No pair was measured.</p>\n");
+    }
+    let row = |pair: &heat::Measured<'_>| {
+        let (name, times) =
+            (format!("{} to {}", text(pair.from), text(pair.to)), format!("{}\u{d7}", number(pair.value)));
+        format!("<tr><th scope=\"row\">{name}</th>{}</tr>\n", cell("times slower", "n", &times))
+    };
+    let body: String = pairs.iter().map(row).collect();
+    let columns = [("Pair", ""), ("Times slower (p99)", "n")];
+    format!("<h3>{title}</h3>\n{}", table("cards", "Every pair that was measured.", &head(&columns), &body))
+}
+
+/// What each class was promised and reached, with the promise as a mark on the bar; in a run that measured no shares, only
+/// how its marks travelled.
 pub(super) fn classes(report: &Report, queues: &[String]) -> String {
     if report.shares.is_empty() {
         return String::new();
+    }
+    if !report.has_shares() {
+        return marks(report, queues);
     }
     let body: String = report.shares.iter().map(|share| class_row(share, queues)).collect();
     let columns = [
@@ -161,7 +182,7 @@ pub(super) fn classes(report: &Report, queues: &[String]) -> String {
         ("Promised", "n"),
         ("Reached", "n"),
         ("Share of the link", ""),
-        ("Longest wait", "n"),
+        ("Longest gap", "n"),
     ];
     let caption = "Bars show the share reached, the mark the share promised; a class that asked for a queue of its own and shares one has no promise.";
     section(
@@ -170,6 +191,32 @@ pub(super) fn classes(report: &Report, queues: &[String]) -> String {
         "All classes send at once: what each asked for, what the network granted, and the share of the link it got.",
         &table("cards classes", caption, &head(&columns), &body),
     )
+}
+
+fn marks(report: &Report, queues: &[String]) -> String {
+    let has_gaps = report.shares.iter().any(|share| share.starved_ms.is_some());
+    let row = |share: &ClassShare| {
+        let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
+        format!(
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}</tr>\n",
+            queue_name(queue, queues),
+            cell("class", "", &text(&share.class)),
+            cell("asked", "", &text(&share.asked)),
+            cell("seen", "", &text(share.mark_seen())),
+            if has_gaps { cell("longest gap", "n", &gap(share)) } else { String::new() }
+        )
+    };
+    let body: String = report.shares.iter().map(row).collect();
+    let columns = [("Queue", ""), ("Class", ""), ("Asked", ""), ("Seen", ""), ("Longest gap", "n")];
+    let shown = columns.len() - usize::from(!has_gaps);
+    let caption =
+        "The mark (DSCP) that senders set and that receivers saw; the gap is the longest time without a delivery.";
+    let table = table("cards", caption, &head(columns.get(..shown).unwrap_or(&columns)), &body);
+    section("classes", "Marks", "Whether the network leaves the classes' marks as they were sent.", &table)
+}
+
+fn gap(share: &ClassShare) -> String {
+    share.starved_ms.map_or_else(|| "\u{2013}".to_owned(), |ms| format!("{}\u{202f}ms", number(ms)))
 }
 
 fn class_row(share: &ClassShare, queues: &[String]) -> String {
@@ -185,7 +232,6 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
         "<span class=\"share q{place}\" aria-hidden=\"true\"><i class=\"fill\" style=\"width:{:.2}%\"></i>{mark}</span>",
         share.reached.map_or(0.0, width)
     );
-    let wait = share.starved_ms.map_or_else(|| "\u{2013}".to_owned(), |ms| format!("{}\u{202f}ms", number(ms)));
     format!(
         "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}</tr>\n",
         queue_name(queue, queues),
@@ -195,7 +241,7 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
         cell("promised", "n", &percent(share.configured)),
         cell("reached", "n", &percent(share.reached)),
         cell("", "drawn", &bar),
-        cell("longest wait", "n", &wait)
+        cell("longest gap", "n", &gap(share))
     )
 }
 
@@ -228,7 +274,8 @@ pub(super) fn parameters(report: &Report) -> String {
         return String::new();
     }
     let mut body = String::new();
-    for parameter in &report.parameters {
+    // What a scenario says about itself stands with the scenario; it sets nothing.
+    for parameter in report.parameters.iter().filter(|parameter| parameter.name != "about") {
         let (value, origin) = (text(&format!("{} {}", parameter.value, parameter.unit)), parameter.origin.word());
         let origin = cell("chosen by", &format!("origin {origin}"), origin);
         let _ = writeln!(
