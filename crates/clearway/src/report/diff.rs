@@ -2,25 +2,27 @@
 //!
 //! # Model
 //! Figures meet when name and labels are equal. Two figures differ significantly when both have intervals and these do not
-//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. A difference counts as
-//! worse only where a direction is known: latencies, factors and losses (`us`, `ms`, `ns`, `s`, `x`, names of loss) worsen
-//! upwards, rates and shares of goodput (`b/s` and its multiples, `congestor_goodput_share`) downwards. Everything else is only shown.
+//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Only figures about what the
+//! network does under load decide: `congestion_impact_factor`, `victim_latency` and `victim_oneway_p99_us` of the phase
+//! `congested` worsen upwards, `class_share` and `class_score` downwards. Everything else describes the machine or the run
+//! itself and is only shown. A significantly worse figure ends `clearway diff` with exit status 3.
 //!
 //! # Invariants
-//! I1. A figure that stands on one side only is listed and never decides: a missing measurement is not a regression.
+//! I1. A figure that stands on one side only is counted and never decides: a missing measurement is not a regression.
+//! I2. Null controls never decide, nor does any figure whose congestor is `none`: they measure the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Figure, Labels, Real, Report, names};
-use super::numerals::{digits, fit, interval};
+use super::model::{Figure, Labels, Real, Report, labels, names};
+use super::numerals::{digits, fit, interval, printable, wrap};
 use super::terminal::{Paint, WIDTH};
 
 /// What two runs say together; the command line turns it into its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiffResult {
-    /// No figure of the second run is significantly worse: exit code 0.
+    /// No figure of the second run is significantly worse: exit status 0.
     SameOrBetter,
-    /// At least one is: exit code 1.
+    /// At least one is: exit status 3.
     Worse,
 }
 
@@ -33,7 +35,7 @@ pub(crate) enum Change {
     Better,
     /// Significantly worse.
     Worse,
-    /// The intervals lie apart, and which side is better is not known.
+    /// The intervals lie apart, in a figure that does not decide.
     Different,
     /// One of the two has no interval, or the units differ.
     Unknown,
@@ -136,59 +138,108 @@ fn change(a: &Figure, b: &Figure) -> Change {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Up,
     Down,
 }
 
-/// The side on which a figure is worse, as far as its name and unit tell.
+/// The side on which a figure is worse; `None` for one that does not decide.
 fn worsens(figure: &Figure) -> Option<Direction> {
-    match (figure.name.as_str(), figure.unit.as_str()) {
-        (names::GOODPUT_SHARE, _) => Some(Direction::Down),
-        (names::LATENCY | names::CIF | names::LOSS, _) | (_, "ns" | "us" | "ms" | "s" | "x") => Some(Direction::Up),
-        (_, "b/s" | "kb/s" | "Mb/s" | "Gb/s") => Some(Direction::Down),
+    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
+    let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
+    match figure.name.as_str() {
+        _ if beside_nobody => None,
+        names::CIF => Some(Direction::Up),
+        names::LATENCY | names::ONEWAY_P99 if congested => Some(Direction::Up),
+        names::CLASS_SHARE | names::CLASS_SCORE => Some(Direction::Down),
         _ => None,
     }
 }
 
+/// Columns of a figure's labels, behind two of indentation.
+const ROW: usize = 36;
+
+/// Figures of one side only that are named; the others are counted.
+const NAMED_MAX: usize = 3;
+
 /// The comparison as a table that ends with a newline.
 pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
     let mut lines: Vec<String> = comparison.remarks.clone();
-    lines.push(format!("{:<38}{:>10}{:>10}{:>9}  {:<11}", "figure", "A", "B", "B/A", "change").trim_end().to_owned());
-    lines.extend(comparison.pairs.iter().flat_map(|pair| pair_lines(pair, paint)));
-    for (side, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
-        lines.extend(only.iter().map(|figure| {
-            fit(&format!("only in {side}: {} = {} {}", title(figure), digits(figure.value), figure.unit), WIDTH)
-        }));
+    lines.push(row("", ["A", "B", "B/A"], "change"));
+    let mut group = None;
+    for pair in &comparison.pairs {
+        let title = (pair.a.name.as_str(), pair.b.unit.as_str());
+        if group.replace(title) != Some(title) {
+            lines.push(fit(&heading(pair.b), WIDTH));
+        }
+        lines.extend(pair_lines(pair, paint));
     }
+    lines.extend(only("A", &comparison.only_a));
+    lines.extend(only("B", &comparison.only_b));
+    let decides = |pair: &&Pair<'_>| pair.change != Change::Unknown && worsens(pair.b).is_some();
+    let deciding = comparison.pairs.iter().filter(decides).count();
     let worse = comparison.pairs.iter().filter(|pair| pair.change == Change::Worse).count();
     lines.push(match comparison.result {
-        DiffResult::SameOrBetter => format!("No figure of {} is significantly worse.", comparison.pairs.len()),
-        DiffResult::Worse => format!("{worse} of {} figures are significantly worse.", comparison.pairs.len()),
+        DiffResult::SameOrBetter => format!("No figure is significantly worse, of {deciding} that decide."),
+        DiffResult::Worse => format!("Significantly worse: {worse} of the {deciding} figures that decide."),
     });
     lines.join("\n") + "\n"
 }
 
-fn title(figure: &Figure) -> String {
-    let labels: Vec<&str> = figure.labels.values().map(String::as_str).collect();
-    format!("{} {}", figure.name, labels.join(" "))
+fn row(name: &str, [a, b, ratio]: [&str; 3], change: &str) -> String {
+    format!("  {name:<ROW$}{a:>10}{b:>10}{ratio:>9}  {change}")
 }
 
-/// One line for a figure, and one for the intervals where they decide.
+fn heading(figure: &Figure) -> String {
+    if matches!(figure.unit.as_str(), "" | "1") {
+        figure.name.clone()
+    } else {
+        format!("{} ({})", figure.name, figure.unit)
+    }
+}
+
+/// What tells a figure from others of its name: the values of labels that every reader knows, the others with their keys.
+fn labels_of(figure: &Figure) -> String {
+    let known = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, labels::QUANTILE, labels::PHASE];
+    let mut words: Vec<String> = known.iter().filter_map(|key| figure.label(key)).map(str::to_owned).collect();
+    let others = figure.labels.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    words.extend(others.map(|(key, value)| format!("{key}={value}")));
+    if words.is_empty() { "whole run".to_owned() } else { printable(&words.join(" ")) }
+}
+
+/// How many figures one side alone has, and which they begin with.
+fn only(side: &str, figures: &[&Figure]) -> Vec<String> {
+    let count = match figures.len() {
+        0 => return Vec::new(),
+        1 => format!("1 figure stands only in {side}:"),
+        n => format!("{n} figures stand only in {side}:"),
+    };
+    let named = figures.iter().take(NAMED_MAX);
+    let named = named.map(|figure| fit(&format!("  {} {}", figure.name, labels_of(figure)), WIDTH));
+    let more = figures.len().checked_sub(NAMED_MAX).filter(|more| *more > 0);
+    let more = more.map(|more| format!("  and {more} more"));
+    std::iter::once(count).chain(named).chain(more).collect()
+}
+
+/// The numbers of a figure, below its labels where these are long, and the intervals where they lie apart.
 fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
-    let number = |figure: &Figure| fit(&digits(figure.value), 9);
-    let ratio = pair.ratio.map_or_else(|| "-".to_owned(), digits);
     let mut word = pair.change.word().to_owned();
     if (pair.change, paint) == (Change::Worse, Paint::Colour) {
         word = format!("\u{1b}[1;33m{word}\u{1b}[0m");
     }
-    let unit = fit(&pair.b.unit, 5);
-    let name = format!("{} ({unit})", fit(&title(pair.a), 29));
-    let mut lines =
-        vec![format!("{name:<38}{:>10}{:>10}{:>9}  {word}", number(pair.a), number(pair.b), fit(&ratio, 8))];
+    let [a, b] = [pair.a, pair.b].map(|figure| fit(&digits(figure.value), 9));
+    let ratio = fit(&pair.ratio.map_or_else(|| "-".to_owned(), digits), 8);
+    let mut name = labels_of(pair.b);
+    let mut lines = Vec::new();
+    if name.chars().count() > ROW {
+        lines.extend(wrap(&name, WIDTH - 2).iter().map(|line| fit(&format!("  {line}"), WIDTH)));
+        name.clear();
+    }
+    lines.push(row(&name, [&a, &b, &ratio], &word));
     if matches!(pair.change, Change::Worse | Change::Better | Change::Different) {
         let ends = |figure: &Figure| interval(figure.low, figure.high);
-        lines.push(fit(&format!("    95 %: A {}  B {}", ends(pair.a), ends(pair.b)), WIDTH));
+        lines.push(fit(&format!("      95 %: A {}  B {}", ends(pair.a), ends(pair.b)), WIDTH));
     }
     lines
 }
@@ -209,13 +260,6 @@ mod tests {
         figure.high = Some(Real::finite(value * 1.01));
     }
 
-    fn changed(name: &str, value: f64) -> DiffResult {
-        let a = sample::incast_demo();
-        let mut b = a.clone();
-        move_to(figure(&mut b, name), value);
-        compare(&a, &b).result
-    }
-
     #[test]
     fn compare__a_report_with_itself_is_the_same() {
         let report = sample::incast_demo();
@@ -226,12 +270,49 @@ mod tests {
         assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, Change::Same | Change::Unknown)));
     }
 
+    /// What the second of two reports is called that differ in one figure alone, which moves from 10 to `value`.
+    fn moved(name: &str, pairs: &[(&str, &str)], value: f64) -> DiffResult {
+        let [a, b] = [10.0, value].map(|value| {
+            let mut report = sample::incast_demo();
+            let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
+            move_to(&mut figure, value);
+            report.figures = vec![pairs.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))];
+            report
+        });
+        compare(&a, &b).result
+    }
+
     #[test]
-    fn compare__worse_is_up_for_latency_and_down_for_goodput() {
-        assert_eq!(changed(names::LATENCY, 1e6), DiffResult::Worse);
-        assert_eq!(changed(names::LATENCY, 1.0), DiffResult::SameOrBetter);
-        assert_eq!(changed(names::GOODPUT_SHARE, 10.0), DiffResult::Worse);
-        assert_eq!(changed(names::GOODPUT_SHARE, 100.0), DiffResult::SameOrBetter);
+    fn compare__worse_is_up_under_load_and_down_for_classes() {
+        let congested = [(labels::PHASE, labels::CONGESTED), (labels::CONGESTOR, "incast")];
+        for (name, pairs) in [(names::CIF, &[][..]), (names::LATENCY, &congested), (names::ONEWAY_P99, &congested)] {
+            assert_eq!(
+                (moved(name, pairs, 20.0), moved(name, pairs, 5.0)),
+                (DiffResult::Worse, DiffResult::SameOrBetter)
+            );
+        }
+        for name in [names::CLASS_SHARE, names::CLASS_SCORE] {
+            assert_eq!((moved(name, &[], 20.0), moved(name, &[], 5.0)), (DiffResult::SameOrBetter, DiffResult::Worse));
+        }
+    }
+
+    #[test]
+    fn compare__what_measures_the_machine_never_decides() {
+        let isolated = [(labels::PHASE, labels::ISOLATED)];
+        let nobody = [(labels::PHASE, labels::CONGESTED), (labels::CONGESTOR, labels::NOBODY)];
+        let machine = [
+            "null_control_factor",
+            "lab_up_seconds",
+            "processor_delay_p99_us",
+            "load_not_sent_bytes",
+            "resent_messages",
+        ];
+        let figures = machine.map(|name| (name, &[][..]));
+        for (name, pairs) in figures.into_iter().chain([(names::LATENCY, &isolated[..]), (names::LATENCY, &nobody[..])])
+        {
+            let results = [moved(name, pairs, 20.0), moved(name, pairs, 5.0)];
+            assert_eq!(results, [DiffResult::SameOrBetter; 2], "{name}");
+        }
     }
 
     #[test]
@@ -260,16 +341,34 @@ mod tests {
         assert_eq!((comparison.result, comparison.remarks.len()), (DiffResult::SameOrBetter, 1));
         let text = render(&comparison, Paint::Plain);
         assert!(text.starts_with("The runs have different seeds.\n"), "{text}");
-        assert!(text.contains("only in B: new wfq = inf ms"), "{text}");
+        assert!(text.contains("1 figure stands only in B:\n  new wfq\n"), "{text}");
     }
 
     #[test]
-    fn render__fits_eighty_columns_and_names_what_is_worse() {
+    fn render__fits_eighty_columns_and_tells_rows_apart() {
         let a = sample::incast_demo();
         let mut b = a.clone();
-        move_to(figure(&mut b, names::LATENCY), 4e7);
+        for figure in b.figures.iter_mut().filter(|figure| figure.name == names::CIF) {
+            move_to(figure, 4e7);
+        }
+        for report in [a.clone(), sample::odd()] {
+            let text = render(&compare(&report, &b), Paint::Plain);
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        }
         let text = render(&compare(&a, &b), Paint::Plain);
-        assert!(text.contains("WORSE") && text.ends_with("1 of 16 figures are significantly worse.\n"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 8 figures that decide.\n"), "{text}");
+        let rows = text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
+        let names: BTreeSet<String> = rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
+        assert_eq!(names.len(), a.figures.len(), "{text}");
+        assert_eq!(text.lines().filter(|line| *line == "congestion_impact_factor (x)").count(), 1);
+    }
+
+    #[test]
+    fn render__counts_what_one_side_lacks() {
+        let a = sample::incast_demo();
+        let mut b = a.clone();
+        b.figures.clear();
+        let text = render(&compare(&a, &b), Paint::Plain);
+        assert!(text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"), "{text}");
     }
 }

@@ -36,6 +36,12 @@ pub(crate) mod names {
     pub(crate) const LOSS: &str = "victim_loss";
     /// What the congestor moved while the victim was measured, in `%` of the ideal; labels queue, victim, congestor.
     pub(crate) const GOODPUT_SHARE: &str = "congestor_goodput_share";
+    /// One-way p99 of a victim, in `us`; labels as for latency, without quantile.
+    pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
+    /// What a class got of a busy port, as a fraction; labels queue, class.
+    pub(crate) const CLASS_SHARE: &str = "class_share";
+    /// How many times less a victim suffers than in the queue `base`, in `x`; labels as for the factor.
+    pub(crate) const CLASS_SCORE: &str = "class_score";
 }
 
 /// Keys of labels.
@@ -46,6 +52,8 @@ pub(crate) mod labels {
     pub(crate) const VICTIM: &str = "victim";
     /// The pattern that loads the network.
     pub(crate) const CONGESTOR: &str = "congestor";
+    /// Value of [`CONGESTOR`]: nobody, as in a null control.
+    pub(crate) const NOBODY: &str = "none";
     /// [`ISOLATED`] or [`CONGESTED`].
     pub(crate) const PHASE: &str = "phase";
     /// `p50`, `p99`, `p99.9`.
