@@ -1,9 +1,9 @@
 //! The report of any run: what it holds, where it is kept, how a person reads it and compares two.
 //!
 //! # Model
-//! A run makes one [`Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
+//! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
 //! [`terminal`] and [`html`] only read it, so `clearway report DIR` makes the same page again at any time; [`diff`] compares
-//! two. A figure is found by its name and labels, and by nothing else: [`names`] lists those that tables understand.
+//! two. A figure is found by its name and labels, and by nothing else: [`model::names`] lists those that tables understand.
 //!
 //! ```text
 //! let mut report = Report::new(command, place, scenario, seed);

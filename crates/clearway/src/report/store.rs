@@ -39,7 +39,7 @@ pub(crate) fn write(dir: &Path, report: &Report) -> Result<()> {
 /// Writes `report.html` beside the `report.json` of `dir` again.
 ///
 /// # Errors
-/// As [`read`] and [`write`].
+/// As [`read`] and [`write()`].
 pub(crate) fn render_again(dir: &Path) -> Result<Report> {
     let report = read(dir)?;
     replace(&dir.join(HTML_NAME), html::render(&report).as_bytes())?;
