@@ -181,6 +181,9 @@ pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
     let deciding = comparison.pairs.iter().filter(decides).count();
     let worse = comparison.pairs.iter().filter(|pair| pair.change == Change::Worse).count();
     lines.push(match comparison.result {
+        DiffResult::SameOrBetter if deciding == 0 => {
+            "The runs share no figure that decides: nothing is said about better or worse.".to_owned()
+        }
         DiffResult::SameOrBetter => format!("No figure is significantly worse, of {deciding} that decide."),
         DiffResult::Worse => format!("Significantly worse: {worse} of the {deciding} figures that decide."),
     });
@@ -192,10 +195,9 @@ fn row(name: &str, [a, b, ratio]: [&str; 3], change: &str) -> String {
 }
 
 fn heading(figure: &Figure) -> String {
-    if matches!(figure.unit.as_str(), "" | "1") {
-        figure.name.clone()
-    } else {
-        format!("{} ({})", figure.name, figure.unit)
+    match figure.shown_unit() {
+        "" => figure.name.clone(),
+        unit => format!("{} ({unit})", figure.name),
     }
 }
 
@@ -370,5 +372,6 @@ mod tests {
         b.figures.clear();
         let text = render(&compare(&a, &b), Paint::Plain);
         assert!(text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"), "{text}");
+        assert!(text.contains("no figure that decides"), "{text}");
     }
 }

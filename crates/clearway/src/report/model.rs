@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use real::Real;
+use real::write_rounded;
+pub(crate) use real::{Real, rounded};
 
 mod real;
 
@@ -22,6 +23,9 @@ pub(crate) const SCHEMA: &str = "clearway-report/1";
 
 /// Points of one survival curve: more than a page can show side by side.
 const CURVE_POINTS: usize = 400;
+
+/// The unit of plain numbers, as in UCUM.
+const ONE: &str = "1";
 
 /// What tells figures of one name apart.
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -196,6 +200,7 @@ pub(crate) struct Figure {
     #[serde(default)]
     pub(crate) labels: Labels,
     pub(crate) value: Real,
+    /// `us`, `%`, `x`; `1` for fractions and counts.
     pub(crate) unit: String,
     /// Lower end of the 95 % interval; absent for what was counted, not estimated.
     #[serde(default)]
@@ -218,8 +223,9 @@ impl Figure {
         Self { low, high, ..Self::counted(name, unit, value.unwrap_or(Real::INFINITE), estimate.samples, source) }
     }
 
-    /// A figure without an interval.
+    /// A figure without an interval. What has no unit, a fraction or a count, has the unit [`ONE`].
     pub(crate) fn counted(name: &str, unit: &str, value: Real, samples: u64, source: &str) -> Self {
+        let unit = if unit.is_empty() { ONE } else { unit };
         let [name, unit, source] = [name, unit, source].map(str::to_owned);
         Self { name, labels: Labels::new(), value, unit, low: None, high: None, samples, source }
     }
@@ -234,6 +240,11 @@ impl Figure {
     pub(crate) fn is_supported(&self) -> bool {
         let quantile = self.label(labels::QUANTILE).and_then(|label| label.parse::<Quantile>().ok());
         quantile.is_none_or(|quantile| quantile.is_supported_by(self.samples))
+    }
+
+    /// The unit as people read it behind a number; empty for plain numbers.
+    pub(crate) fn shown_unit(&self) -> &str {
+        if self.unit == ONE { "" } else { &self.unit }
     }
 
     /// The value of one label.
@@ -313,7 +324,8 @@ impl Survival {
     /// The curve of a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram, labels: Labels) -> Self {
         let curve = histogram.survival(CURVE_POINTS);
-        Self { labels, points: curve.into_iter().map(|point| (point.value as f64 / 1e3, point.fraction)).collect() }
+        let point = |value: u64, fraction| (rounded(value as f64 / 1e3), rounded(fraction));
+        Self { labels, points: curve.into_iter().map(|at| point(at.value, at.fraction)).collect() }
     }
 }
 
@@ -324,9 +336,10 @@ pub(crate) struct Timeline {
     #[serde(default)]
     pub(crate) labels: Labels,
     /// Length of a step.
+    #[serde(serialize_with = "write_rounded")]
     pub(crate) step_ms: f64,
     /// When the first step begins, in seconds of the run.
-    #[serde(default)]
+    #[serde(default, serialize_with = "write_rounded")]
     pub(crate) start_s: f64,
     /// 99 % latency of the victim; `null` when it sent nothing, `"inf"` when the quantile was lost.
     pub(crate) victim_p99_us: Vec<Option<Real>>,
@@ -347,7 +360,9 @@ pub(crate) struct Timeline {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phase {
     pub(crate) name: String,
+    #[serde(serialize_with = "write_rounded")]
     pub(crate) from_s: f64,
+    #[serde(serialize_with = "write_rounded")]
     pub(crate) to_s: f64,
 }
 
@@ -509,6 +524,6 @@ mod tests {
         let histogram: Histogram = (1..200_000u64).map(|n| n * n).collect();
         let curve = Survival::of(&histogram, Labels::new());
         assert!(curve.points.len() <= CURVE_POINTS);
-        assert_eq!(curve.points.last(), Some(&(39_999_600.001, 0.0)));
+        assert_eq!(curve.points.last(), Some(&(39_999_600.0, 0.0)));
     }
 }

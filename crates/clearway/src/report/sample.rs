@@ -152,8 +152,9 @@ fn figures(level: &Level) -> Vec<Figure> {
     figures
 }
 
+/// Three decimals, and no more digits than a file keeps, so that a report that was read back is the same.
 fn round(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+    rounded((value * 1000.0).round() / 1000.0)
 }
 
 /// A latency whose median and 99 % quantile are about those given.

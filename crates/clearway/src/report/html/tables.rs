@@ -321,8 +321,10 @@ pub(super) fn figures(report: &Report) -> String {
     let row = |figure: &Figure| {
         let phase = [labels::PHASE, labels::QUANTILE].map(|key| figure.label(key).unwrap_or(""));
         let what = text(&format!("{} {}", title_of(&figure.labels), phase.join(" ")));
-        let (value, samples) =
-            (format!("{} {}", number(figure.value), text(&figure.unit)), format!("{}{}", figure.samples, few(figure)));
+        let (value, samples) = (
+            format!("{} {}", number(figure.value), text(figure.shown_unit())),
+            format!("{}{}", figure.samples, few(figure)),
+        );
         format!(
             "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>\n",
             text(&figure.name),

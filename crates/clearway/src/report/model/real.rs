@@ -41,9 +41,30 @@ impl Real {
     }
 }
 
+/// Digits behind the first that a report keeps: six in all are a hundred times finer than any measurement here.
+const DIGITS: usize = 5;
+
+/// `value` in as many digits as a report keeps, so that arithmetic's last bits do not look like precision. Whole numbers
+/// are counts and stay as they are.
+pub(crate) fn rounded(value: f64) -> f64 {
+    if value.fract() == 0.0 || !value.is_finite() {
+        return value;
+    }
+    format!("{value:.DIGITS$e}").parse().unwrap_or(value)
+}
+
+/// Writes a plain number of a report as [`Real`] does.
+///
+/// # Errors
+/// Those of the serializer.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+pub(super) fn write_rounded<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(rounded(*value))
+}
+
 impl Serialize for Real {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.is_finite() { to.serialize_f64(self.0) } else { to.serialize_str(INFINITY) }
+        if self.is_finite() { to.serialize_f64(rounded(self.0)) } else { to.serialize_str(INFINITY) }
     }
 }
 
@@ -93,6 +114,15 @@ mod tests {
         assert_eq!(written, r#"["inf",1.5,null]"#);
         let read: [Option<Real>; 3] = serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
         assert_eq!(read, [Some(Real::INFINITE), Some(Real::finite(-2.0)), None]);
+    }
+
+    #[test]
+    fn json__keeps_six_digits_and_every_count() {
+        let numbers = [10.623_000_000_000_001, 1_921.628_967_294, 0.000_123_456_789, 11_927.551, 123_456_789.0, 0.0];
+        let written = serde_json::to_string(&numbers.map(Real::finite)).expect("written");
+        assert_eq!(written, "[10.623,1921.63,0.000123457,11927.6,123456789.0,0.0]");
+        let read: [Real; 6] = serde_json::from_str(&written).expect("read");
+        assert_eq!(serde_json::to_string(&read).expect("written again"), written);
     }
 
     #[test]
