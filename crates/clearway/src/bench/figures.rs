@@ -69,7 +69,11 @@ fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult) {
                 .figures
                 .push(of(names::LATENCY, "us", &estimate, 1e-3, &all).with(labels::QUANTILE, quantile.to_string()));
             if i == P99 && result.case.victim == VictimKind::Ping && !control {
-                report.figures.push(of("victim_oneway_p99_us", "us", &estimate, 1e-3, &all));
+                let mut named = all.clone();
+                if test.congestors.len() == 1 {
+                    named.remove(labels::CONGESTOR);
+                }
+                report.figures.push(of("victim_oneway_p99_us", "us", &estimate, 1e-3, &named));
             }
         }
         if let Some(factor) = &result.factors[i] {

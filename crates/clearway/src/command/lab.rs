@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, Topology, Weights, keeper, permission};
+use clearway_lab::{
+    HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, QueueKind, Topology, Weights, keeper, permission,
+};
 
 use super::LabCommand;
 use crate::exit::Exit;
@@ -46,7 +48,7 @@ fn up(command: LabCommand) -> Result<Exit> {
     keeper.arg("lab-keeper").arg(name.as_str()).env(SPEC_VARIABLE, serde_json::to_string(&spec)?);
     keeper::start(keeper)?;
     if !skip_self_test {
-        prove(&name)?;
+        prove(&name, queue)?;
     }
     let named = if name.as_str() == "lab" { String::new() } else { format!("--name {name} ") };
     println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec {named}h0 -- ip address`");
@@ -54,8 +56,11 @@ fn up(command: LabCommand) -> Result<Exit> {
 }
 
 /// Tests every port of a lab that has just come up; one that is wrong takes the lab down again.
-fn prove(name: &LabName) -> Result<()> {
-    let test = keeper::attach(name)?.self_test().context("the lab's ports cannot be tested")?;
+fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
+    let mut lab = keeper::attach(name)?;
+    let test = lab.self_test().context("the lab's ports cannot be tested")?;
+    // The user's counters begin at zero, without the test's own packets and drops.
+    lab.rearm(queue)?;
     match test.outcome() {
         Outcome::Pass => Ok(()),
         Outcome::Inconclusive => {
