@@ -62,6 +62,8 @@ pub(super) struct Stage {
     pub(super) self_tests: Vec<(QueueKind, SelfTest)>,
     /// Messages that arrived at a rank's socket and were dropped there, so far.
     pub(super) receive_overflow: u64,
+    /// Datagrams that arrived at a rank and were not of this run, so far.
+    pub(super) strangers: u64,
 }
 
 impl Stage {
@@ -80,8 +82,8 @@ impl Stage {
         // Runs of one machine never meet, but a number of their own costs nothing.
         let session = RandomKey::new(scenario.seed).node(u64::from(std::process::id())).stream().next_u64();
         let fleet = Fleet::start(&lab, session, scenario.seed, &mut || check(&interrupted))?;
-        let (phases, self_tests, receive_overflow) = (0, Vec::new(), 0);
-        Ok(Self { lab, fleet, interrupted, phases, up, self_tests, receive_overflow })
+        let (phases, self_tests, receive_overflow, strangers) = (0, Vec::new(), 0, 0);
+        Ok(Self { lab, fleet, interrupted, phases, up, self_tests, receive_overflow, strangers })
     }
 
     /// The lab.
@@ -147,6 +149,7 @@ impl Stage {
 
     fn sighting(&mut self, answers: Vec<RankRecord>, noise: Vec<NoiseSample>, begin: LocalNs) -> Result<Sighting> {
         self.receive_overflow = answers.iter().map(|answer| answer.receive_overflow).sum();
+        self.strangers = answers.iter().map(|answer| answer.strangers).sum();
         let records: Vec<PhaseRecord> = answers.into_iter().map(|answer| answer.record).collect();
         if records.iter().any(|record| record.number != self.phases) {
             return Err(anyhow!("a rank answered for another phase; this is a defect of the program"));

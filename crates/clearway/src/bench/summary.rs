@@ -39,6 +39,12 @@ pub(super) fn close(report: &mut Report, stage: &Stage) {
         let fact = if real { "off: every packet is real" } else { "on: queues hold joined packets" };
         report.host.facts.insert("segmentation offload in the lab".into(), fact.into());
     }
+    if stage.strangers > 0 {
+        let count = stage.strangers;
+        report
+            .warnings
+            .push(format!("{count} datagrams that were not of this run arrived at its ranks and were ignored"));
+    }
     if stage.receive_overflow > 0 {
         let lost = stage.receive_overflow;
         report.warnings.push(format!("{lost} messages were lost in receivers' own socket buffers, not in the network"));
