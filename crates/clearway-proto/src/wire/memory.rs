@@ -175,7 +175,7 @@ impl MemoryFabric {
 
     fn launch_to_group(&mut self, from: Rank, group: GroupId, flight: &Flight) {
         let Flight::Message { class, head, body, .. } = flight else { return };
-        self.wires[from.index()].landed_one(*class);
+        self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
             let copy = Flight::Message { from, class: *class, head: head.clone(), body: body.clone() };
@@ -185,10 +185,10 @@ impl MemoryFabric {
     }
 
     fn launch(&mut self, to: Rank, flight: Flight) {
-        if let Flight::Message { from, class, .. } = &flight
+        if let Flight::Message { from, .. } = &flight
             && self.loss.below(1_000_000) < u64::from(self.loss_per_million)
         {
-            self.wires[from.index()].landed_one(*class);
+            self.wires[from.index()].landed_one();
             return;
         }
         self.under_way.insert((self.now + self.latency, self.posted), (to, flight));
@@ -199,7 +199,7 @@ impl MemoryFabric {
         let at = self.now;
         match flight {
             Flight::Message { from, class, head, body } => {
-                self.wires[from.index()].landed_one(class);
+                self.wires[from.index()].landed_one();
                 self.wires[target.index()].ready.push_back(Ready::Message { from, class, at, head, body });
             }
             Flight::Write { from, into, bytes, immediate, token } => {
@@ -288,7 +288,7 @@ impl MemoryWire {
     }
 
     /// A message of this end arrived or was lost: room for another.
-    fn landed_one(&mut self, _class: Class) {
+    fn landed_one(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight < self.room {
             while let Some(class) = self.refused.pop_first() {

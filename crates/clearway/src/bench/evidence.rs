@@ -177,7 +177,8 @@ fn processor_delay(records: &[PhaseRecord], cell: &Cell<'_>) -> Nanos {
     Nanos(all.quantile(Quantile::P99).finite().unwrap_or(0))
 }
 
-fn marks(records: &[PhaseRecord]) -> BTreeMap<(Class, Option<Class>), u64> {
+/// How often each class asked for arrived with which mark.
+pub(super) fn marks(records: &[PhaseRecord]) -> BTreeMap<(Class, Option<Class>), u64> {
     let mut marks = BTreeMap::new();
     for mark in records.iter().flat_map(|record| &record.marks) {
         *marks.entry((mark.asked, mark.arrived)).or_default() += mark.messages;
@@ -185,7 +186,8 @@ fn marks(records: &[PhaseRecord]) -> BTreeMap<(Class, Option<Class>), u64> {
     marks
 }
 
-fn longest_gaps(records: &[PhaseRecord]) -> BTreeMap<Class, Nanos> {
+/// The longest time without an arrival of load, by class.
+pub(super) fn longest_gaps(records: &[PhaseRecord]) -> BTreeMap<Class, Nanos> {
     let mut gaps: BTreeMap<Class, Nanos> = BTreeMap::new();
     for series in records.iter().flat_map(|record| &record.load) {
         let gap = gaps.entry(series.class).or_default();

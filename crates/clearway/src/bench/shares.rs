@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clearway_lab::QueueKind;
-use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, Rank};
+use clearway_proto::base::{Bytes, Class, RandomKey, Rank};
 use clearway_proto::congestion::{Flow, FlowStyle, LoadKind, LoadTask};
 use clearway_proto::stats::{Estimate, jain};
 
@@ -88,12 +88,8 @@ fn summarise(
     let slices = arrivals(test, windows, sighting);
     let weights = order.scenario.fabric.weights;
     let sum: u32 = test.classes.iter().map(|class| weights.of(*class)).sum();
-    let mut marks = BTreeMap::new();
-    for mark in sighting.records.iter().flat_map(|record| &record.marks) {
-        *marks.entry((mark.asked, mark.arrived)).or_default() += mark.messages;
-    }
-    let gaps: BTreeMap<Class, Nanos> =
-        sighting.records.iter().flat_map(|r| &r.load).map(|series| (series.class, series.longest_gap)).collect();
+    let marks = evidence::marks(&sighting.records);
+    let gaps = evidence::longest_gaps(&sighting.records);
     let key = RandomKey::new(order.scenario.seed).purpose("shares").purpose(queue.name());
     for class in &test.classes {
         let reached = estimate(&slices, *class, key);

@@ -116,6 +116,16 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
 fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
     let mut set = BTreeSet::new();
     let mut test = Congestion::default();
+    if flags.trunk.is_some() {
+        // Victims and congestors meet on the trunk, so they need not share hosts.
+        test.placement = Placement::Disjoint;
+        test.victim_hosts = 4;
+        test.congestor_hosts = 6;
+        test.congestor_groups = 2;
+        test.congestors = vec![CongestorKind::Alltoall];
+        test.intensity_percent = vec![100];
+        test.victim_interval_us = 2000;
+    }
     let mut list = |name: &str, given: bool| {
         if given {
             set.insert(format!("congestion.{name}"));
@@ -133,22 +143,6 @@ fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
     }
     if list("intensity-percent", !flags.intensity.is_empty()) {
         test.intensity_percent.clone_from(&flags.intensity);
-    }
-    if flags.trunk.is_some() {
-        // Victims and congestors meet on the trunk, so they need not share hosts.
-        test.placement = Placement::Disjoint;
-        test.victim_hosts = 4;
-        test.congestor_hosts = 6;
-        test.congestor_groups = 2;
-        test.congestors = vec![CongestorKind::Alltoall];
-        test.intensity_percent = vec![100];
-        test.victim_interval_us = 2000;
-        if !flags.congestors.is_empty() {
-            test.congestors.clone_from(&flags.congestors);
-        }
-        if !flags.intensity.is_empty() {
-            test.intensity_percent.clone_from(&flags.intensity);
-        }
     }
     fn take<T: Copy>(into: &mut T, value: Option<T>) -> bool {
         value.inspect(|value| *into = *value).is_some()
