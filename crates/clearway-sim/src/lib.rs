@@ -16,6 +16,7 @@
 //! # Not here
 //! Engines and what their frames mean; wall time; the command line.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))]
 
 pub mod fabric;
 pub mod graph;
