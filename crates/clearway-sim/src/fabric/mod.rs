@@ -2,4 +2,4 @@
 
 mod order;
 
-pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Target, Trains};
+pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};

@@ -27,8 +27,21 @@ pub struct Order {
     pub bytes: u64,
     /// Which of the sender's ports.
     pub rail: u8,
+    /// What the caller wants to hear of it.
+    pub reports: Reports,
     /// The caller's name for it; comes back in notices.
     pub tag: u64,
+}
+
+/// Which notices a message makes. Each is an event of the simulation and costs its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// [`Notice::Delivered`] or [`Notice::Lost`].
+    Delivery,
+    /// [`Notice::Sent`] too.
+    SentAndDelivery,
+    /// All of them.
+    All,
 }
 
 /// What became of a message.
