@@ -18,6 +18,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
+#[allow(dead_code, reason = "the fabric will use it")]
+mod event;
 pub mod fabric;
 pub mod graph;
 pub mod routing;

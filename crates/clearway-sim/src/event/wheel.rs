@@ -1,0 +1,347 @@
+//! A calendar wheel: buckets of time side by side, the next one sorted, what is too far away in a heap beside it.
+//!
+//! # Model
+//! ```text
+//!    bucket   base        front          base + buckets
+//!             |            |                  |
+//!             last popped  sorted run         everything later: heap
+//!                          (taken from its end)
+//! ```
+//! A bucket is a list through one slab; a bitmap of two floors finds the next bucket that holds anything. The least event is
+//! the lesser of the end of the run and the top of the heap, so an event may lie in the heap without being far away: that is
+//! where it goes when the run is too long to make room in its middle. Nothing ever moves from the heap to a bucket but by a
+//! new tuning, which would cost more than taking it from where it is.
+//!
+//! # Tuning
+//! Now and then the width of a bucket is set so that about [`RUN_AIM`] events fall into it at the rate seen since the last
+//! time, and the number of buckets so that the window is some mean delays long. Order does not depend on it.
+//!
+//! # Invariants
+//! I1. `base <= front`; the buckets in use lie in `front + 1 .. base + buckets`; the bucket `front` itself is the run.
+//! I2. The run is sorted, least event last.
+
+use super::{Event, Heap};
+use crate::time::Picos;
+
+/// Events that should meet in a bucket. Measured with delays as in a network, 1,000 to 100,000 pending: 1 to 4 cost the same
+/// within noise, 8 and more cost sorting.
+const RUN_AIM: u64 = 2;
+/// A longer run is not inserted into: moving more than a few cache lines costs more than a heap of a few events.
+const RUN_MAX: usize = 32;
+/// Binary digits of the number of buckets, at first and at least: heads and bitmap lie in the first-level cache.
+const BUCKETS_LOG_MIN: u32 = 10;
+/// At most: one mebibyte of list heads; beyond it, missing caches costs more than the heap.
+const BUCKETS_LOG_MAX: u32 = 18;
+/// Width of a bucket at first, as a binary logarithm of picoseconds: 8 ns, a hundredth of a hop.
+const WIDTH_LOG_FIRST: u32 = 13;
+/// Pops before the first look at the tuning, and at least between two.
+const LOOK_AFTER: u64 = 4_096;
+/// No node: the end of a list.
+const NIL: u32 = u32::MAX;
+
+/// An event in a bucket.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    event: Event,
+    /// The next of the same list, or [`NIL`].
+    next: u32,
+}
+
+/// Buckets of time: O(1) each while the rate of events changes slowly, O(log pending) at worst.
+#[derive(Clone, Debug)]
+pub(crate) struct Wheel {
+    width_log: u32,
+    /// The bucket of the last event popped.
+    base: u64,
+    /// The bucket that the run was made of.
+    front: u64,
+    run: Vec<Event>,
+    far: Heap,
+    /// First node of each bucket's list; a power of two of them.
+    heads: Vec<u32>,
+    occupied: Bitmap,
+    nodes: Vec<Node>,
+    /// List of the nodes that hold nothing.
+    free: u32,
+    linked: usize,
+    pace: Tally,
+}
+
+/// What tuning looks at.
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    pops: u64,
+    look_at: u64,
+    since: Picos,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        let buckets = 1 << BUCKETS_LOG_MIN;
+        Self {
+            width_log: WIDTH_LOG_FIRST,
+            base: 0,
+            front: 0,
+            run: Vec::new(),
+            far: Heap::default(),
+            heads: vec![NIL; buckets],
+            occupied: Bitmap::new(buckets),
+            nodes: Vec::new(),
+            free: NIL,
+            linked: 0,
+            pace: Tally { pops: 0, look_at: LOOK_AFTER, since: Picos::ZERO },
+        }
+    }
+}
+
+impl Wheel {
+    /// See [`super::Queue::push`].
+    pub(crate) fn push(&mut self, event: Event) {
+        let bucket = (event.at.0 >> self.width_log).max(self.base);
+        if bucket > self.front {
+            self.store(bucket, event);
+        } else if bucket == self.front {
+            self.insert(event);
+        } else {
+            self.put_back();
+            self.front = bucket;
+            self.run.push(event);
+        }
+    }
+
+    /// See [`super::Queue::next_at`]. Only looks: sorting the next bucket now would be undone by an event put before it.
+    pub(crate) fn next_at(&self) -> Option<Picos> {
+        let near = match self.run.last() {
+            Some(event) => Some(event.at),
+            None => self.next_bucket().and_then(|(slot, _)| self.list(slot).map(|event| event.at).min()),
+        };
+        near.into_iter().chain(self.far.peek().map(|event| event.at)).min()
+    }
+
+    /// See [`super::Queue::pop`].
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        self.settle();
+        self.take()
+    }
+
+    /// See [`super::Queue::pop_until`].
+    pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
+        // Buckets behind the front one need no look when they begin after the instant.
+        if instant.0 >> self.width_log > self.front {
+            self.settle();
+        }
+        let near = self.run.last().is_some_and(|event| event.at <= instant);
+        let due = near || self.far.peek().is_some_and(|event| event.at <= instant);
+        if due { self.take() } else { None }
+    }
+
+    /// See [`super::Queue::len`].
+    pub(crate) fn len(&self) -> usize {
+        self.run.len() + self.linked + self.far.len()
+    }
+
+    /// Takes the lesser of the end of the run and the top of the heap.
+    fn take(&mut self) -> Option<Event> {
+        let event = match (self.run.last(), self.far.peek()) {
+            (None, None) => return None,
+            (Some(near), far) if far.is_none_or(|far| *near <= far) => {
+                self.base = self.front;
+                self.run.pop()?
+            }
+            _ => {
+                let far = self.far.pop()?;
+                self.base = (far.at.0 >> self.width_log).max(self.base);
+                self.front = self.front.max(self.base);
+                far
+            }
+        };
+        self.pace.pops += 1;
+        if self.pace.pops >= self.pace.look_at {
+            self.tune(event.at);
+        }
+        Some(event)
+    }
+
+    /// Makes the next bucket that holds anything the run, when the run is used up.
+    fn settle(&mut self) {
+        if !self.run.is_empty() {
+            return;
+        }
+        let Some((slot, distance)) = self.next_bucket() else { return };
+        self.front += distance;
+        self.occupied.clear(slot);
+        let mut at = core::mem::replace(&mut self.heads[slot], NIL);
+        while at != NIL {
+            let node = &mut self.nodes[at as usize];
+            self.run.push(node.event);
+            let next = core::mem::replace(&mut node.next, self.free);
+            self.free = at;
+            at = next;
+        }
+        self.linked -= self.run.len();
+        if self.run.len() > 1 {
+            self.run.sort_unstable_by(|a, b| b.cmp(a));
+        }
+    }
+
+    /// The first bucket behind the front one that holds anything, and how far behind.
+    fn next_bucket(&self) -> Option<(usize, u64)> {
+        if self.linked == 0 {
+            return None;
+        }
+        let mask = self.heads.len() as u64 - 1;
+        let from = ((self.front + 1) & mask) as usize;
+        let slot = self.occupied.next(from)?;
+        Some((slot, 1 + ((slot as u64).wrapping_sub(from as u64) & mask)))
+    }
+
+    /// The events of a bucket, in no order.
+    fn list(&self, slot: usize) -> impl Iterator<Item = Event> + '_ {
+        let mut at = self.heads[slot];
+        core::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.next;
+            Some(node.event)
+        })
+    }
+
+    /// Adds an event to the front bucket.
+    fn insert(&mut self, event: Event) {
+        if self.run.len() > RUN_MAX {
+            self.far.push(event);
+            return;
+        }
+        let place = self.run.iter().rposition(|later| *later >= event).map_or(0, |place| place + 1);
+        self.run.insert(place, event);
+    }
+
+    /// Makes the run a bucket again.
+    fn put_back(&mut self) {
+        let mut run = core::mem::take(&mut self.run);
+        for event in run.drain(..) {
+            self.store(self.front, event);
+        }
+        self.run = run;
+    }
+
+    /// Keeps an event that is not of the front bucket.
+    fn store(&mut self, bucket: u64, event: Event) {
+        if bucket - self.base < self.heads.len() as u64 { self.link(bucket, event) } else { self.far.push(event) }
+    }
+
+    /// Puts an event into the list of `bucket`, which lies in the window.
+    fn link(&mut self, bucket: u64, event: Event) {
+        let slot = (bucket & (self.heads.len() as u64 - 1)) as usize;
+        let node = Node { event, next: self.heads[slot] };
+        let at = if self.free == NIL {
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
+        } else {
+            let at = self.free;
+            self.free = core::mem::replace(&mut self.nodes[at as usize], node).next;
+            at
+        };
+        if node.next == NIL {
+            self.occupied.set(slot);
+        }
+        self.heads[slot] = at;
+        self.linked += 1;
+    }
+
+    /// Fits width and number of buckets to the rate and number of events, if they are far off.
+    #[cold]
+    fn tune(&mut self, now: Picos) {
+        let seen = self.pace.pops;
+        let elapsed = now - self.pace.since;
+        let pending = self.len() as u64;
+        self.pace = Tally { pops: 0, look_at: LOOK_AFTER.max(4 * pending), since: now };
+        if elapsed == Picos::ZERO {
+            return;
+        }
+        let width_log = (elapsed.0 / seen).saturating_mul(RUN_AIM).max(1).ilog2();
+        let buckets_log = pending.max(1).ilog2().saturating_add(1).clamp(BUCKETS_LOG_MIN, BUCKETS_LOG_MAX);
+        if width_log.abs_diff(self.width_log) > 1 || buckets_log.abs_diff(self.heads.len().ilog2()) > 1 {
+            self.rebuild(width_log, buckets_log, now);
+        }
+    }
+
+    /// Sorts everything into other buckets. O(pending + buckets).
+    fn rebuild(&mut self, width_log: u32, buckets_log: u32, now: Picos) {
+        let mut all = core::mem::take(&mut self.run);
+        all.extend(self.far.drain());
+        for slot in 0..self.heads.len() {
+            all.extend(self.list(slot));
+        }
+        let pace = self.pace;
+        *self = Self { width_log, pace, ..Self::default() };
+        self.heads = vec![NIL; 1 << buckets_log];
+        self.occupied = Bitmap::new(1 << buckets_log);
+        self.base = now.0 >> width_log;
+        self.front = self.base;
+        for event in all {
+            self.push(event);
+        }
+    }
+}
+
+/// Which buckets hold anything; a second floor has a bit for each word.
+#[derive(Clone, Debug)]
+struct Bitmap {
+    words: Vec<u64>,
+    summary: Vec<u64>,
+}
+
+impl Bitmap {
+    /// `bits` zeros; a power of two, at least 64.
+    fn new(bits: usize) -> Self {
+        let words = bits / 64;
+        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
+    }
+
+    fn set(&mut self, bit: usize) {
+        self.words[bit / 64] |= 1 << (bit % 64);
+        self.summary[bit / 4096] |= 1 << (bit / 64 % 64);
+    }
+
+    fn clear(&mut self, bit: usize) {
+        self.words[bit / 64] &= !(1 << (bit % 64));
+        if self.words[bit / 64] == 0 {
+            self.summary[bit / 4096] &= !(1 << (bit / 64 % 64));
+        }
+    }
+
+    /// The first bit that is set at or after `from`, going round.
+    fn next(&self, from: usize) -> Option<usize> {
+        let word = from / 64;
+        let rest = self.words[word] & (!0 << (from % 64));
+        if rest != 0 {
+            return Some(word * 64 + rest.trailing_zeros() as usize);
+        }
+        let found = self.next_word(word + 1).or_else(|| self.next_word(0))?;
+        Some(found * 64 + self.words[found].trailing_zeros() as usize)
+    }
+
+    /// The first word at or after `from` with a bit set.
+    fn next_word(&self, from: usize) -> Option<usize> {
+        let mut place = from / 64;
+        let mut rest = self.summary.get(place)? & (!0 << (from % 64));
+        while rest == 0 {
+            place += 1;
+            rest = *self.summary.get(place)?;
+        }
+        Some(place * 64 + rest.trailing_zeros() as usize)
+    }
+}
+
+#[cfg(test)]
+impl Wheel {
+    /// Binary logarithm of a bucket's picoseconds.
+    pub(super) fn width_log(&self) -> u32 {
+        self.width_log
+    }
+
+    /// Events in the heap.
+    pub(super) fn far_len(&self) -> usize {
+        self.far.len()
+    }
+}
