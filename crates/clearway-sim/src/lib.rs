@@ -19,6 +19,8 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 #[allow(dead_code, reason = "the fabric will use it")]
+pub mod arbiter;
+#[allow(dead_code, reason = "the fabric will use it")]
 mod event;
 pub mod fabric;
 pub mod graph;

@@ -1,0 +1,95 @@
+//! Who may send next on a channel: the rules between virtual lanes as state machines, and the shares they lead to.
+//!
+//! # Model
+//! A channel asks [`Arbitration::pick`] which of the lanes that could send now (a packet *and* room for it ahead) is the next,
+//! and tells [`Arbitration::grant`] when it has sent. The rule is shared; what a channel keeps is its place in it.
+//!
+//! # Invariants
+//! I1. `pick` changes nothing: asking again, or for nothing, leads to the same grants. All change is in `grant`, the entries
+//!     and turns that a grant passes over included.
+//! I2. A lane that has no packet, or no room ahead, when another is granted has had its turn: nothing is saved for it.
+//!
+//! # Not here
+//! The steps of one virtual lane and the queues of one step take turns in the fabric.
+
+mod shares;
+mod tables;
+mod turns;
+mod weighted;
+
+use std::sync::Arc;
+
+use crate::spec::{Arbiter, VIRTUAL_LANES_MAX};
+
+pub use shares::shares;
+use tables::{Place, Tables};
+use turns::{Ranks, after};
+use weighted::{Deficits, Weights};
+
+/// A lane that may send: what `pick` found and `grant` is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// The virtual lane.
+    pub lane: u8,
+    /// The length of its packet.
+    pub bytes: u32,
+    /// The lanes that could send.
+    eligible: u32,
+}
+
+/// The place of one channel in its rule. Made once for a rule, then cloned for each channel: clones share the rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arbitration(Kind);
+
+/// What a channel keeps, by rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Who sent last.
+    RoundRobin(u8),
+    /// The rule, and who sent last.
+    Strict(Arc<Ranks>, u8),
+    /// The rule, and what each lane is owed.
+    Weighted(Arc<Weights>, Box<Deficits>),
+    /// The rule, and where both tables stand.
+    Tables(Arc<Tables>, Place),
+}
+
+impl Arbitration {
+    /// The beginning of `rule`.
+    pub(crate) fn new(rule: &Arbiter) -> Self {
+        // The lane after the last one is lane 0.
+        let last = VIRTUAL_LANES_MAX as u8 - 1;
+        Self(match rule {
+            Arbiter::RoundRobin => Kind::RoundRobin(last),
+            Arbiter::Strict { rank } => Kind::Strict(Arc::new(Ranks::new(&rank.map(Some))), last),
+            Arbiter::Weighted { quantum, first } => {
+                Kind::Weighted(Arc::new(Weights::new(quantum, first)), Box::default())
+            }
+            Arbiter::Tables(rule) => Kind::Tables(Arc::new(Tables::new(rule)), Place::default()),
+        })
+    }
+
+    /// The next to send among `eligible` (a bit for each virtual lane), where lane `v` would send a packet of `bytes[v]`.
+    /// `None` if there is none, or if the rule never serves those there are.
+    pub(crate) fn pick(&self, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<Choice> {
+        let lane = match &self.0 {
+            Kind::RoundRobin(last) => after(eligible, *last),
+            Kind::Strict(ranks, last) => ranks.pick(eligible, *last),
+            Kind::Weighted(weights, deficits) => deficits.pick(weights, eligible, bytes),
+            Kind::Tables(tables, place) => place.pick(tables, eligible),
+        }?;
+        Some(Choice { lane, bytes: bytes[usize::from(lane)], eligible })
+    }
+
+    /// The packet of `choice`, which was picked since the last grant, is being sent.
+    pub(crate) fn grant(&mut self, choice: Choice) {
+        match &mut self.0 {
+            Kind::RoundRobin(last) | Kind::Strict(_, last) => *last = choice.lane,
+            Kind::Weighted(weights, deficits) => deficits.grant(weights, choice),
+            Kind::Tables(tables, place) => place.grant(tables, choice),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
