@@ -4,8 +4,35 @@
 //! Routing keeps no state of its own and draws nothing: a choice is a function of the packet's hash, its place on the way and
 //! the backlog of the local channels. Each hop also names the *step*: the number of the buffer class that keeps cyclic waiting
 //! impossible. Steps never decrease along a way.
+//!
+//! Of channels elsewhere only whether they are up is asked, where a way would lead into them without another choice: real
+//! networks make their tables anew when a cable fails.
+//!
+//! # Invariants
+//! I1. `next` asked again for a packet that has not moved answers for the queues as they are then, and the way stays valid.
+//! I2. Nothing is allocated for a packet.
 
-use crate::graph::{ChannelId, DeviceId};
+mod grid;
+mod multicast;
+mod pick;
+mod proof;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use crate::graph::{ChannelId, DeviceId, Graph};
+use crate::spec::Routing;
+
+pub(crate) use grid::{Grid, PLAN_MAX};
+pub use multicast::{Branch, MulticastTree, tree};
+pub use proof::{Cycle, Proof, Scope, prove_deadlock_free};
+pub(crate) use table::{DISTANCE_MAX, NoTable};
+pub(crate) use tree::Tree;
+
+use grid::{Detours, GridRouter};
+use pick::Rule;
+use table::Table;
 
 /// What a switch can see of its own channels.
 pub trait Backlog {
@@ -26,7 +53,7 @@ pub struct Transit {
     pub flow_hash: u32,
     /// Different for each packet.
     pub packet_hash: u32,
-    /// Set by routing: the group or switch of a detour, or [`Transit::DIRECT`].
+    /// Set by routing: what it decided for this packet, or [`Transit::DIRECT`] as long as it has not.
     pub via: u32,
     /// Switches passed so far.
     pub hops: u8,
@@ -35,6 +62,122 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// No detour, or one that lies behind.
+    /// Nothing decided.
     pub const DIRECT: u32 = u32::MAX;
+}
+
+/// The rule by which the packets of one network find their way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Router(Kind);
+
+/// What the ways are computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Tree(Tree),
+    Grid(GridRouter),
+    Table(Table),
+}
+
+/// For whom a way is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// For this target alone.
+    Target,
+    /// Shared as far as possible by all targets of the source.
+    Source,
+}
+
+impl Router {
+    /// The channel on which a packet at `at` leaves; sets the packet's step. To be called at the source host, then at each
+    /// switch. `None`: all ways that are allowed from here are down.
+    ///
+    /// # Cost
+    /// Some ten nanoseconds, no allocation; for a weighed choice at the source of a dragonfly that for each candidate.
+    pub fn next<B: Backlog>(
+        &self,
+        graph: &Graph,
+        at: DeviceId,
+        transit: &mut Transit,
+        backlog: &B,
+    ) -> Option<ChannelId> {
+        match &self.0 {
+            Kind::Tree(tree) => tree.next(graph, at, transit, backlog),
+            Kind::Grid(grid) => grid.next(graph, at, transit, backlog),
+            Kind::Table(table) => table.next(graph, at, transit, backlog),
+        }
+    }
+
+    /// How many steps keep the ways free of deadlock: 1 at least.
+    pub fn steps(&self) -> u8 {
+        match &self.0 {
+            Kind::Tree(_) => 1,
+            Kind::Grid(grid) => grid.steps(),
+            Kind::Table(table) => table.steps(),
+        }
+    }
+
+    /// A shortest way between two hosts, first channel first; empty when they are the same. No way that packets take has
+    /// fewer channels.
+    pub fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<ChannelId> {
+        self.way_by(graph, from, to, Aim::Target).into_iter().map(|(channel, _)| channel).collect()
+    }
+
+    /// The same with steps; empty when both ends are the same.
+    fn way_by(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: Aim) -> Vec<(ChannelId, u8)> {
+        if from == to {
+            return Vec::new();
+        }
+        match &self.0 {
+            Kind::Tree(tree) => {
+                let number = if aim == Aim::Target { to.0 } else { from.0 };
+                tree.way(graph, from, to, number).into_iter().map(|channel| (channel, 0)).collect()
+            }
+            Kind::Grid(grid) => grid.way(graph, from, to, aim),
+            Kind::Table(table) => table.way(graph, from, to),
+        }
+    }
+
+    /// Routing in a fat tree, or `None` where `routing` makes no sense there.
+    pub(crate) fn of_tree(tree: Tree, routing: Routing) -> Option<Self> {
+        Some(Self(Kind::Tree(tree.with_rule(rule(routing)?))))
+    }
+
+    /// Routing in a dragonfly, or `None` where `routing` makes no sense there.
+    pub(crate) fn of_grid(grid: Grid, routing: Routing) -> Option<Self> {
+        let (rule, detours) = match routing {
+            Routing::DestinationModulo => return None,
+            Routing::Valiant => (Rule::Packet, Detours::Always),
+            Routing::Adaptive { minimal, detour, bias } => {
+                // Of parallel cables all are compared: there are few.
+                (Rule::Least(u8::MAX), Detours::Weighed { minimal, detour, bias })
+            }
+            other => (rule(other)?, Detours::Never),
+        };
+        Some(Self(Kind::Grid(GridRouter { grid, rule, detours })))
+    }
+
+    /// Routing between two switches, or `None` where `routing` makes no sense there.
+    pub(crate) fn of_pair(grid: Grid, routing: Routing) -> Option<Self> {
+        Some(Self(Kind::Grid(GridRouter { grid, rule: rule(routing)?, detours: Detours::Never })))
+    }
+
+    /// Routing in any graph; `None` where `routing` makes no sense there.
+    pub(crate) fn of_graph(graph: &Graph, routing: Routing) -> Option<Result<Self, NoTable>> {
+        if routing == Routing::DestinationModulo {
+            return None;
+        }
+        Some(Table::new(graph, rule(routing)?).map(|table| Self(Kind::Table(table))))
+    }
+}
+
+/// The rule of a choice among shortest ways; `None` for routing that leaves them.
+fn rule(routing: Routing) -> Option<Rule> {
+    match routing {
+        Routing::Minimal => Some(Rule::Pair),
+        Routing::DestinationModulo => Some(Rule::Modulo),
+        Routing::Ecmp => Some(Rule::Flow),
+        Routing::Spray => Some(Rule::Packet),
+        Routing::Adaptive { minimal, detour: 0, .. } => Some(Rule::Least(minimal)),
+        Routing::Adaptive { .. } | Routing::Valiant => None,
+    }
 }

@@ -1,1 +1,183 @@
-//! Turns the description of a network's shape into a graph, and remembers what routing needs to know about it.
+//! Turns the description of a network's shape into a graph and the router that knows it; refuses what cannot be.
+//!
+//! # Model
+//! Hosts are numbered first, by position: neighbours in number share a switch. Then the switches: of a tree from the leaves
+//! up, of a dragonfly group by group and row by row. All ports of a host ([`crate::spec::HostSpec::rails`]) go to the same switch, except
+//! in explicit graphs, which are cabled as written.
+//!
+//! # Source
+//! Fat trees: Öhring et al. (IPPS 1995). Dragonflies: Kim et al. (ISCA 2008); cables between groups go round the routers in
+//! turn, so that no router has two more than another.
+//!
+//! # Invariants
+//! I1. Sizes are checked before anything is allocated ([`estimate`]).
+
+mod cabling;
+mod error;
+mod estimate;
+mod node_map;
+mod scale;
+#[cfg(test)]
+mod tests;
+
+pub use error::TopologyError;
+pub use estimate::{MEMORY_MAX, Size, estimate};
+pub use node_map::node_map;
+
+use crate::graph::Graph;
+use crate::routing::{Grid, NoTable, Router, Tree};
+use crate::spec::{FabricSpec, LANES_MAX, LinkRole, Routing, Topology};
+
+/// A graph and the router for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Devices and channels.
+    pub graph: Graph,
+    /// Where packets go.
+    pub router: Router,
+}
+
+/// Builds the network that `spec` describes.
+///
+/// # Errors
+/// A shape that cannot be, routing that makes no sense on it, too few lanes, too much memory: one sentence each.
+///
+/// # Cost
+/// O(channels); explicit graphs O(switches * channels).
+pub fn build(spec: &FabricSpec) -> Result<Network, TopologyError> {
+    estimate(spec)?;
+    let network = match shape(spec)? {
+        Shape::Tree(tree, links) => {
+            let router = Router::of_tree(tree.clone(), spec.routing).ok_or_else(|| unfit(spec))?;
+            Network { graph: cabling::tree(&tree, links), router }
+        }
+        Shape::Grid(grid, links) => {
+            let pair = matches!(spec.topology, Topology::TwoSwitch { .. });
+            let router = if pair { Router::of_pair(grid, spec.routing) } else { Router::of_grid(grid, spec.routing) };
+            let router = router.ok_or_else(|| unfit(spec))?;
+            let namer = cabling::namer(&spec.topology);
+            Network { graph: cabling::grid(&grid, links, namer), router }
+        }
+        Shape::Explicit => {
+            let graph = cabling::explicit(spec)?;
+            let router = Router::of_graph(&graph, spec.routing).ok_or_else(|| unfit(spec))?;
+            let router = router.map_err(|why| no_table(spec, &graph, why))?;
+            Network { graph, router }
+        }
+    };
+    enough_lanes(spec, network.router.steps())?;
+    Ok(network)
+}
+
+/// A checked shape, with the places of its links.
+enum Shape {
+    Tree(Tree, TreeLinks),
+    Grid(Grid, GridLinks),
+    Explicit,
+}
+
+/// Links of a tree.
+#[derive(Clone, Copy)]
+struct TreeLinks {
+    host: u8,
+    up: u8,
+}
+
+/// Links of a dragonfly; those of a dimension that it does not have are not looked at.
+#[derive(Clone, Copy)]
+struct GridLinks {
+    host: u8,
+    green: u8,
+    black: u8,
+    blue: u8,
+}
+
+/// The shape that `spec` describes; its size was checked by [`estimate`].
+fn shape(spec: &FabricSpec) -> Result<Shape, TopologyError> {
+    let link = |role: LinkRole| spec.link(role).ok_or(TopologyError::NoLink { topology: kind(&spec.topology), role });
+    let link_if = |count: u32, role| if count > 1 { link(role) } else { Ok(0) };
+    let rails = spec.host.rails;
+    Ok(match &spec.topology {
+        Topology::Star { hosts } => {
+            let host = link(LinkRole::Host)?;
+            Shape::Tree(Tree::new(&[*hosts], &[1], &[1], rails), TreeLinks { host, up: 0 })
+        }
+        Topology::FatTree { children, parents, cables } => {
+            let links = TreeLinks { host: link(LinkRole::Host)?, up: link_if(children.len() as u32, LinkRole::Up)? };
+            Shape::Tree(Tree::new(children, parents, cables, rails), links)
+        }
+        Topology::TwoSwitch { hosts, trunks } => {
+            let (host, green) = (link(LinkRole::Host)?, link(LinkRole::Up)?);
+            let (hosts, green_cables) = (hosts / 2, *trunks);
+            let grid = Grid { groups: 1, rows: 1, columns: 2, hosts, rails, green: green_cables, black: 1, blue: 1 };
+            Shape::Grid(grid, GridLinks { host, green, black: 0, blue: 0 })
+        }
+        &Topology::DragonflyXc { groups, columns, rows, hosts_per_router, black_cables, blue_cables } => {
+            let links = GridLinks {
+                host: link(LinkRole::Host)?,
+                green: link_if(columns, LinkRole::Green)?,
+                black: link_if(rows, LinkRole::Black)?,
+                blue: link_if(groups, LinkRole::Blue)?,
+            };
+            let (hosts, black, blue) = (hosts_per_router, black_cables, blue_cables);
+            Shape::Grid(Grid { groups, rows, columns, hosts, rails, green: 1, black, blue }, links)
+        }
+        &Topology::Dragonfly { groups, switches, hosts_per_switch, local_cables, global_cables } => {
+            let links = GridLinks {
+                host: link(LinkRole::Host)?,
+                green: link_if(switches, LinkRole::Local)?,
+                black: 0,
+                blue: link_if(groups, LinkRole::Global)?,
+            };
+            let (hosts, green, blue) = (hosts_per_switch, local_cables, global_cables);
+            Shape::Grid(Grid { groups, rows: 1, columns: switches, hosts, rails, green, black: 1, blue }, links)
+        }
+        Topology::Explicit { .. } => Shape::Explicit,
+    })
+}
+
+/// What people call the shape.
+fn kind(topology: &Topology) -> &'static str {
+    match topology {
+        Topology::Star { .. } => "a star",
+        Topology::TwoSwitch { .. } => "two switches",
+        Topology::FatTree { .. } => "a fat tree",
+        Topology::DragonflyXc { .. } => "an XC dragonfly",
+        Topology::Dragonfly { .. } => "a dragonfly",
+        Topology::Explicit { .. } => "an explicit graph",
+    }
+}
+
+fn unfit(spec: &FabricSpec) -> TopologyError {
+    let (routing, works) = match (spec.routing, &spec.topology) {
+        (Routing::DestinationModulo, Topology::Explicit { .. }) => {
+            ("destination-modulo", "minimal, ecmp, spray and adaptive without detours")
+        }
+        (Routing::DestinationModulo, _) => ("destination-modulo", "minimal, ecmp, spray, valiant and adaptive"),
+        (Routing::Valiant, Topology::Explicit { .. }) => {
+            ("valiant", "minimal, ecmp, spray and adaptive without detours")
+        }
+        (Routing::Valiant, _) => ("valiant", "minimal, destination-modulo, ecmp, spray and adaptive without detours"),
+        _ => ("adaptive with detours", "adaptive without detours, minimal, ecmp and spray"),
+    };
+    TopologyError::Routing { topology: kind(&spec.topology), routing, works }
+}
+
+fn no_table(spec: &FabricSpec, graph: &Graph, why: NoTable) -> TopologyError {
+    let name = |device| graph.name(device).to_owned();
+    match why {
+        NoTable::Apart(from, to) => TopologyError::Apart { from: name(from), to: name(to) },
+        NoTable::Long(from, to) => TopologyError::Long { from: name(from), to: name(to) },
+        NoTable::Steps(tried) => lanes(spec, u32::from(tried) + 1),
+    }
+}
+
+fn enough_lanes(spec: &FabricSpec, steps: u8) -> Result<(), TopologyError> {
+    let fits = usize::from(spec.classes.virtual_lanes.max(1)) * usize::from(steps) <= LANES_MAX;
+    if fits { Ok(()) } else { Err(lanes(spec, u32::from(steps))) }
+}
+
+fn lanes(spec: &FabricSpec, steps: u32) -> TopologyError {
+    let virtual_lanes = u32::from(spec.classes.virtual_lanes.max(1));
+    TopologyError::Lanes { virtual_lanes, steps, needed: virtual_lanes * steps, fitting: LANES_MAX as u32 / steps }
+}

@@ -1,0 +1,1 @@
+//! Ways end where they should, within their bounds, without circles.

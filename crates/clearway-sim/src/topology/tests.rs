@@ -1,0 +1,1 @@
+//! Counts of each shape against closed formulas, and what is refused.
