@@ -9,6 +9,15 @@
 //! # Not here
 //! Reading files (`file`), where the figures come from (`figure`), the shape of the network ([`crate::topology`]).
 
+mod check;
+pub mod figure;
+pub mod file;
+pub mod presets;
+mod read;
+mod section;
+mod size;
+mod tree;
+
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
 use crate::time::Picos;
@@ -230,8 +239,19 @@ pub struct HostSpec {
     pub effect_cost: Picos,
     /// Interruptions by the operating system.
     pub jitter: Jitter,
+    /// In which order messages are served.
+    pub service: Service,
     /// Clocks are off by up to so many parts per million, each host by its own amount.
     pub clock_ppm: u32,
+}
+
+/// In which order a host's interface serves messages of one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Connections (a target and a class) take turns, packet by packet: queue pairs of RDMA.
+    ByConnection,
+    /// One after the other as they were posted: sockets above one queue for each class.
+    InOrder,
 }
 
 /// How often a host's processor is elsewhere.

@@ -1,0 +1,39 @@
+//! Tests of the checks on specifications that were made in code.
+
+use super::*;
+use crate::spec::{LaneException, presets};
+
+fn edr() -> FabricSpec {
+    presets::load("edr", None).unwrap()
+}
+
+fn flawed(change: impl FnOnce(&mut FabricSpec)) -> Flaw {
+    let mut spec = edr();
+    change(&mut spec);
+    spec.check().unwrap_err()
+}
+
+#[test]
+fn check__nothing_happens_at_once_at_both_ends() {
+    let flaw = flawed(|spec| spec.links[0].delay = crate::Picos::ZERO);
+    assert_eq!(flaw.key, "link.host.delay");
+}
+
+#[test]
+fn check__exceptions_name_lanes_that_exist() {
+    let mut lanes = [NO_LANE; 16];
+    lanes[0] = 1;
+    let exception = LaneException { from: "a".into(), to: "b".into(), lane_of_level: lanes };
+    let flaw = flawed(|spec| spec.classes.lane_exceptions.push(exception));
+    assert_eq!(flaw.key, "policy.exceptions");
+}
+
+#[test]
+fn check__lossy_queues_hold_a_packet_and_buffers_need_not() {
+    let mut spec = edr();
+    spec.links[0].buffer = Bytes(1);
+    spec.classes.loss = [LossDomain::Drops { queue: Bytes(100_000) }; crate::spec::VIRTUAL_LANES_MAX];
+    assert_eq!(spec.check(), Ok(()));
+    spec.classes.loss = [LossDomain::Drops { queue: Bytes(100) }; crate::spec::VIRTUAL_LANES_MAX];
+    assert_eq!(spec.check().unwrap_err().key, "policy.queue");
+}

@@ -1,0 +1,446 @@
+//! Turns the tree of a fabric file into a [`FabricSpec`]: which keys there are, and what each of them means.
+
+use clearway_proto::base::{Bytes, Class};
+
+use super::figure::Figure;
+use super::file::{FileError, check_format};
+use super::section::{Section, nearest};
+use super::tree::Node;
+use super::{
+    Arbiter, Arbitration, ClassMap, CongestionControl, Dcqcn, EdgeControl, FabricSpec, HostSpec, Jitter, LaneException,
+    LinkRole, LinkSpec, LossDomain, PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching,
+    Topology, VIRTUAL_LANES_MAX, VlArbitration,
+};
+
+/// The lane of service levels that travel on none (IBTA volume 1, 7.6.6: VL15 in a SL-to-VL table drops).
+pub(super) const NO_LANE: u8 = 15;
+/// The rank of lanes that a strict order does not name: behind all others.
+const LAST_RANK: u8 = u8::MAX;
+
+/// What a tree says.
+pub(super) struct Reading {
+    pub(super) spec: FabricSpec,
+    pub(super) policies: Vec<(String, String)>,
+    pub(super) policy: String,
+    pub(super) figures: Vec<Figure>,
+    /// Ports of a switch, where the file says.
+    pub(super) ports: Option<u32>,
+}
+
+/// Reads `root` under the policy `wanted`, or the file's own choice.
+///
+/// # Errors
+/// The first thing that is wrong, with its place.
+pub(super) fn read(root: &Node, wanted: Option<&str>) -> Result<Reading, FileError> {
+    check_format(root)?;
+    let mut figures = Vec::new();
+    let mut top = Section::of(root, String::new())?;
+    top.has("format");
+    let name = top.text("name")?.to_owned();
+    let about = top.text("about")?.to_owned();
+    let links = links(top.needed("link")?, &mut figures)?;
+    let topology = topology(top.needed("topology")?, &links, &mut figures)?;
+    let routing = routing(top.needed("routing")?, &mut figures)?;
+    let (switch, ports) = switch(top.needed("switch")?, &mut figures)?;
+    let host = host(top.needed("host")?, &mut figures)?;
+    let packet = packet(top.needed("packet")?, &mut figures)?;
+    let congestion_control = congestion_control(top.needed("congestion-control")?, &mut figures)?;
+    let own = if top.has("default-policy") { Some(top.text("default-policy")?) } else { None };
+    let chosen = policies(top.needed("policy")?, wanted.or(own), &mut figures)?;
+    top.close(&mut figures)?;
+    let Chosen { name: policy, all: policies, classes, arbitration } = chosen;
+    let spec = FabricSpec {
+        name,
+        about,
+        topology,
+        routing,
+        links,
+        switch,
+        host,
+        packet,
+        classes,
+        arbitration,
+        congestion_control,
+    };
+    Ok(Reading { spec, policies, policy, figures, ports })
+}
+
+/// Roles of links by name; a link whose name is one of these needs no `role`.
+pub(super) const ROLES: [(&str, LinkRole); 7] = [
+    ("host", LinkRole::Host),
+    ("up", LinkRole::Up),
+    ("green", LinkRole::Green),
+    ("black", LinkRole::Black),
+    ("blue", LinkRole::Blue),
+    ("local", LinkRole::Local),
+    ("global", LinkRole::Global),
+];
+
+fn links(table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Vec<LinkSpec>, FileError> {
+    let mut links = Vec::new();
+    for (name, node) in table.entries() {
+        let mut link = Section::of(node, table.path_of(name))?;
+        let own = ROLES.iter().find(|(role, _)| role == name).map(|(_, role)| *role);
+        let role = match own {
+            Some(role) if !link.has("role") => role,
+            _ => link.choice("role", &ROLES)?,
+        };
+        let (rate, delay, buffer) = (link.rate("rate")?, link.time("delay")?, link.bytes("buffer")?);
+        links.push(LinkSpec { name: name.clone(), role, rate, delay, buffer });
+        link.close(figures)?;
+    }
+    Ok(links)
+}
+
+/// Shapes by name.
+#[derive(Clone, Copy)]
+enum Shape {
+    Star,
+    TwoSwitch,
+    FatTree,
+    DragonflyXc,
+    Dragonfly,
+    Explicit,
+}
+
+const SHAPES: [(&str, Shape); 6] = [
+    ("star", Shape::Star),
+    ("two-switch", Shape::TwoSwitch),
+    ("fat-tree", Shape::FatTree),
+    ("dragonfly-xc", Shape::DragonflyXc),
+    ("dragonfly", Shape::Dragonfly),
+    ("explicit", Shape::Explicit),
+];
+
+fn topology(mut table: Section<'_>, links: &[LinkSpec], figures: &mut Vec<Figure>) -> Result<Topology, FileError> {
+    let any = 0..=u32::MAX;
+    let topology = match table.choice("kind", &SHAPES)? {
+        Shape::Star => Topology::Star { hosts: table.count("hosts", any)? },
+        Shape::TwoSwitch => {
+            Topology::TwoSwitch { hosts: table.count("hosts", any.clone())?, trunks: table.count("trunks", any)? }
+        }
+        Shape::FatTree => Topology::FatTree {
+            children: table.counts("children", any.clone())?,
+            parents: table.counts("parents", any.clone())?,
+            cables: table.counts("cables", any)?,
+        },
+        Shape::DragonflyXc => Topology::DragonflyXc {
+            groups: table.count("groups", any.clone())?,
+            columns: table.count("columns", any.clone())?,
+            rows: table.count("rows", any.clone())?,
+            hosts_per_router: table.count("hosts-per-router", any.clone())?,
+            black_cables: table.count("black-cables", any.clone())?,
+            blue_cables: table.count("blue-cables", any)?,
+        },
+        Shape::Dragonfly => Topology::Dragonfly {
+            groups: table.count("groups", any.clone())?,
+            switches: table.count("switches", any.clone())?,
+            hosts_per_switch: table.count("hosts-per-switch", any.clone())?,
+            local_cables: table.count("local-cables", any.clone())?,
+            global_cables: table.count("global-cables", any)?,
+        },
+        Shape::Explicit => explicit(&mut table, links)?,
+    };
+    table.close(figures)?;
+    Ok(topology)
+}
+
+/// Cables are lists of two ends and a link: `["n0", "leaf0", "host"]`.
+fn explicit(table: &mut Section<'_>, links: &[LinkSpec]) -> Result<Topology, FileError> {
+    let names = |list: Vec<(&str, _)>| list.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    let hosts = names(table.texts("hosts")?);
+    let switches = names(table.texts("switches")?);
+    let mut cables = Vec::new();
+    for cable in table.list("cables")?.1 {
+        let mut ends = Vec::new();
+        if let super::tree::Value::List(items) = &cable.value {
+            ends.extend(items.iter().filter_map(|item| match &item.value {
+                super::tree::Value::Text(text) => Some(text.as_str()),
+                _ => None,
+            }));
+        }
+        let &[a, b, link] = ends.as_slice() else {
+            return Err(cable
+                .place
+                .wrong("topology.cables: a cable is two names and a link: [\"n0\", \"leaf0\", \"host\"]"));
+        };
+        let Some(at) = links.iter().position(|known| known.name == link) else {
+            let known: Vec<&str> = links.iter().map(|known| known.name.as_str()).collect();
+            let why = format!("topology.cables: there is no [link.{link}]; {}", nearest(link, &known));
+            return Err(cable.place.wrong(why));
+        };
+        let at = u8::try_from(at).map_err(|_| cable.place.wrong("topology.cables: more than 256 kinds of links"))?;
+        cables.push((a.to_owned(), b.to_owned(), at));
+    }
+    Ok(Topology::Explicit { hosts, switches, cables })
+}
+
+fn routing(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Routing, FileError> {
+    let adaptive = Routing::Adaptive { minimal: 0, detour: 0, bias: 0 };
+    let routing = match table.choice(
+        "kind",
+        &[
+            ("minimal", Routing::Minimal),
+            ("destination-modulo", Routing::DestinationModulo),
+            ("ecmp", Routing::Ecmp),
+            ("spray", Routing::Spray),
+            ("valiant", Routing::Valiant),
+            ("adaptive", adaptive),
+        ],
+    )? {
+        Routing::Adaptive { .. } => Routing::Adaptive {
+            minimal: table.count("minimal", 0..=u8::MAX)?,
+            detour: table.count("detour", 0..=u8::MAX)?,
+            bias: table.bytes32("bias")?,
+        },
+        other => other,
+    };
+    table.close(figures)?;
+    Ok(routing)
+}
+
+fn switch(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<(SwitchSpec, Option<u32>), FileError> {
+    let switch = SwitchSpec {
+        delay: table.time("delay")?,
+        switching: table.choice(
+            "switching",
+            &[("cut-through", Switching::CutThrough), ("store-and-forward", Switching::StoreAndForward)],
+        )?,
+        queueing: table.choice(
+            "queueing",
+            &[
+                ("virtual-output", Queueing::VirtualOutput),
+                ("input-fifo", Queueing::InputFifo),
+                ("output-fifo", Queueing::OutputFifo),
+            ],
+        )?,
+        replication: table
+            .choice("replication", &[("each-branch", Replication::EachBranch), ("hold-all", Replication::HoldAll)])?,
+    };
+    let ports = if table.has("ports") { Some(table.count("ports", 2..=u32::MAX)?) } else { None };
+    table.close(figures)?;
+    Ok((switch, ports))
+}
+
+fn host(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<HostSpec, FileError> {
+    let mut jitter = Jitter::default();
+    if let Some(mut inner) = table.inner("jitter")? {
+        jitter = Jitter {
+            period: inner.time("period")?,
+            length: inner.time("length")?,
+            rare: inner.count("rare", 0..=u32::MAX)?,
+        };
+        inner.close(figures)?;
+    }
+    let host = HostSpec {
+        rails: table.count("rails", 0..=u32::MAX)?,
+        transmit_delay: table.time("transmit-delay")?,
+        receive_delay: table.time("receive-delay")?,
+        memory_rate: table.rate("memory-rate")?,
+        input_cost: table.time("input-cost")?,
+        effect_cost: table.time("effect-cost")?,
+        jitter,
+        service: table
+            .choice("service", &[("by-connection", Service::ByConnection), ("in-order", Service::InOrder)])?,
+        clock_ppm: table.count("clock-ppm", 0..=u32::MAX)?,
+    };
+    table.close(figures)?;
+    Ok(host)
+}
+
+fn packet(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<PacketSpec, FileError> {
+    let packet = PacketSpec { payload: table.bytes("payload")?, header: table.bytes("header")? };
+    table.close(figures)?;
+    Ok(packet)
+}
+
+fn congestion_control(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<CongestionControl, FileError> {
+    let kinds = [("none", 0u8), ("edge", 1), ("dcqcn", 2)];
+    let control = match table.choice("kind", &kinds)? {
+        1 => CongestionControl::Edge(EdgeControl {
+            threshold: table.bytes("threshold")?,
+            sources: table.count("sources", 0..=u32::MAX)?,
+            notice_delay: table.time("notice-delay")?,
+        }),
+        2 => CongestionControl::Dcqcn(Dcqcn {
+            mark_min: table.bytes("mark-min")?,
+            mark_max: table.bytes("mark-max")?,
+            mark_probability: table.count("mark-millionths", 0..=u32::MAX)?,
+            notice_interval: table.time("notice-interval")?,
+            increase_period: table.time("increase-period")?,
+            increase: table.rate("increase")?,
+            gain_shift: table.count("gain-shift", 0..=u8::MAX)?,
+        }),
+        _ => CongestionControl::None,
+    };
+    table.close(figures)?;
+    Ok(control)
+}
+
+/// The policy that was chosen, and the names of all.
+struct Chosen {
+    name: String,
+    all: Vec<(String, String)>,
+    classes: ClassMap,
+    arbitration: Arbitration,
+}
+
+/// Reads every policy, so that a mistake in any of them is found.
+fn policies(table: Section<'_>, wanted: Option<&str>, figures: &mut Vec<Figure>) -> Result<Chosen, FileError> {
+    let (mut all, mut chosen) = (Vec::new(), None);
+    for (name, node) in table.entries() {
+        let mut policy = Section::of(node, table.path_of(name))?;
+        let about = policy.text("about")?.to_owned();
+        let classes = class_map(&mut policy, figures)?;
+        let lanes = classes.virtual_lanes;
+        let arbitration = Arbitration {
+            host: arbiter(policy.needed("host")?, lanes, figures)?,
+            switch: arbiter(policy.needed("switch")?, lanes, figures)?,
+        };
+        policy.close(figures)?;
+        all.push((name.clone(), about));
+        if wanted.is_none_or(|wanted| wanted == name) && chosen.is_none() {
+            chosen = Some((name.clone(), classes, arbitration));
+        }
+    }
+    match chosen {
+        Some((name, classes, arbitration)) => Ok(Chosen { name, all, classes, arbitration }),
+        None => {
+            let known: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+            let why = match wanted {
+                Some(wanted) if !known.is_empty() => {
+                    format!("there is no policy `{wanted}`; {}", nearest(wanted, &known))
+                }
+                _ => "a fabric needs at least one [policy.NAME]".to_owned(),
+            };
+            Err(table.place().wrong(why))
+        }
+    }
+}
+
+fn class_map(policy: &mut Section<'_>, figures: &mut Vec<Figure>) -> Result<ClassMap, FileError> {
+    let virtual_lanes = policy.count("virtual-lanes", 1..=NO_LANE)?;
+    let mut levels = policy.needed("service-level")?;
+    let mut service_level = [0; Class::ALL.len()];
+    for class in Class::ALL {
+        service_level[class.index()] = levels.count(class.name(), 0..=15u8)?;
+    }
+    levels.close(figures)?;
+    let lane_of_level = lane_table(policy)?;
+    let mut lane_exceptions = Vec::new();
+    if policy.has("exceptions") {
+        let path = policy.path_of("exceptions");
+        for node in policy.list("exceptions")?.1 {
+            let mut exception = Section::of(node, path.clone())?;
+            let (from, to) = (exception.text("from")?.to_owned(), exception.text("to")?.to_owned());
+            lane_exceptions.push(LaneException { from, to, lane_of_level: lane_table(&mut exception)? });
+            exception.close(figures)?;
+        }
+    }
+    Ok(ClassMap { virtual_lanes, service_level, lane_of_level, lane_exceptions, loss: loss(policy)? })
+}
+
+/// Service levels that the list does not reach travel on no lane.
+fn lane_table(table: &mut Section<'_>) -> Result<[u8; 16], FileError> {
+    let listed = table.counts("lane-of-level", 0..=NO_LANE)?;
+    if listed.is_empty() || listed.len() > 16 {
+        let why = format!("{}: {} entries; there are 16 service levels", table.path_of("lane-of-level"), listed.len());
+        return Err(table.place().wrong(why));
+    }
+    let mut lanes = [NO_LANE; 16];
+    lanes[..listed.len()].copy_from_slice(&listed);
+    Ok(lanes)
+}
+
+/// `loss` is one word for all lanes or a list by lane.
+fn loss(policy: &mut Section<'_>) -> Result<[LossDomain; VIRTUAL_LANES_MAX], FileError> {
+    const KINDS: [&str; 3] = ["credits", "pauses", "drops"];
+    let path = policy.path_of("loss");
+    let is_list = policy.is_list("loss");
+    let words = if is_list {
+        policy.texts("loss")?.into_iter().map(|(word, place)| (word, place.clone())).collect()
+    } else {
+        vec![(policy.text("loss")?, policy.place().clone())]
+    };
+    let queue = if words.iter().any(|(word, _)| *word == "drops") { policy.bytes("queue")? } else { Bytes(0) };
+    let mut domains = Vec::new();
+    for (word, place) in &words {
+        domains.push(match *word {
+            "credits" => LossDomain::Credits,
+            "pauses" => LossDomain::Pauses,
+            "drops" => LossDomain::Drops { queue },
+            other => return Err(place.wrong(format!("{path}: `{other}` is not known; {}", nearest(other, &KINDS)))),
+        });
+    }
+    let Some(last) = domains.last().copied() else {
+        return Err(policy.place().wrong(format!("{path}: an empty list; there are {}", KINDS.join(", "))));
+    };
+    let mut loss = [last; VIRTUAL_LANES_MAX];
+    for (place, domain) in loss.iter_mut().zip(domains) {
+        *place = domain;
+    }
+    Ok(loss)
+}
+
+fn arbiter(mut table: Section<'_>, lanes: u8, figures: &mut Vec<Figure>) -> Result<Arbiter, FileError> {
+    let kinds = [("round-robin", 0u8), ("strict", 1), ("weighted", 2), ("tables", 3)];
+    let last_lane = lanes.saturating_sub(1);
+    let arbiter = match table.choice("kind", &kinds)? {
+        1 => {
+            let mut rank = [LAST_RANK; VIRTUAL_LANES_MAX];
+            for (place, lane) in (0..).zip(table.counts("order", 0..=last_lane)?) {
+                rank[usize::from(lane)] = place;
+            }
+            Arbiter::Strict { rank }
+        }
+        2 => weighted(&mut table, last_lane)?,
+        3 => Arbiter::Tables(VlArbitration {
+            high: table.quantity("high", weights)?,
+            low: table.quantity("low", weights)?,
+            high_limit: table.count("high-limit", 0..=u8::MAX)?,
+        }),
+        _ => Arbiter::RoundRobin,
+    };
+    table.close(figures)?;
+    Ok(arbiter)
+}
+
+fn weighted(table: &mut Section<'_>, last_lane: u8) -> Result<Arbiter, FileError> {
+    let mut quantum = [0; VIRTUAL_LANES_MAX];
+    let listed = table.bytes_list("quantum")?;
+    for (place, bytes) in quantum.iter_mut().zip(&listed) {
+        let why = || table.place().wrong(format!("{}: {bytes} is too much", table.path_of("quantum")));
+        *place = u32::try_from(bytes.0).map_err(|_| why())?;
+    }
+    let mut first = [None; VIRTUAL_LANES_MAX];
+    if table.has("first") {
+        for (rank, lane) in (0..).zip(table.counts("first", 0..=last_lane)?) {
+            first[usize::from(lane)] = Some(rank);
+        }
+    }
+    Ok(Arbiter::Weighted { quantum, first })
+}
+
+/// Reads a table as opensm.conf has it: `0:4, 1:0, 2:64`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn weights(text: &str) -> Result<Vec<(u8, u8)>, String> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries.map(weight).collect()
+}
+
+fn weight(entry: &str) -> Result<(u8, u8), String> {
+    let Some((lane, weight)) = entry.split_once(':') else {
+        return Err(format!("`{entry}` is no entry of an arbitration table; write LANE:WEIGHT, as in `0:4`"));
+    };
+    let lane: u8 = lane.trim().parse().map_err(|_| format!("`{entry}` names no virtual lane from 0 to 14"))?;
+    if lane >= NO_LANE {
+        return Err(format!(
+            "`{entry}` names virtual lane {lane}; tables hold 0 to 14, management's 15 needs no weight"
+        ));
+    }
+    let weight = weight.trim().parse();
+    let weight = weight.map_err(|_| format!("`{entry}` has no weight from 0 to 255 (in units of 64 bytes)"))?;
+    Ok((lane, weight))
+}
