@@ -116,8 +116,9 @@ impl Router {
         }
     }
 
-    /// A shortest way between two hosts, first channel first; empty when they are the same. No way that packets take has
-    /// fewer channels.
+    /// The shortest way without a detour between two hosts, first channel first; empty when they are the same.
+    ///
+    /// For latency floors, acknowledgements and pictures; O(length), in dragonflies O(cables between two groups).
     pub fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<ChannelId> {
         self.way_by(graph, from, to, Aim::Target).into_iter().map(|(channel, _)| channel).collect()
     }

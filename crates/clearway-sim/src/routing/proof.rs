@@ -15,7 +15,7 @@ use core::fmt;
 
 use clearway_proto::base::RandomKey;
 
-use super::Router;
+use super::Kind;
 use super::grid::GridRouter;
 use super::tree::Tree;
 use crate::graph::{ChannelId, DeviceId, Graph};
@@ -78,23 +78,28 @@ pub fn prove_deadlock_free(network: &Network) -> Result<Proof, Cycle> {
 
 /// The same if the router used step `rule(step)` instead of each step.
 pub(super) fn prove(network: &Network, rule: impl Fn(u8) -> u8) -> Result<Proof, Cycle> {
+    let (all, scope) = collect(network, rule);
+    let label = |(channel, step)| (network.graph.label(channel), step);
+    match all.cycle() {
+        None => Ok(Proof { dependencies: all.count, scope }),
+        Some(cycle) => Err(Cycle { channels: cycle.into_iter().map(label).collect() }),
+    }
+}
+
+/// All dependencies of `network`, steps changed by `rule`.
+pub(super) fn collect(network: &Network, rule: impl Fn(u8) -> u8) -> (Dependencies, Scope) {
     let (graph, router) = (&network.graph, &network.router);
     let mut all = Dependencies::new(graph, router.steps());
     let mut add = |from: (ChannelId, u8), to: (ChannelId, u8)| all.add((from.0, rule(from.1)), (to.0, rule(to.1)));
-    let scope = match router {
-        Router(super::Kind::Tree(tree)) => walk_tree(graph, tree, &mut add),
-        Router(super::Kind::Grid(grid)) => walk_grid(graph, grid, &mut add),
-        Router(super::Kind::Table(table)) => {
+    let scope = match &router.0 {
+        Kind::Tree(tree) => walk_tree(graph, tree, &mut add),
+        Kind::Grid(grid) => walk_grid(graph, grid, &mut add),
+        Kind::Table(table) => {
             table.dependencies(graph, table.steps(), add);
             Scope::Every
         }
     };
-    match all.cycle() {
-        None => Ok(Proof { dependencies: all.count, scope }),
-        Some(cycle) => {
-            Err(Cycle { channels: cycle.into_iter().map(|(channel, step)| (graph.label(channel), step)).collect() })
-        }
-    }
+    (all, scope)
 }
 
 /// The first host of each switch that has hosts.
@@ -174,6 +179,12 @@ impl Dependencies {
             known.insert(at, asked);
             self.count += 1;
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has(&self, held: (ChannelId, u8), asked: (ChannelId, u8)) -> bool {
+        let place = |(channel, step): (ChannelId, u8)| channel.0 * self.steps + u32::from(step);
+        self.waits[place(held) as usize].binary_search(&place(asked)).is_ok()
     }
 
     /// A circle, if there is one: depth first, without recursion.

@@ -176,12 +176,6 @@ impl Table {
         self.steps
     }
 
-    /// Bytes of the tables.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
-        self.distance.len() + 2 * self.set.len() + 8 * self.sets.len() + 4 * (self.pool.len() + self.goals.len())
-    }
-
     pub(super) fn next<B: Backlog>(
         &self,
         graph: &Graph,

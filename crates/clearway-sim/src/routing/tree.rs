@@ -139,8 +139,11 @@ impl Tree {
         transit.step = 0;
         let (ports, target) = (graph.ports(at), transit.target.0);
         if graph.is_host(at) {
-            let key = self.rule.key(transit, 0);
-            return pick(self.rule, key, ports.end - ports.start, |n| ChannelId(ports.start + n), backlog);
+            let (count, channel) = (ports.end - ports.start, |n| ChannelId(ports.start + n));
+            return match self.rule {
+                Rule::Modulo => first_up(target % count, count, channel, backlog),
+                rule => pick(rule, rule.key(transit, 0), count, channel, backlog),
+            };
         }
         let place = self.place(at);
         let level = &self.levels[place.level];
@@ -176,13 +179,11 @@ impl Tree {
         (1..count).map(|n| channel((begin + n) % count)).find(|&other| backlog.up(other) && leads(other))
     }
 
-    /// Whether the way down from the parent behind `channel` is up, as far as this choice decides it: the ways below a
-    /// parent that does not stand above `target` are the next choice's.
+    /// Whether the way down that this choice decides is up: from the switch that stands above `target` as the parent
+    /// behind `channel` stands above this one. It is the parent itself where there is no higher choice.
     fn leads<B: Backlog>(&self, graph: &Graph, channel: ChannelId, target: u32, backlog: &B) -> bool {
-        let mut place = self.place(graph.channel(channel).to);
-        if target / self.levels[place.level].below != place.a {
-            return true;
-        }
+        let parent = self.place(graph.channel(channel).to);
+        let mut place = Place { a: target / self.levels[parent.level].below, ..parent };
         while place.level > 0 {
             let level = &self.levels[place.level];
             let first = graph.ports(self.device(place)).start + self.down_port(place, target);
@@ -206,7 +207,8 @@ impl Tree {
     /// The shortest way on which `number` decides upwards: the target's gives the way of destination-modulo routing, the
     /// source's one way up for all targets.
     pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, number: u32) -> Vec<ChannelId> {
-        let mut way = vec![ChannelId(graph.ports(from).start)];
+        let rails = graph.ports(from);
+        let mut way = vec![ChannelId(rails.start + number % (rails.end - rails.start))];
         let mut place = self.place(graph.channel(way[0]).to);
         while to.0 / self.levels[place.level].below != place.a {
             let level = &self.levels[place.level];

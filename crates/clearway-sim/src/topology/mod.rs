@@ -16,6 +16,8 @@ mod cabling;
 mod error;
 mod estimate;
 mod node_map;
+#[cfg(test)]
+pub(crate) mod sample;
 mod scale;
 #[cfg(test)]
 mod tests;

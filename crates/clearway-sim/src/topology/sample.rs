@@ -1,0 +1,140 @@
+//! Small networks of every shape for tests.
+
+use clearway_proto::base::{BitsPerSec, Bytes};
+use proptest::prelude::*;
+
+use crate::Picos;
+use crate::spec::{
+    Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, LossDomain,
+    PacketSpec, Queueing, Replication, Routing, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
+};
+
+const ROLES: [LinkRole; 7] =
+    [LinkRole::Host, LinkRole::Up, LinkRole::Green, LinkRole::Black, LinkRole::Blue, LinkRole::Local, LinkRole::Global];
+
+/// A network of `topology` with a link for each role, in the order of [`LinkRole`], and one virtual lane.
+pub(crate) fn spec(topology: Topology, routing: Routing) -> FabricSpec {
+    let rate = BitsPerSec::mega(100_000);
+    let link =
+        |role| LinkSpec { name: format!("{role:?}"), role, rate, delay: Picos::from_nanos(5), buffer: Bytes(32 << 10) };
+    FabricSpec {
+        name: "sample".to_owned(),
+        about: "For tests.".to_owned(),
+        topology,
+        routing,
+        links: ROLES.map(link).into(),
+        switch: SwitchSpec {
+            delay: Picos::from_nanos(100),
+            switching: Switching::CutThrough,
+            queueing: Queueing::VirtualOutput,
+            replication: Replication::EachBranch,
+        },
+        host: HostSpec {
+            rails: 1,
+            transmit_delay: Picos::ZERO,
+            receive_delay: Picos::ZERO,
+            memory_rate: rate,
+            input_cost: Picos::ZERO,
+            effect_cost: Picos::ZERO,
+            jitter: Jitter::default(),
+            clock_ppm: 0,
+        },
+        packet: PacketSpec { payload: Bytes(4096), header: Bytes(64) },
+        classes: ClassMap {
+            virtual_lanes: 1,
+            service_level: [0; 5],
+            lane_of_level: [0; 16],
+            lane_exceptions: Vec::new(),
+            loss: [LossDomain::Credits; VIRTUAL_LANES_MAX],
+        },
+        arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin },
+        congestion_control: CongestionControl::None,
+    }
+}
+
+pub(crate) fn fat_tree(children: &[u32], parents: &[u32], cables: &[u32]) -> Topology {
+    Topology::FatTree { children: children.into(), parents: parents.into(), cables: cables.into() }
+}
+
+/// An XC dragonfly from [groups, rows, columns, hosts, black, blue].
+pub(crate) fn xc([groups, rows, columns, hosts_per_router, black_cables, blue_cables]: [u32; 6]) -> Topology {
+    Topology::DragonflyXc { groups, columns, rows, hosts_per_router, black_cables, blue_cables }
+}
+
+/// A dragonfly from [groups, switches, hosts, local, global].
+pub(crate) fn dragonfly([groups, switches, hosts_per_switch, local_cables, global_cables]: [u32; 5]) -> Topology {
+    Topology::Dragonfly { groups, switches, hosts_per_switch, local_cables, global_cables }
+}
+
+/// Switches `s0`, ... with a host each, joined as `edges` say.
+pub(crate) fn explicit(switches: u32, edges: impl IntoIterator<Item = (u32, u32)>) -> Topology {
+    let name = |kind: &str, n: u32| format!("{kind}{n}");
+    let hosts = (0..switches).map(|n| (name("h", n), name("s", n), 0));
+    let trunks = edges.into_iter().map(|(a, b)| (name("s", a), name("s", b), 1));
+    Topology::Explicit {
+        hosts: (0..switches).map(|n| name("h", n)).collect(),
+        switches: (0..switches).map(|n| name("s", n)).collect(),
+        cables: hosts.chain(trunks).collect(),
+    }
+}
+
+/// A ring of switches with a host each.
+pub(crate) fn ring(switches: u32) -> Topology {
+    explicit(switches, (0..switches).map(move |n| (n, (n + 1) % switches)))
+}
+
+const DIRECT: [Routing; 4] =
+    [Routing::Minimal, Routing::Ecmp, Routing::Spray, Routing::Adaptive { minimal: 2, detour: 0, bias: 0 }];
+
+/// Any tree, star or pair of switches with a routing that works on it.
+pub(crate) fn any_tree() -> impl Strategy<Value = FabricSpec> {
+    let level = (1..4u32, 1..4u32, 1..3u32);
+    let trees = prop::collection::vec(level, 1..4).prop_map(|mut levels| {
+        levels[0].1 = 1;
+        let part = |of: fn(&(u32, u32, u32)) -> u32| levels.iter().map(of).collect::<Vec<_>>();
+        fat_tree(&part(|l| l.0), &part(|l| l.1), &part(|l| l.2))
+    });
+    let shapes = prop_oneof![
+        4 => trees,
+        1 => (1..9u32).prop_map(|hosts| Topology::Star { hosts }),
+        1 => (1..5u32, 1..4u32).prop_map(|(half, trunks)| Topology::TwoSwitch { hosts: half * 2, trunks }),
+    ];
+    let routing = prop::sample::select([&DIRECT[..], &[Routing::DestinationModulo]].concat());
+    with_rails(shapes, routing)
+}
+
+/// Any dragonfly of either kind with a routing that works on it.
+pub(crate) fn any_dragonfly() -> impl Strategy<Value = FabricSpec> {
+    let grids = (1..5u32, 1..4u32, 1..4u32, 1..3u32, 1..3u32, 1..4u32);
+    let flat = (1..5u32, 1..6u32, 1..3u32, 1..3u32, 1..4u32);
+    let shapes = prop_oneof![
+        grids.prop_map(|(groups, rows, columns, hosts, black, blue)| xc([groups, rows, columns, hosts, black, blue])),
+        flat.prop_map(|(groups, switches, hosts, local, global)| dragonfly([groups, switches, hosts, local, global])),
+    ];
+    let detours = [Routing::Valiant, Routing::Adaptive { minimal: 2, detour: 2, bias: 4096 }];
+    with_rails(shapes, prop::sample::select([&DIRECT[..], &detours[..]].concat()))
+}
+
+/// Any connected graph of up to ten switches with a host each, parallel cables included.
+pub(crate) fn any_graph() -> impl Strategy<Value = FabricSpec> {
+    let more = prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12);
+    let shapes = (prop::collection::vec(any::<prop::sample::Index>(), 0..9), more).prop_map(|(spanning, more)| {
+        let switches = spanning.len() as u32 + 1;
+        let tree = spanning.iter().enumerate().map(|(n, below)| (n as u32 + 1, below.index(n + 1) as u32));
+        let place = |index: &prop::sample::Index| index.index(switches as usize) as u32;
+        let extra = more.iter().map(|(a, b)| (place(a), place(b))).filter(|(a, b)| a != b);
+        explicit(switches, tree.chain(extra).collect::<Vec<_>>())
+    });
+    (shapes, prop::sample::select(&DIRECT[..])).prop_map(|(topology, routing)| spec(topology, routing))
+}
+
+fn with_rails(
+    shapes: impl Strategy<Value = Topology>,
+    routing: impl Strategy<Value = Routing>,
+) -> impl Strategy<Value = FabricSpec> {
+    (shapes, routing, 1..3u32).prop_map(|(topology, routing, rails)| {
+        let mut spec = spec(topology, routing);
+        spec.host.rails = rails;
+        spec
+    })
+}
