@@ -21,6 +21,8 @@
 #[allow(dead_code, reason = "the fabric will use it")]
 pub mod arbiter;
 #[allow(dead_code, reason = "the fabric will use it")]
+mod control;
+#[allow(dead_code, reason = "the fabric will use it")]
 mod event;
 pub mod fabric;
 pub mod graph;

@@ -1,0 +1,17 @@
+//! What is done against congestion: the parts of switches, receivers and senders as state machines that are told the time.
+//!
+//! # Model
+//! ```text
+//!    edge    last switch: Port --Notice--> sender: Throttle      fan-in counted, pace set, packets still in the sender wait
+//!    dcqcn   any switch: mark -> receiver: Notifier --> sender: Reaction                                  rate per flow
+//!    pauses  receiver of a cable: Ingress --Signal--> sender of the cable: stops and goes on              per lane
+//! ```
+//!
+//! # Not here
+//! Carrying notices and signals: the fabric delays them and calls.
+
+pub(crate) mod edge;
+pub(crate) mod throttle;
+
+#[cfg(test)]
+mod tests;
