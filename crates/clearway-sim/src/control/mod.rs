@@ -10,7 +10,9 @@
 //! # Not here
 //! Carrying notices and signals: the fabric delays them and calls.
 
+pub(crate) mod dcqcn;
 pub(crate) mod edge;
+pub(crate) mod pauses;
 pub(crate) mod throttle;
 
 #[cfg(test)]
