@@ -55,7 +55,7 @@ pub struct Transit {
     pub packet_hash: u32,
     /// Set by routing: what it decided for this packet, or [`Transit::DIRECT`] as long as it has not.
     pub via: u32,
-    /// Switches passed so far.
+    /// Switches passed so far: counted by who moves the packet; routing does not need it.
     pub hops: u8,
     /// Set by routing: the step of the next channel.
     pub step: u8,
@@ -89,7 +89,8 @@ pub(crate) enum Aim {
 
 impl Router {
     /// The channel on which a packet at `at` leaves; sets the packet's step. To be called at the source host, then at each
-    /// switch. `None`: all ways that are allowed from here are down.
+    /// switch. A host that chooses its port itself need not ask, as long as the packet is fresh: `via` is
+    /// [`Transit::DIRECT`], `step` zero. `None`: all ways that are allowed from here are down.
     ///
     /// # Cost
     /// Some ten nanoseconds, no allocation; for a weighed choice at the source of a dragonfly that for each candidate.

@@ -30,22 +30,31 @@ impl Backlog for Queues {
     }
 }
 
-/// The way of one packet with its steps; asks everywhere twice and checks what holds for all ways. `None`: dropped.
+/// The way of one packet with its steps. `None`: dropped.
 fn follow(network: &Network, from: u32, to: u32, seed: u32, queues: &Queues) -> Option<Vec<(ChannelId, u8)>> {
+    follow_changing(network, from, to, seed, [queues, queues])
+}
+
+/// The same where the packet stays at each device until the queues are others, and asks again. Checks what holds for all ways.
+fn follow_changing(
+    network: &Network,
+    from: u32,
+    to: u32,
+    seed: u32,
+    [queues, later]: [&Queues; 2],
+) -> Option<Vec<(ChannelId, u8)>> {
     let graph = &network.graph;
     let (source, target) = (DeviceId(from), DeviceId(to));
     let (flow_hash, packet_hash) = (mix(from, to), mix(seed, mix(from, to)));
     let mut transit = Transit { source, target, flow_hash, packet_hash, via: Transit::DIRECT, hops: 0, step: 0 };
     let (mut at, mut way, mut last) = (source, Vec::new(), 0);
     while at != target {
-        let mut twin = transit;
-        let channel = network.router.next(graph, at, &mut transit, queues)?;
-        assert_eq!(network.router.next(graph, at, &mut twin, queues), Some(channel));
-        assert_eq!(twin, transit);
+        let first = network.router.next(graph, at, &mut transit, queues)?;
         let mut again = transit;
-        assert_eq!(network.router.next(graph, at, &mut again, queues), Some(channel), "asked again at {at:?}");
+        assert_eq!(network.router.next(graph, at, &mut again, queues), Some(first), "asked again at {at:?}");
         assert_eq!(again, transit);
-        assert!(ports(graph, at).contains(&channel) && queues.up(channel));
+        let channel = network.router.next(graph, at, &mut transit, later)?;
+        assert!(ports(graph, at).contains(&channel) && later.up(channel));
         assert!(transit.step >= last && transit.step < network.router.steps(), "{transit:?}");
         last = transit.step;
         way.push((channel, last));
@@ -173,6 +182,7 @@ proptest! {
         let graph = &network.graph;
         let (all, _) = collect(&network, |step| step);
         let queues = Queues { seed, ..Queues::default() };
+        let later = Queues { seed: !seed | 1, ..Queues::default() };
         // The proof walks the first of parallel cables and the first host of each switch.
         let first = |channel: ChannelId| {
             let it = graph.channel(channel);
@@ -180,11 +190,27 @@ proptest! {
         };
         let parallel = !matches!(spec.topology, Topology::Explicit { .. });
         for (from, to) in pairs(graph) {
-            let way = follow(&network, from, to, seed, &queues).unwrap();
+            let way = follow_changing(&network, from, to, seed, [&queues, &later]).unwrap();
             for pair in way[1..way.len() - 1].windows(2) {
                 let same = |hop: (ChannelId, u8)| (if parallel { first(hop.0) } else { hop.0 }, hop.1);
                 prop_assert!(all.has(same(pair[0]), same(pair[1])), "{}", labels(graph, &way));
             }
+        }
+    }
+
+    #[test]
+    fn next__with_anything_down_packets_arrive_or_are_dropped(
+        spec in prop_oneof![any_tree(), any_dragonfly(), any_graph()],
+        seed in 1..u32::MAX,
+        share in 1..32u32,
+    ) {
+        let network = build(&spec).unwrap();
+        let channels = 0..network.graph.channels().len() as u32;
+        let down = channels.filter(|n| mix(*n, seed) % 32 < share).map(ChannelId).collect();
+        let queues = Queues { seed, down, ..Queues::default() };
+        for (from, to) in pairs(&network.graph) {
+            let way = follow(&network, from, to, seed, &queues);
+            prop_assert!(way.is_none_or(|way| way.len() < 40));
         }
     }
 

@@ -17,7 +17,7 @@ pub enum TopologyError {
         what: &'static str,
     },
     /// Two switches cannot share an odd number of hosts.
-    #[error("two switches cannot have {hosts} hosts, half each; give an even number, for example {}", hosts.saturating_add(1) & !1)]
+    #[error("a pair of switches cannot have {hosts} hosts, half each; give an even number, for example {}", hosts.saturating_add(1) & !1)]
     Odd {
         /// Hosts asked for.
         hosts: u32,
@@ -75,7 +75,7 @@ pub enum TopologyError {
         role: LinkRole,
     },
     /// The routing makes no sense on the shape.
-    #[error("{routing} routing does not work on {topology}; {works} do")]
+    #[error("{routing} does not work on {topology}; {works} do")]
     Routing {
         /// The shape.
         topology: &'static str,

@@ -142,7 +142,7 @@ fn shape(spec: &FabricSpec) -> Result<Shape, TopologyError> {
 fn kind(topology: &Topology) -> &'static str {
     match topology {
         Topology::Star { .. } => "a star",
-        Topology::TwoSwitch { .. } => "two switches",
+        Topology::TwoSwitch { .. } => "a pair of switches",
         Topology::FatTree { .. } => "a fat tree",
         Topology::DragonflyXc { .. } => "an XC dragonfly",
         Topology::Dragonfly { .. } => "a dragonfly",
@@ -153,14 +153,16 @@ fn kind(topology: &Topology) -> &'static str {
 fn unfit(spec: &FabricSpec) -> TopologyError {
     let (routing, works) = match (spec.routing, &spec.topology) {
         (Routing::DestinationModulo, Topology::Explicit { .. }) => {
-            ("destination-modulo", "minimal, ecmp, spray and adaptive without detours")
+            ("destination-modulo routing", "minimal, ecmp, spray and adaptive without detours")
         }
-        (Routing::DestinationModulo, _) => ("destination-modulo", "minimal, ecmp, spray, valiant and adaptive"),
+        (Routing::DestinationModulo, _) => ("destination-modulo routing", "minimal, ecmp, spray, valiant and adaptive"),
         (Routing::Valiant, Topology::Explicit { .. }) => {
-            ("valiant", "minimal, ecmp, spray and adaptive without detours")
+            ("valiant routing", "minimal, ecmp, spray and adaptive without detours")
         }
-        (Routing::Valiant, _) => ("valiant", "minimal, destination-modulo, ecmp, spray and adaptive without detours"),
-        _ => ("adaptive with detours", "adaptive without detours, minimal, ecmp and spray"),
+        (Routing::Valiant, _) => {
+            ("valiant routing", "minimal, destination-modulo, ecmp, spray and adaptive without detours")
+        }
+        _ => ("adaptive routing with detours", "adaptive without detours, minimal, ecmp and spray"),
     };
     TopologyError::Routing { topology: kind(&spec.topology), routing, works }
 }

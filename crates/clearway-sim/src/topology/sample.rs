@@ -115,15 +115,20 @@ pub(crate) fn any_dragonfly() -> impl Strategy<Value = FabricSpec> {
     with_rails(shapes, prop::sample::select([&DIRECT[..], &detours[..]].concat()))
 }
 
-/// Any connected graph of up to ten switches with a host each, parallel cables included.
+/// Any connected graph of up to ten switches with a host each, parallel cables and hosts at several switches included.
 pub(crate) fn any_graph() -> impl Strategy<Value = FabricSpec> {
-    let more = prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12);
-    let shapes = (prop::collection::vec(any::<prop::sample::Index>(), 0..9), more).prop_map(|(spanning, more)| {
+    let spots = |count| prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..count);
+    let spanning = prop::collection::vec(any::<prop::sample::Index>(), 0..9);
+    let shapes = (spanning, spots(12), spots(4)).prop_map(|(spanning, more, second)| {
         let switches = spanning.len() as u32 + 1;
         let tree = spanning.iter().enumerate().map(|(n, below)| (n as u32 + 1, below.index(n + 1) as u32));
         let place = |index: &prop::sample::Index| index.index(switches as usize) as u32;
         let extra = more.iter().map(|(a, b)| (place(a), place(b))).filter(|(a, b)| a != b);
-        explicit(switches, tree.chain(extra).collect::<Vec<_>>())
+        let mut topology = explicit(switches, tree.chain(extra).collect::<Vec<_>>());
+        if let Topology::Explicit { cables, .. } = &mut topology {
+            cables.extend(second.iter().map(|(a, b)| (format!("h{}", place(a)), format!("s{}", place(b)), 0)));
+        }
+        topology
     });
     (shapes, prop::sample::select(&DIRECT[..])).prop_map(|(topology, routing)| spec(topology, routing))
 }
