@@ -10,8 +10,12 @@
 //! Reading files (`file`), where the figures come from (`figure`), the shape of the network ([`crate::topology`]).
 
 mod check;
+mod discover;
+pub mod explain;
 pub mod figure;
 pub mod file;
+pub mod import;
+mod opensm;
 pub mod presets;
 mod read;
 mod section;

@@ -1,0 +1,191 @@
+//! Reads the lanes and arbitration tables out of an opensm.conf: what the ports of a live InfiniBand network were told.
+//!
+//! # Model
+//! OpenSM keeps five options for each kind of port (`qos_ca_`, `qos_swe_`, ...), falls back to those of all ports (`qos_`)
+//! and then to its own. It gives a port the largest of 1, 2, 4, 8 or 15 lanes that is allowed and that the port has, and
+//! cuts what the tables say to fit: lane numbers modulo that many, entries beyond the port's table not at all.
+//!
+//! # Source
+//! Names, defaults and fall-back: `doc/qos-config.txt` of OpenSM 3.3. Tables: IBTA volume 1, 7.6.6 (SL to VL) and 7.6.9
+//! (arbitration).
+//!
+//! # Invariants
+//! I1. What OpenSM would quietly bend (weights over 255, lanes over 14) is refused.
+
+use clearway_proto::base::Class;
+
+use super::read::{NO_LANE, weights};
+use super::section::nearest;
+
+/// Kinds of ports that have options of their own; the first is the fall-back of all.
+const PORTS: [&str; 6] = ["", "ca_", "sw0_", "swe_", "sw2sw_", "rtr_"];
+const FIELDS: [&str; 5] = ["max_vls", "high_limit", "vlarb_high", "vlarb_low", "sl2vl"];
+/// Options that begin with `qos_` and are none of the tables.
+const OTHERS: [&str; 1] = ["qos_policy_file"];
+/// Routings that need service levels to be free of deadlock, and so own the map to lanes.
+const OWNERS: [&str; 4] = ["lash", "torus-2QoS", "dfsssp", "nue"];
+
+/// OpenSM's own values where nothing is said.
+const MAX_VLS: u8 = 15;
+const HIGH_LIMIT: u8 = 0;
+const VLARB_HIGH: &str = "0:4,1:0,2:0,3:0,4:0,5:0,6:0,7:0,8:0,9:0,10:0,11:0,12:0,13:0,14:0";
+const VLARB_LOW: &str = "0:0,1:4,2:4,3:4,4:4,5:4,6:4,7:4,8:4,9:4,10:4,11:4,12:4,13:4,14:4";
+const SL2VL: &str = "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,7";
+
+/// Lanes, and entries of each table, of the adapters and switches in use: ConnectX and its switches have VL0 to VL7.
+const HARDWARE_LANES: u8 = 8;
+/// The service level of each class by [`Class::index`]: the map that Clearway sets up by default.
+const LEVELS: [u8; Class::ALL.len()] = [1, 2, 0, 3, 4];
+
+/// What ports of one kind were told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PortTables {
+    pub(super) lanes: u8,
+    pub(super) high: Vec<(u8, u8)>,
+    pub(super) low: Vec<(u8, u8)>,
+    pub(super) high_limit: u8,
+    pub(super) lane_of_level: [u8; 16],
+}
+
+/// What an opensm.conf says about lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conf {
+    pub(super) adapters: PortTables,
+    pub(super) switches: PortTables,
+    /// The service level of each class.
+    pub(super) levels: [u8; Class::ALL.len()],
+    /// What a person should know about it.
+    pub(super) remarks: Vec<String>,
+}
+
+/// Reads the text of an opensm.conf.
+///
+/// # Errors
+/// The line of the first option that cannot be.
+pub(super) fn parse(text: &str) -> Result<Conf, (u32, String)> {
+    let mut options = Options::default();
+    let mut remarks = Vec::new();
+    let mut is_on = false;
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.split('#').next().unwrap_or_default().trim();
+        let (key, value) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
+        match (key, value.trim()) {
+            ("qos", value) => is_on = value.eq_ignore_ascii_case("true"),
+            ("no_qos", value) => is_on = value.eq_ignore_ascii_case("false"),
+            ("routing_engine", value) if OWNERS.iter().any(|owner| value.contains(owner)) => {
+                remarks.push(format!(
+                    "line {line}: routing engine {value} sets the map from service level to lane itself"
+                ));
+            }
+            (key, value) if key.starts_with("qos_") => options.take(line, key, value)?,
+            _ => {}
+        }
+    }
+    if !is_on {
+        remarks.push("`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables".to_owned());
+    }
+    conf(&options, remarks)
+}
+
+fn conf(options: &Options, mut remarks: Vec<String>) -> Result<Conf, (u32, String)> {
+    let adapters = options.port("ca_", &mut remarks)?;
+    let switches = options.port("swe_", &mut remarks)?;
+    if FIELDS.iter().any(|field| options.of("sw2sw_", field).is_some()) {
+        remarks.push("qos_sw2sw_ options are left out: ports between switches are taken as qos_swe_ says".to_owned());
+    }
+    if !FIELDS.iter().any(|field| options.of("swe_", field).or(options.of("", field)).is_some()) {
+        remarks.push("no qos_swe_ options: switches keep OpenSM's defaults, whatever adapters do".to_owned());
+    }
+    let mut levels = LEVELS;
+    for class in Class::ALL {
+        let level = &mut levels[class.index()];
+        if adapters.lane_of_level[usize::from(*level)] == NO_LANE {
+            remarks.push(format!("service level {level} is dropped; class {class} travels at level 0 instead"));
+            *level = 0;
+        }
+    }
+    Ok(Conf { adapters, switches, levels, remarks })
+}
+
+/// What was said, by kind of port and field; the last word counts.
+#[derive(Default)]
+struct Options {
+    said: Vec<(String, u32, String)>,
+}
+
+impl Options {
+    fn take(&mut self, line: u32, key: &str, value: &str) -> Result<(), (u32, String)> {
+        let known: Vec<String> =
+            PORTS.iter().flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}"))).collect();
+        if OTHERS.contains(&key) {
+            return Ok(());
+        }
+        if !known.iter().any(|name| name == key) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            return Err((line, format!("unknown option `{key}`; {}", nearest(key, &known))));
+        }
+        // These stand for "not said".
+        let is_said = !matches!((value, key.ends_with("max_vls")), ("" | "(null)" | "-1", _) | ("0", true));
+        if is_said {
+            self.said.push((key.to_owned(), line, value.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn of(&self, port: &str, field: &str) -> Option<(u32, &str)> {
+        let key = format!("qos_{port}{field}");
+        self.said.iter().rev().find(|(name, ..)| *name == key).map(|(_, line, value)| (*line, value.as_str()))
+    }
+
+    /// What ports of this kind are told, after every fall-back and after cutting.
+    fn port(&self, port: &str, remarks: &mut Vec<String>) -> Result<PortTables, (u32, String)> {
+        let said = |field| self.of(port, field).or_else(|| self.of("", field));
+        let number = |field, default: u8, most: u8| match said(field) {
+            None => Ok(default),
+            Some((line, value)) => match value.parse() {
+                Ok(number) if number <= most => Ok(number),
+                _ => Err((line, format!("`{value}` is no {field}; it goes from 0 to {most}"))),
+            },
+        };
+        let table = |field, default| {
+            let (line, value) = said(field).unwrap_or((0, default));
+            weights(value).map_err(|why| (line, why))
+        };
+        let max_vls = number("max_vls", MAX_VLS, MAX_VLS)?;
+        let lanes = [HARDWARE_LANES, 4, 2].into_iter().find(|lanes| *lanes <= max_vls).unwrap_or(1);
+        let mut cut = |field, default| {
+            let table = table(field, default)?;
+            let (kept, beyond) = table.split_at(table.len().min(usize::from(HARDWARE_LANES)));
+            if said(field).is_some() && beyond.iter().any(|(_, weight)| *weight > 0) {
+                remarks.push(format!(
+                    "qos_{port}{field}: entries after the first {HARDWARE_LANES} find no room in a port"
+                ));
+            }
+            Ok(kept.iter().map(|(lane, weight)| (lane % lanes, *weight)).collect())
+        };
+        let (high, low) = (cut("vlarb_high", VLARB_HIGH)?, cut("vlarb_low", VLARB_LOW)?);
+        let high_limit = number("high_limit", HIGH_LIMIT, u8::MAX)?;
+        let lane_of_level = levels(said("sl2vl"), lanes)?;
+        Ok(PortTables { lanes, high, low, high_limit, lane_of_level })
+    }
+}
+
+/// The lane of each service level. Levels that the list does not reach are on lane 0, as OpenSM reads it.
+fn levels(said: Option<(u32, &str)>, lanes: u8) -> Result<[u8; 16], (u32, String)> {
+    let (line, value) = said.unwrap_or((0, SL2VL));
+    let mut table = [0; 16];
+    let entries: Vec<&str> = value.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    if entries.len() > table.len() {
+        return Err((line, format!("{} lanes for 16 service levels", entries.len())));
+    }
+    for (place, entry) in table.iter_mut().zip(entries) {
+        let lane: u8 = entry.parse().ok().filter(|lane| *lane <= NO_LANE).ok_or_else(|| {
+            (line, format!("`{entry}` is no virtual lane; they go from 0 to 14, and 15 drops the service level"))
+        })?;
+        *place = if lane == NO_LANE { NO_LANE } else { lane % lanes };
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests;
