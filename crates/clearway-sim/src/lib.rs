@@ -19,16 +19,21 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 #[allow(dead_code, reason = "the fabric will use it")]
+#[allow(dead_code, reason = "the fabric will use it")]
+#[allow(dead_code, reason = "the fabric will use it")]
 pub mod arbiter;
-#[allow(dead_code, reason = "the fabric will use it")]
+pub mod clock;
 mod control;
-#[allow(dead_code, reason = "the fabric will use it")]
+pub mod disk;
 mod event;
 pub mod fabric;
 pub mod graph;
+pub mod processor;
 pub mod routing;
 pub mod spec;
 mod time;
 pub mod topology;
+pub mod wire;
+pub mod world;
 
 pub use time::{Pace, Picos};

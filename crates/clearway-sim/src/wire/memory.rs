@@ -1,0 +1,452 @@
+//! What memory holds: real bytes, or for runs too large for them which bytes of whom would lie there.
+//!
+//! # Model
+//! Phantom memory is a list of extents: bytes `[start, start + length)` are those that `origin` had from `offset` on. Memory
+//! nobody wrote to holds itself. Copies carry extents along, so that an engine which puts the right number of bytes into the
+//! wrong place is caught without one byte being kept.
+//!
+//! # Invariants
+//! I1. Extents are sorted, do not overlap, are not empty, and neighbours that continue each other are one.
+//!
+//! # Not here
+//! Whether a span may be touched: `end` checks before it asks.
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use clearway_proto::wire::AtomicKind;
+
+/// Whose bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Those that this rank's region has had since it was registered.
+    Region {
+        /// The rank.
+        rank: u32,
+        /// Its region.
+        region: u16,
+    },
+    /// Those that the application named so.
+    Named(u64),
+    /// Those that a file has had since it was opened.
+    File {
+        /// The rank that opened it.
+        rank: u32,
+        /// The file.
+        file: u32,
+    },
+    /// A fault changed them.
+    Damaged,
+}
+
+/// A run of bytes of one origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Whose bytes.
+    pub origin: Origin,
+    /// The place of the first of them at their origin.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl Extent {
+    fn cut(self, skip: u64, length: u64) -> Self {
+        Self { origin: self.origin, offset: self.offset + skip, length }
+    }
+
+    fn continues(&self, before: &Self) -> bool {
+        self.origin == before.origin && before.offset + before.length == self.offset
+    }
+}
+
+/// Bytes on their way from one memory to another.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Body {
+    /// None.
+    #[default]
+    Empty,
+    /// Real ones.
+    Bytes(Box<[u8]>),
+    /// Phantoms of one origin: nearly all are.
+    One(Extent),
+    /// Phantoms of several.
+    Many(Box<[Extent]>),
+}
+
+impl Body {
+    /// How many bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::One(extent) => extent.length,
+            Self::Many(extents) => extents.iter().map(|extent| extent.length).sum(),
+        }
+    }
+
+    fn extents(&self) -> &[Extent] {
+        match self {
+            Self::One(extent) => core::slice::from_ref(extent),
+            Self::Many(extents) => extents,
+            Self::Empty | Self::Bytes(_) => &[],
+        }
+    }
+
+    /// The first `length` bytes, or all.
+    pub(crate) fn prefix(&self, length: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(bytes[..bytes.len().min(length as usize)].into()),
+            Self::One(_) | Self::Many(_) => Phantom::of(self.extents()).take(0..length.min(self.length())),
+            Self::Empty => Self::Empty,
+        }
+    }
+
+    /// Fault: flips bit `bit` of byte `place`.
+    pub(crate) fn damage(&mut self, place: u64, bit: u32) {
+        match self {
+            Self::Bytes(bytes) => {
+                if let Some(byte) = usize::try_from(place).ok().and_then(|place| bytes.get_mut(place)) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+            Self::One(_) | Self::Many(_) => {
+                let mut memory = Phantom::of(self.extents());
+                memory.place(place, &[Extent { origin: Origin::Damaged, offset: 0, length: 1 }]);
+                *self = memory.take(0..memory.length);
+            }
+            Self::Empty => {}
+        }
+    }
+}
+
+/// A region, a file, or the place of arrived bodies.
+#[derive(Clone, Debug)]
+pub(crate) enum Memory {
+    /// Real bytes.
+    Real(Vec<u8>),
+    /// Extents, and those words that atomics changed.
+    Phantom(Phantom, BTreeMap<u64, u64>),
+}
+
+impl Memory {
+    /// Zeroed bytes.
+    pub(crate) fn real(length: usize) -> Self {
+        Self::Real(vec![0; length])
+    }
+
+    /// `length` bytes that are `home`'s.
+    pub(crate) const fn phantom(length: u64, home: Origin) -> Self {
+        Self::Phantom(Phantom { length, home, extents: Vec::new() }, BTreeMap::new())
+    }
+
+    /// Bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Real(bytes) => bytes.len() as u64,
+            Self::Phantom(phantom, _) => phantom.length,
+        }
+    }
+
+    /// What lies in `range`, which lies within this memory.
+    pub(crate) fn take(&self, range: Range<u64>) -> Body {
+        match self {
+            _ if range.is_empty() => Body::Empty,
+            Self::Real(bytes) => {
+                let range = range.start as usize..range.end as usize;
+                Body::Bytes(bytes.get(range).unwrap_or_default().into())
+            }
+            Self::Phantom(phantom, _) => phantom.take(range),
+        }
+    }
+
+    /// Puts `body` to `at`; it fits.
+    pub(crate) fn place(&mut self, at: u64, body: &Body) {
+        match self {
+            Self::Real(bytes) => {
+                if let Body::Bytes(new) = body
+                    && let Some(place) = bytes.get_mut(at as usize..at as usize + new.len())
+                {
+                    place.copy_from_slice(new);
+                }
+            }
+            Self::Phantom(phantom, words) => {
+                let end = at + body.length();
+                words.retain(|word, _| word + 8 <= at || *word >= end);
+                phantom.place(at, body.extents());
+            }
+        }
+    }
+
+    /// Puts `body` behind everything and returns where.
+    pub(crate) fn append(&mut self, body: &Body) -> u64 {
+        let at = self.length();
+        self.grow(at + body.length());
+        self.place(at, body);
+        at
+    }
+
+    /// Makes this memory at least `length` long.
+    pub(crate) fn grow(&mut self, length: u64) {
+        match self {
+            Self::Real(bytes) => bytes.resize(bytes.len().max(length as usize), 0),
+            Self::Phantom(phantom, _) => phantom.length = phantom.length.max(length),
+        }
+    }
+
+    /// Makes this memory at most `length` long.
+    pub(crate) fn truncate(&mut self, length: u64) {
+        match self {
+            Self::Real(bytes) => bytes.truncate(length as usize),
+            Self::Phantom(phantom, words) => {
+                words.retain(|word, _| word + 8 <= length);
+                phantom.truncate(length);
+            }
+        }
+    }
+
+    /// The real bytes, if there are any.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        if let Self::Real(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if let Self::Real(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// Which bytes lie in `range`; none for real memory.
+    pub(crate) fn extents(&self, range: Range<u64>) -> Vec<Extent> {
+        self.take(range).extents().to_vec()
+    }
+
+    /// Gives the bytes of `range` a name.
+    pub(crate) fn name(&mut self, range: Range<u64>, name: u64) {
+        if let Self::Phantom(phantom, _) = self {
+            let extent = Extent { origin: Origin::Named(name), offset: 0, length: range.end - range.start };
+            phantom.place(range.start, &[extent]);
+        }
+    }
+
+    /// Changes the 64-bit word at `at`, which lies within this memory; returns what it was. Words of phantom memory that no
+    /// atomic has touched are zero.
+    pub(crate) fn atomic(&mut self, at: u64, kind: AtomicKind) -> u64 {
+        match self {
+            Self::Real(bytes) => {
+                let Some(word) = bytes.get_mut(at as usize..at as usize + 8) else { return 0 };
+                let old = (&*word).try_into().map_or(0, u64::from_le_bytes);
+                word.copy_from_slice(&changed(old, kind).to_le_bytes());
+                old
+            }
+            Self::Phantom(_, words) => {
+                let word = words.entry(at).or_default();
+                let old = *word;
+                *word = changed(old, kind);
+                old
+            }
+        }
+    }
+}
+
+fn changed(old: u64, kind: AtomicKind) -> u64 {
+    match kind {
+        AtomicKind::FetchAdd(n) => old.wrapping_add(n),
+        AtomicKind::CompareSwap { expected, desired } if old == expected => desired,
+        AtomicKind::CompareSwap { .. } => old,
+        AtomicKind::Swap(new) => new,
+    }
+}
+
+/// Extents instead of bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Phantom {
+    length: u64,
+    /// Whose the bytes are that no extent covers, at their own offsets.
+    home: Origin,
+    extents: Vec<(u64, Extent)>,
+}
+
+impl Phantom {
+    /// Memory that holds `pieces` and nothing else.
+    fn of(pieces: &[Extent]) -> Self {
+        let length = pieces.iter().map(|piece| piece.length).sum();
+        let mut memory = Self { length, home: Origin::Damaged, extents: Vec::new() };
+        memory.place(0, pieces);
+        memory
+    }
+
+    /// The first extent that ends behind `at`.
+    fn first_behind(&self, at: u64) -> usize {
+        self.extents.partition_point(|(start, extent)| start + extent.length <= at)
+    }
+
+    fn take(&self, range: Range<u64>) -> Body {
+        let mut at = range.start;
+        let first = self.extents[self.first_behind(at)..].iter().take_while(|(start, _)| *start < range.end);
+        let mut pieces = Pieces::default();
+        for (start, extent) in first {
+            if *start > at {
+                pieces.push(Extent { origin: self.home, offset: at, length: start - at });
+                at = *start;
+            }
+            let end = (start + extent.length).min(range.end);
+            pieces.push(extent.cut(at - start, end - at));
+            at = end;
+        }
+        if at < range.end {
+            pieces.push(Extent { origin: self.home, offset: at, length: range.end - at });
+        }
+        pieces.into_body()
+    }
+
+    fn truncate(&mut self, length: u64) {
+        self.length = self.length.min(length);
+        let kept = self.extents.partition_point(|(start, _)| *start < length);
+        self.extents.truncate(kept);
+        if let Some((start, last)) = self.extents.last_mut() {
+            last.length = last.length.min(length - *start);
+        }
+    }
+
+    /// O(log extents) behind all others, O(extents) in between.
+    fn place(&mut self, at: u64, pieces: &[Extent]) {
+        let end = at + pieces.iter().map(|piece| piece.length).sum::<u64>();
+        if end == at {
+            return;
+        }
+        let first = self.first_behind(at);
+        let last = self.extents[first..].iter().take_while(|(start, _)| *start < end).count() + first;
+        let mut new: Vec<(u64, Extent)> = Vec::new();
+        let mut put = |start: u64, extent: Extent| match new.last_mut() {
+            Some((place, before)) if *place + before.length == start && extent.continues(before) => {
+                before.length += extent.length;
+            }
+            _ => new.push((start, extent)),
+        };
+        // One more on each side, so that neighbours which continue each other become one.
+        let low = first.saturating_sub(1);
+        let high = (last + 1).min(self.extents.len());
+        for (start, extent) in &self.extents[low..last] {
+            if *start < at {
+                put(*start, extent.cut(0, extent.length.min(at - start)));
+            }
+        }
+        let mut next = at;
+        for piece in pieces.iter().filter(|piece| piece.length > 0) {
+            put(next, *piece);
+            next += piece.length;
+        }
+        for (start, extent) in &self.extents[first..high] {
+            if start + extent.length > end {
+                let skip = end.saturating_sub(*start);
+                put(start + skip, extent.cut(skip, extent.length - skip));
+            }
+        }
+        if low == self.extents.len() {
+            self.extents.append(&mut new);
+        } else {
+            self.extents.splice(low..high, new);
+        }
+    }
+}
+
+/// Collects extents; allocates from the second on.
+#[derive(Default)]
+struct Pieces {
+    first: Option<Extent>,
+    more: Vec<Extent>,
+}
+
+impl Pieces {
+    fn push(&mut self, extent: Extent) {
+        match (self.more.last_mut(), &mut self.first) {
+            (Some(last), _) if extent.continues(last) => last.length += extent.length,
+            (None, Some(first)) if extent.continues(first) => first.length += extent.length,
+            (None, None) => self.first = Some(extent),
+            (None, Some(first)) => self.more.extend([*first, extent]),
+            _ => self.more.push(extent),
+        }
+    }
+
+    fn into_body(self) -> Body {
+        match self.first {
+            None => Body::Empty,
+            Some(first) if self.more.is_empty() => Body::One(first),
+            Some(_) => Body::Many(self.more.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SIZE: u64 = 64;
+
+    fn home(rank: u32) -> Origin {
+        Origin::Region { rank, region: 0 }
+    }
+
+    /// Which byte of whom lies at each place: what extents stand for.
+    fn spelt(memory: &Memory) -> Vec<(Origin, u64)> {
+        let extents = memory.extents(0..memory.length());
+        extents.iter().flat_map(|e| (0..e.length).map(|i| (e.origin, e.offset + i))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn place__extents_say_what_a_copy_byte_by_byte_says(
+            copies in prop::collection::vec((0usize..3, 0usize..3, 0..SIZE, 0..SIZE, 0..SIZE), 0..40)
+        ) {
+            let mut memories: Vec<Memory> = (0..3).map(|rank| Memory::phantom(SIZE, home(rank))).collect();
+            let mut plain: Vec<Vec<(Origin, u64)>> = memories.iter().map(spelt).collect();
+            for (from, to, source, target, length) in copies {
+                let length = length.min(SIZE - source).min(SIZE - target);
+                let body = memories[from].take(source..source + length);
+                prop_assert_eq!(body.length(), length);
+                memories[to].place(target, &body);
+                let bytes = plain[from][source as usize..(source + length) as usize].to_vec();
+                plain[to][target as usize..(target + length) as usize].copy_from_slice(&bytes);
+                prop_assert_eq!(&spelt(&memories[to]), &plain[to]);
+                if let Memory::Phantom(phantom, _) = &memories[to] {
+                    let ends = phantom.extents.windows(2).all(|w| {
+                        let (a, b) = (w[0], w[1]);
+                        a.0 + a.1.length < b.0 || a.0 + a.1.length == b.0 && !b.1.continues(&a.1)
+                    });
+                    prop_assert!(ends && phantom.extents.iter().all(|(_, e)| e.length > 0), "{:?}", phantom.extents);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn append__bodies_behind_each_other_keep_their_places() {
+        let source = Memory::phantom(SIZE, home(4));
+        let mut receive = Memory::phantom(0, home(9));
+        assert_eq!(receive.append(&source.take(8..12)), 0);
+        assert_eq!(receive.append(&source.take(12..20)), 4);
+        assert_eq!(receive.extents(0..12), [Extent { origin: home(4), offset: 8, length: 12 }]);
+    }
+
+    #[test]
+    fn damage__changes_one_byte_and_says_which() {
+        let mut body = Memory::phantom(SIZE, home(1)).take(0..10);
+        body.damage(3, 0);
+        let damaged = Extent { origin: Origin::Damaged, offset: 0, length: 1 };
+        let kept = |offset, length| Extent { origin: home(1), offset, length };
+        assert_eq!(body.extents(), [kept(0, 3), damaged, kept(4, 6)]);
+        let mut body = Body::Bytes([0u8; 4].into());
+        body.damage(2, 9);
+        assert!(matches!(body, Body::Bytes(bytes) if *bytes == [0, 0, 2, 0]));
+    }
+
+    #[test]
+    fn atomic__phantom_words_are_kept_until_they_are_written_over() {
+        let mut memory = Memory::phantom(SIZE, home(0));
+        assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 0);
+        assert_eq!(memory.atomic(8, AtomicKind::Swap(9)), 5);
+        memory.place(12, &Memory::phantom(SIZE, home(1)).take(0..1));
+        assert_eq!(memory.atomic(8, AtomicKind::Swap(1)), 0);
+    }
+}

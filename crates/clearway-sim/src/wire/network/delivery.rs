@@ -1,0 +1,332 @@
+//! What becomes of a message at its end: contents come into memory, requests are answered, tokens complete.
+//!
+//! # Invariants
+//! I1. An interface answers without its node's processor; an engine hears of what concerns it, and of nothing else.
+
+use clearway_proto::base::{Class, RandomKey, Rank};
+use clearway_proto::wire::{Destination, FileKind, Missing, PathId, Span, Status, Token};
+
+use super::{Later, Network};
+use crate::disk::{Ended, Request};
+use crate::fabric::{Marked, Payload};
+use crate::time::Picos;
+use crate::wire::Carrier;
+use crate::wire::end::{FileJob, Ready, SimWire};
+use crate::wire::flight::{Acknowledgement, Cargo, Flight, Kind, Queued, Tag};
+use crate::wire::memory::Body;
+
+/// Bytes of an acknowledgement without data (InfiniBand's AETH), and with the old value of a word (AtomicAckETH too).
+const ACKNOWLEDGEMENT_BYTES: u64 = 4;
+/// See [`ACKNOWLEDGEMENT_BYTES`].
+const ATOMIC_REPLY_BYTES: u64 = 12;
+
+/// Time after which a reliable connection repeats what was not acknowledged: 4.096 us * 2^14, perftest's default.
+const REPEAT_AFTER: Picos = Picos::from_nanos(4_096 << 14);
+/// Repetitions before it gives up: the largest value of InfiniBand's three-bit counter.
+const REPEATS_MAX: u8 = 7;
+/// What the receiving end needs to know of a message beside its cargo.
+#[derive(Clone, Copy)]
+struct Parcel {
+    tag: Tag,
+    from: Rank,
+    to: Rank,
+    at: Picos,
+    path: PathId,
+    class: Class,
+    token: Option<Token>,
+    incarnation: u32,
+    peer_incarnation: u32,
+    marked: Marked,
+}
+
+/// Whether memory can be reached that a message was meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// The same node is there.
+    Here,
+    /// It was started again; the keys are void.
+    Stale,
+    /// Nobody answers.
+    Down,
+}
+
+impl Parcel {
+    const fn reaches(&self, end: &SimWire) -> Reach {
+        match (end.up, end.incarnation == self.peer_incarnation) {
+            (false, _) => Reach::Down,
+            (true, true) => Reach::Here,
+            (true, false) => Reach::Stale,
+        }
+    }
+}
+
+impl<C: Carrier> Network<C> {
+    /// The last byte left its sender.
+    pub(super) fn sent(&mut self, tag: Tag, at: Picos) {
+        let Some(flight) = self.flights.get_mut(tag).filter(|flight| flight.queued == Queued::Yes) else { return };
+        flight.queued = Queued::No;
+        let (from, incarnation, path, class) = (flight.from, flight.incarnation, flight.path, flight.class);
+        let (bytes, token) = (flight.bytes, flight.token.filter(|_| flight.kind == Kind::Message));
+        self.flights.retire(tag);
+        let end = &mut self.ends[from.index()];
+        if end.incarnation != incarnation || !end.up {
+            return;
+        }
+        if end.leave_queue(path, class, bytes).is_some() {
+            self.woken.push(from);
+        }
+        if let Some(token) = token {
+            self.complete(from, incarnation, token, Status::Complete, 0, at);
+        }
+    }
+
+    /// All of it reached `to`.
+    pub(super) fn delivered(&mut self, tag: Tag, to: Rank, at: Picos, marked: Marked, payload: Payload) {
+        let Some(flight) = self.flights.get_mut(tag) else { return };
+        flight.receivers = flight.receivers.saturating_sub(1);
+        let mut cargo = match flight.receivers {
+            0 => core::mem::replace(&mut flight.cargo, Cargo::Gone),
+            _ => flight.cargo.clone(),
+        };
+        let parcel = Parcel {
+            tag,
+            from: flight.from,
+            to,
+            at,
+            path: flight.path,
+            class: flight.class,
+            token: flight.token,
+            incarnation: flight.incarnation,
+            peer_incarnation: flight.peer_incarnation,
+            marked,
+        };
+        self.flights.retire(tag);
+        if payload == Payload::Corrupt {
+            damage(&mut cargo, self.damage.node(tag.0).node(u64::from(to.0)));
+        }
+        self.unpack(parcel, cargo);
+    }
+
+    /// A copy of a multicast reached a host: one for each member there.
+    pub(super) fn delivered_to_host(&mut self, tag: Tag, ranks: &[Rank], at: Picos, marked: Marked, payload: Payload) {
+        // While the host itself counts as a receiver, the message stays.
+        self.with(tag, |flight| flight.receivers += ranks.len() as u32);
+        for rank in ranks {
+            self.delivered(tag, *rank, at, marked, payload);
+        }
+        self.one_less(tag);
+    }
+
+    fn unpack(&mut self, parcel: Parcel, cargo: Cargo) {
+        let Parcel { from, to, at, path, class, token, .. } = parcel;
+        let end = &mut self.ends[to.index()];
+        let reach = parcel.reaches(end);
+        match cargo {
+            Cargo::Message { head, body } => {
+                if end.up {
+                    let (marked, at) = (parcel.marked == Marked::Yes, end.clock.local(at));
+                    end.arrive(Ready::Message { from, path, class, marked, at, head, body });
+                    self.woken.push(to);
+                }
+            }
+            Cargo::Write { into, length, body, immediate } => {
+                let into = Span { region: into.region, offset: into.offset, length };
+                let outcome = match reach {
+                    Reach::Here => end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete),
+                    Reach::Stale => Status::Refused(Missing::Memory),
+                    Reach::Down => Status::Flushed,
+                };
+                if outcome == Status::Complete {
+                    let at = end.clock.local(at);
+                    end.arrive(Ready::Landed { from, into, immediate, at });
+                    self.woken.push(to);
+                }
+                self.with(parcel.tag, |flight| flight.outcome = outcome);
+            }
+            Cargo::ReadRequest { source, into } => {
+                let source = Span { region: source.region, offset: source.offset, length: into.length };
+                match reach {
+                    Reach::Here => {
+                        let (status, body) = split(end.take(source));
+                        let bytes = body.length().max(ACKNOWLEDGEMENT_BYTES);
+                        self.reply(parcel, bytes, Cargo::Reply { into, body, status, value: 0 });
+                    }
+                    Reach::Stale => self.refuse(parcel),
+                    Reach::Down => self.give_up(parcel),
+                }
+            }
+            Cargo::AtomicRequest { kind, at: word } => match reach {
+                Reach::Here => {
+                    let (status, value) = split(end.atomic(kind, word));
+                    let cargo = Cargo::Reply { into: Span::EMPTY, body: Body::Empty, status, value };
+                    self.reply(parcel, ATOMIC_REPLY_BYTES, cargo);
+                }
+                Reach::Stale => self.refuse(parcel),
+                Reach::Down => self.give_up(parcel),
+            },
+            Cargo::Reply { into, body, status, value } => {
+                let placed = if reach == Reach::Here && body.length() > 0 { end.place(into, &body) } else { Ok(()) };
+                let status = placed.map_or_else(Status::Refused, |()| status);
+                if let Some(token) = token {
+                    self.complete(to, parcel.peer_incarnation, token, status, value, at);
+                }
+            }
+            Cargo::Gone => {}
+        }
+    }
+
+    /// The sender's interface knows that all was delivered.
+    pub(super) fn acknowledged(&mut self, tag: Tag, at: Picos) {
+        let awaited = |flight: &&mut Flight| flight.acknowledgement == Acknowledgement::Awaited;
+        let Some(flight) = self.flights.get_mut(tag).filter(awaited) else { return };
+        flight.acknowledgement = Acknowledgement::Unasked;
+        let (from, incarnation, outcome) = (flight.from, flight.incarnation, flight.outcome);
+        let token = flight.token;
+        self.flights.retire(tag);
+        let Some(token) = token else { return };
+        if outcome == Status::Flushed {
+            self.put_later(at + patience(), Later::GiveUp { rank: from, incarnation, token });
+        } else {
+            self.complete(from, incarnation, token, outcome, 0, at);
+        }
+    }
+
+    /// Some of it was dropped on the way.
+    pub(super) fn lost(&mut self, tag: Tag, at: Picos) {
+        let Some(flight) = self.flights.get_mut(tag) else { return };
+        if flight.kind == Kind::Message {
+            return self.one_less(tag);
+        }
+        if flight.repeats < REPEATS_MAX {
+            flight.repeats += 1;
+            return self.put_later(at + REPEAT_AFTER, Later::Repeat { tag });
+        }
+        // A reply's token belongs to where it goes, any other to where it came from.
+        let (rank, incarnation) = match (&flight.cargo, flight.to) {
+            (Cargo::Reply { .. }, Destination::One(to)) => (to, flight.peer_incarnation),
+            _ => (flight.from, flight.incarnation),
+        };
+        let token = flight.token;
+        flight.acknowledgement = Acknowledgement::Unasked;
+        flight.receivers = 0;
+        self.flights.retire(tag);
+        if let Some(token) = token {
+            self.put_later(at + REPEAT_AFTER, Later::GiveUp { rank, incarnation, token });
+        }
+    }
+
+    fn refuse(&mut self, parcel: Parcel) {
+        let status = Status::Refused(Missing::Memory);
+        let cargo = Cargo::Reply { into: Span::EMPTY, body: Body::Empty, status, value: 0 };
+        self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
+    }
+
+    /// Nobody answers `request`: its sender learns it when its patience ends.
+    fn give_up(&mut self, request: Parcel) {
+        if let Some(token) = request.token {
+            let (rank, incarnation) = (request.from, request.incarnation);
+            self.put_later(request.at + patience(), Later::GiveUp { rank, incarnation, token });
+        }
+    }
+
+    /// The interface that got `request` answers it.
+    fn reply(&mut self, request: Parcel, bytes: u64, cargo: Cargo) {
+        let flight = Flight {
+            from: request.to,
+            to: Destination::One(request.from),
+            incarnation: request.peer_incarnation,
+            peer_incarnation: request.incarnation,
+            path: request.path,
+            class: request.class,
+            token: request.token,
+            kind: Kind::OneSided,
+            cargo,
+            bytes,
+            queued: Queued::No,
+            receivers: 1,
+            acknowledgement: Acknowledgement::Unasked,
+            outcome: Status::Complete,
+            repeats: 0,
+        };
+        self.depart(self.now, flight, request.from);
+    }
+
+    /// A token of `rank` completes, if the node that issued it is still there.
+    pub(super) fn complete(
+        &mut self,
+        rank: Rank,
+        incarnation: u32,
+        token: Token,
+        status: Status,
+        value: u64,
+        at: Picos,
+    ) {
+        let end = &mut self.ends[rank.index()];
+        if end.up && end.incarnation == incarnation {
+            let at = end.clock.local(at);
+            end.arrive(Ready::Done { token, status, value, at });
+            self.woken.push(rank);
+        }
+    }
+
+    /// A disk takes a job.
+    pub(super) fn begin_file(&mut self, rank: Rank, job: FileJob) {
+        let FileJob { at, mut request, memory, token } = job;
+        let end = &mut self.ends[rank.index()];
+        let Some(disk) = &mut end.disk else { return };
+        let over = disk.begin(at, &mut request);
+        let incarnation = end.incarnation;
+        self.put_later(over, Later::File { rank, incarnation, memory, token, request: Box::new(request) });
+    }
+
+    /// A disk is done with a job.
+    pub(super) fn end_file(&mut self, rank: Rank, incarnation: u32, memory: Span, token: Token, mut request: Request) {
+        let end = &mut self.ends[rank.index()];
+        if end.incarnation != incarnation {
+            return;
+        }
+        let Some(disk) = &mut end.disk else { return };
+        let status = match disk.end(&mut request) {
+            Ended::Well if request.kind == FileKind::Read && request.length > 0 => {
+                end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
+            }
+            Ended::Well => Status::Complete,
+            Ended::Badly => Status::Flushed,
+        };
+        let moved = if status == Status::Complete { request.length } else { 0 };
+        self.complete(rank, incarnation, token, status, moved, self.now);
+    }
+}
+
+/// How long an interface tries to reach a node that is down.
+fn patience() -> Picos {
+    Picos(REPEAT_AFTER.0 * u64::from(REPEATS_MAX))
+}
+
+fn split<T: Default>(result: Result<T, Missing>) -> (Status, T) {
+    match result {
+        Ok(value) => (Status::Complete, value),
+        Err(missing) => (Status::Refused(missing), T::default()),
+    }
+}
+
+/// Flips one bit of header or body, chosen by `key`.
+fn damage(cargo: &mut Cargo, key: RandomKey) {
+    let mut stream = key.stream();
+    match cargo {
+        Cargo::Message { head, body } => {
+            let header = head.bytes().len() as u64;
+            let place = stream.below(header + body.length());
+            let bit = stream.below(8) as u32;
+            match place.checked_sub(header) {
+                None => head.damage(place as usize, bit),
+                Some(place) => body.damage(place, bit),
+            }
+        }
+        Cargo::Write { body, .. } | Cargo::Reply { body, .. } => {
+            let place = stream.below(body.length());
+            body.damage(place, stream.below(8) as u32);
+        }
+        Cargo::ReadRequest { .. } | Cargo::AtomicRequest { .. } | Cargo::Gone => {}
+    }
+}

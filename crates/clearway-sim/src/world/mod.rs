@@ -1,0 +1,259 @@
+//! Runs engines on a simulated network in virtual time: who acts when, and what it costs them.
+//!
+//! # Model
+//! One driver for each rank. A rank runs when something arrived for it, when its deadline is due by its own clock, when a
+//! command came, and never before its processor is free. What it posts leaves at the instants to which its processor has come,
+//! so the rest of the world sees it later, never at the same instant.
+//!
+//! # Invariants
+//! I1. Time never goes back; what happens is a function of specification, seed, engines and commands.
+//! I2. No event costs more because there are more ranks, but for one logarithm.
+//!
+//! # Not here
+//! What a crash means to a job: the caller's.
+
+mod wakes;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use clearway_proto::base::{LocalNs, Rank};
+use clearway_proto::wire::{Driver, Engine, Wire};
+
+use crate::clock::Clock;
+use crate::processor::Processor;
+use crate::time::Picos;
+use crate::wire::{Carrier, Network, SimWire};
+use wakes::Wakes;
+
+/// An engine's event, and what its listener may touch.
+pub struct Told<'a, E: Engine> {
+    /// Whose.
+    pub rank: Rank,
+    /// True time.
+    pub at: Picos,
+    /// The same by the rank's clock.
+    pub now: LocalNs,
+    /// What it says.
+    pub event: E::Event,
+    /// The engine, for taking results out.
+    pub engine: &'a mut E,
+    /// The rank's processor: an event can ask for its time.
+    pub processor: &'a mut Processor,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time was over.
+    InTime,
+    /// Nothing is under way and nobody waits for anything.
+    Quiet,
+}
+
+/// Engines, their drivers, and the network between them.
+pub struct World<E: Engine, C> {
+    network: Network<C>,
+    nodes: Vec<Node<E>>,
+    wakes: Wakes,
+    commands: BTreeMap<(Picos, u64), (Rank, E::Command)>,
+    commands_count: u64,
+    woken: Vec<Rank>,
+    told: Vec<E::Event>,
+    steps: u64,
+}
+
+/// One rank's engine; none while it is down.
+struct Node<E: Engine> {
+    driver: Option<Driver<E>>,
+    /// Commands that came while the processor was busy.
+    inbox: VecDeque<E::Command>,
+    /// When the driver wants to run, by the rank's clock.
+    deadline: Option<LocalNs>,
+}
+
+impl<E: Engine, C: Carrier> World<E, C> {
+    /// Starts an engine at every rank of `network`; `make` registers the memory it needs.
+    pub fn new(mut network: Network<C>, mut make: impl FnMut(&mut SimWire) -> E) -> Self {
+        let ranks = network.ranks();
+        let nodes = (0..ranks).map(|rank| {
+            let wire = network.wire(Rank(rank));
+            let engine = make(wire);
+            Node { driver: Some(Driver::boot(engine, wire.now(), 0)), inbox: VecDeque::new(), deadline: None }
+        });
+        let nodes = nodes.collect();
+        let mut world = Self {
+            nodes,
+            wakes: Wakes::new(ranks),
+            commands: BTreeMap::new(),
+            commands_count: 0,
+            woken: Vec::new(),
+            told: Vec::new(),
+            steps: 0,
+            network,
+        };
+        (0..ranks).for_each(|rank| world.wake(Rank(rank)));
+        world
+    }
+
+    /// How far virtual time has come.
+    pub const fn now(&self) -> Picos {
+        self.network.now()
+    }
+
+    /// The network.
+    pub const fn network(&self) -> &Network<C> {
+        &self.network
+    }
+
+    /// The network, to look into memory or to disturb the fabric.
+    pub const fn network_mut(&mut self) -> &mut Network<C> {
+        &mut self.network
+    }
+
+    /// The engine of `rank`; `None` while it is down.
+    pub fn engine_mut(&mut self, rank: Rank) -> Option<&mut E> {
+        self.nodes[rank.index()].driver.as_mut().map(Driver::engine_mut)
+    }
+
+    /// Steps of drivers so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Gives `rank` a command at `at`, or as soon after it as its processor is free. Commands of one instant are given in the
+    /// order of the calls.
+    pub fn command(&mut self, at: Picos, rank: Rank, command: E::Command) {
+        self.commands.insert((at.max(self.now()), self.commands_count), (rank, command));
+        self.commands_count += 1;
+    }
+
+    /// Runs until `until` or until nothing is left to happen. `hear` gets every event of every engine, in order of time.
+    pub fn run_until(&mut self, until: Picos, hear: &mut dyn FnMut(Told<'_, E>)) -> Ended {
+        loop {
+            let wake = self.wakes.first();
+            let command = self.commands.first_key_value().map(|((at, _), _)| *at);
+            let own = [wake.map(|(at, _)| at), command].into_iter().flatten().min();
+            let carried = self.network.next_at();
+            match (own, carried) {
+                (None, None) => return Ended::Quiet,
+                (own, Some(next)) if next <= until && own.is_none_or(|own| next <= own) => {
+                    self.network.advance(own.unwrap_or(Picos::NEVER).min(until));
+                    self.wake_reached();
+                }
+                (Some(own), _) if own <= until => {
+                    self.network.advance(own);
+                    self.wake_reached();
+                    if command.is_some_and(|at| at <= own) {
+                        self.deliver_command();
+                    } else if let Some((_, rank)) = wake {
+                        self.step(rank, hear);
+                    }
+                }
+                _ => {
+                    self.network.advance(until);
+                    return Ended::InTime;
+                }
+            }
+        }
+    }
+
+    /// Fault: disturbs the clock of `rank`. What it waits for moves along.
+    pub fn disturb(&mut self, rank: Rank, change: impl FnOnce(&mut Clock)) {
+        change(&mut self.network.wire(rank).clock);
+        self.schedule(rank);
+    }
+
+    /// Fault: the node of `rank` loses everything and is silent until [`World::restart`].
+    pub fn crash(&mut self, rank: Rank) {
+        self.network.crash(rank);
+        let node = &mut self.nodes[rank.index()];
+        *node = Node { driver: None, inbox: VecDeque::new(), deadline: None };
+        self.wakes.set(rank, Picos::NEVER);
+    }
+
+    /// Starts a fresh engine at `rank`, which is down, with the next incarnation. `make` registers its memory anew.
+    pub fn restart(&mut self, rank: Rank, make: impl FnOnce(&mut SimWire) -> E) {
+        self.network.revive(rank);
+        let wire = self.network.wire(rank);
+        let engine = make(wire);
+        let driver = Driver::boot(engine, wire.now(), wire.incarnation());
+        self.nodes[rank.index()].driver = Some(driver);
+        self.wake(rank);
+    }
+
+    /// A digest of all inputs and effects of all engines, and of the fabric. Equal for equal runs.
+    pub fn digest(&self) -> u128 {
+        let nodes = (0..self.network.ranks()).map(|rank| self.network.end(Rank(rank)).digest.folded(u64::from(rank)));
+        nodes.fold(self.network.carrier().digest(), u128::wrapping_add)
+    }
+
+    /// Moves ranks that something reached to the front.
+    fn wake_reached(&mut self) {
+        let mut woken = core::mem::take(&mut self.woken);
+        self.network.take_woken(&mut woken);
+        woken.drain(..).for_each(|rank| self.wake(rank));
+        self.woken = woken;
+    }
+
+    /// `rank` runs as soon as its processor is free.
+    fn wake(&mut self, rank: Rank) {
+        if self.nodes[rank.index()].driver.is_some() {
+            let free_at = self.network.free_at(rank);
+            if free_at < self.wakes.of(rank) {
+                self.wakes.set(rank, free_at);
+            }
+        }
+    }
+
+    /// `rank` runs when its deadline is due and its processor free.
+    fn schedule(&mut self, rank: Rank) {
+        let end = self.network.end(rank);
+        let due = self.nodes[rank.index()].deadline.map(|deadline| end.clock().true_time_of(deadline));
+        let at = if end.has_arrivals() { Some(Picos::ZERO) } else { due };
+        self.wakes.set(rank, at.map_or(Picos::NEVER, |at| at.max(end.processor.free_at())));
+    }
+
+    fn deliver_command(&mut self) {
+        if let Some((_, (rank, command))) = self.commands.pop_first() {
+            let node = &mut self.nodes[rank.index()];
+            if node.driver.is_some() {
+                node.inbox.push_back(command);
+                self.wake(rank);
+            }
+        }
+    }
+
+    /// Runs one step of the driver of `rank`.
+    fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(Told<'_, E>)) {
+        let Node { driver: Some(driver), inbox, deadline } = &mut self.nodes[rank.index()] else { return };
+        self.steps += 1;
+        let wire = self.network.wire(rank);
+        for command in inbox.drain(..) {
+            wire.processor.take_input();
+            wire.digest.event(wire.processor.free_at(), 5, 0);
+            driver.command(wire.now(), command);
+        }
+        // A tick that is due is paid for before what follows from it leaves; completions at once are paid for behind.
+        let due = usize::from(deadline.is_some_and(|deadline| deadline <= wire.now()));
+        wire.owed_inputs = due;
+        let harvested = wire.harvested;
+        let told = &mut self.told;
+        let progress = driver.step(wire, &mut |event| told.push(event));
+        let given = progress.inputs - (wire.harvested - harvested);
+        let unpaid = given.saturating_sub(due) + wire.owed_inputs;
+        wire.owed_inputs = 0;
+        (0..unpaid).for_each(|_| wire.processor.take_input());
+        wire.digest.event(wire.processor.free_at(), 6, given as u64);
+        *deadline = progress.next;
+        let (at, now) = (wire.processor.free_at(), wire.now());
+        for event in self.told.drain(..) {
+            let (engine, processor) = (driver.engine_mut(), &mut wire.processor);
+            hear(Told { rank, at, now, event, engine, processor });
+        }
+        wire.processor.wake(at);
+        self.schedule(rank);
+    }
+}
