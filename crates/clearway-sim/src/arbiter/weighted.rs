@@ -107,6 +107,10 @@ impl Deficits {
 }
 
 /// The numbers of the bits of `lanes`.
-fn members(lanes: u32) -> impl Iterator<Item = u8> {
-    (0..VIRTUAL_LANES_MAX as u8).filter(move |lane| lanes & 1 << lane != 0)
+fn members(mut lanes: u32) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as u8);
+        lanes &= lanes.wrapping_sub(1);
+        lane
+    })
 }
