@@ -39,7 +39,9 @@ mod verdict;
 pub use context::{Event, NodeConfig};
 pub use frame::{Answer, Frame, FrameError, Head, Part};
 pub use node::Node;
-pub use plan::{Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, max_min_fair, offered_loads};
+pub use plan::{
+    Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, SwitchedLayout, max_min_fair, offered_loads,
+};
 pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{
     Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,

@@ -24,9 +24,30 @@ use crate::base::{BitsPerSec, RandomKey, Rank};
 /// Tries before a draw is given up: at 16 hosts on two switches three of four random draws qualify.
 const TRIES_MAX: u32 = 10_000;
 
-/// The network as far as draws and expected rates need it: hosts below switches, switches joined by links of one rate.
+/// The network as far as draws and expected rates need it.
+pub trait Layout {
+    /// How many hosts there are; ranks count them.
+    fn hosts(&self) -> usize;
+
+    /// The switch that `rank` hangs on.
+    fn switch_of(&self, rank: Rank) -> u32;
+
+    /// The links from `a` to `b`, in order, that all their traffic takes: where it spreads over several ways, only those at
+    /// both ends.
+    fn path(&self, a: Rank, b: Rank) -> Vec<LinkId>;
+
+    /// The rate of `link`.
+    fn rate(&self, link: LinkId) -> BitsPerSec;
+
+    /// Whether `a` and `b` hang on different switches.
+    fn crossing(&self, a: Rank, b: Rank) -> bool {
+        self.switch_of(a) != self.switch_of(b)
+    }
+}
+
+/// Hosts below switches, switches joined by links of one rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
+pub struct SwitchedLayout {
     /// The switch of each rank.
     pub switch_of: Vec<u32>,
     /// Rate of each host's link.
@@ -35,32 +56,28 @@ pub struct Layout {
     pub trunk_rate: Option<BitsPerSec>,
 }
 
-impl Layout {
-    fn crossing(&self, a: Rank, b: Rank) -> bool {
-        self.switch_of.get(a.index()) != self.switch_of.get(b.index())
+impl Layout for SwitchedLayout {
+    fn hosts(&self) -> usize {
+        self.switch_of.len()
     }
 
-    fn several_switches(&self) -> bool {
-        self.switch_of.iter().any(|switch| Some(switch) != self.switch_of.first())
+    fn switch_of(&self, rank: Rank) -> u32 {
+        self.switch_of.get(rank.index()).copied().unwrap_or(0)
     }
 
-    /// The links from `a` to `b`, in order.
-    pub fn path(&self, a: Rank, b: Rank) -> Vec<LinkId> {
+    fn path(&self, a: Rank, b: Rank) -> Vec<LinkId> {
         let mut links = Vec::from([LinkId::FromHost(a)]);
-        if self.crossing(a, b)
-            && let (Some(from), Some(to)) = (self.switch_of.get(a.index()), self.switch_of.get(b.index()))
-        {
-            links.extend([LinkId::FromSwitch(*from), LinkId::ToSwitch(*to)]);
+        if self.crossing(a, b) {
+            links.extend([LinkId::FromSwitch(self.switch_of(a)), LinkId::ToSwitch(self.switch_of(b))]);
         }
         links.push(LinkId::ToHost(b));
         links
     }
 
-    /// The rate of `link`.
-    pub fn rate(&self, link: LinkId) -> BitsPerSec {
+    fn rate(&self, link: LinkId) -> BitsPerSec {
         match link {
             LinkId::FromHost(_) | LinkId::ToHost(_) => self.host_rate,
-            LinkId::FromSwitch(_) | LinkId::ToSwitch(_) => self.trunk_rate.unwrap_or(self.host_rate),
+            LinkId::FromSwitch(_) | LinkId::ToSwitch(_) | LinkId::Cable(_) => self.trunk_rate.unwrap_or(self.host_rate),
         }
     }
 }
@@ -76,6 +93,8 @@ pub enum LinkId {
     FromSwitch(u32),
     /// A switch's links to other switches, inward.
     ToSwitch(u32),
+    /// One direction of one cable between switches, by the network's own number.
+    Cable(u32),
 }
 
 /// How congestors lie to victims.
@@ -156,8 +175,8 @@ impl Draw {
     ///
     /// # Errors
     /// [`PlanError`] when the request does not fit the layout.
-    pub fn new(layout: &Layout, request: &DrawRequest, key: RandomKey, number: u32) -> Result<Self, PlanError> {
-        let hosts = layout.switch_of.len();
+    pub fn new(layout: &dyn Layout, request: &DrawRequest, key: RandomKey, number: u32) -> Result<Self, PlanError> {
+        let hosts = layout.hosts();
         let shared = if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
         let needed = request.victims + request.groups.iter().sum::<usize>() - shared;
         if needed > hosts {
@@ -195,9 +214,11 @@ impl Draw {
     }
 
     /// Whether victims and every group use links between switches, where there are any.
-    fn covers(&self, layout: &Layout) -> bool {
+    fn covers(&self, layout: &dyn Layout) -> bool {
         let spans = |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
-        !layout.several_switches() || [&self.victims].into_iter().chain(&self.groups).all(|members| spans(members))
+        let first = layout.switch_of(Rank(0));
+        let several = (0..layout.hosts() as u32).any(|rank| layout.switch_of(Rank(rank)) != first);
+        !several || [&self.victims].into_iter().chain(&self.groups).all(|members| spans(members))
     }
 }
 
@@ -205,7 +226,7 @@ impl Draw {
 pub type Stream = (Rank, Rank, BitsPerSec);
 
 /// What `streams` together offer to each link that they use.
-pub fn offered_loads(layout: &Layout, streams: &[Stream]) -> BTreeMap<LinkId, BitsPerSec> {
+pub fn offered_loads(layout: &dyn Layout, streams: &[Stream]) -> BTreeMap<LinkId, BitsPerSec> {
     let mut loads = BTreeMap::new();
     for (from, to, rate) in streams {
         for link in layout.path(*from, *to) {
@@ -219,33 +240,47 @@ pub fn offered_loads(layout: &Layout, streams: &[Stream]) -> BTreeMap<LinkId, Bi
 /// The max-min fair rate of each stream: nobody can get more without someone smaller getting less.
 ///
 /// The yardstick for congestors: a network that protects victims by throttling congestors below this has not contained
-/// anything. Cost: O(streams x links used).
-pub fn max_min_fair(layout: &Layout, streams: &[Stream]) -> Vec<BitsPerSec> {
-    let mut given: Vec<Option<u64>> = streams.iter().map(|_| None).collect();
-    let paths: Vec<Vec<LinkId>> = streams.iter().map(|(from, to, _)| layout.path(*from, *to)).collect();
-    loop {
-        // Share of each link among its undecided streams.
-        let mut room: BTreeMap<LinkId, (u64, u64)> = BTreeMap::new();
-        for (path, given) in paths.iter().zip(&given) {
-            for link in path {
-                let (left, waiting) = room.entry(*link).or_insert((layout.rate(*link).0, 0));
-                match given {
-                    Some(rate) => *left = left.saturating_sub(*rate),
-                    None => *waiting += 1,
-                }
+/// anything. Links fill at one pace; what first has none left, or a stream that asks for no more, decides next.
+/// Cost: O(different rates that result x (streams + links)).
+pub fn max_min_fair(layout: &dyn Layout, streams: &[Stream]) -> Vec<BitsPerSec> {
+    let mut number: BTreeMap<LinkId, usize> = BTreeMap::new();
+    // Of each link: bits per second left, streams that still wait for their share.
+    let mut links: Vec<(u64, u64)> = Vec::new();
+    let mut paths: Vec<Vec<usize>> = Vec::with_capacity(streams.len());
+    for (from, to, _) in streams {
+        let path = layout.path(*from, *to).into_iter().map(|link| {
+            let place = *number.entry(link).or_insert_with(|| {
+                links.push((layout.rate(link).0, 0));
+                links.len() - 1
+            });
+            links[place].1 += 1;
+            place
+        });
+        paths.push(path.collect());
+    }
+    let mut given = alloc::vec![BitsPerSec(0); streams.len()];
+    let mut open: Vec<usize> = (0..streams.len()).collect();
+    while !open.is_empty() {
+        let share = |link: usize| links[link].0 / links[link].1.max(1);
+        let limit_of =
+            |i: usize| paths[i].iter().map(|link| share(*link)).min().unwrap_or(u64::MAX).min(streams[i].2.0);
+        let limits: Vec<u64> = open.iter().map(|i| limit_of(*i)).collect();
+        let least = limits.iter().copied().min().unwrap_or(0);
+        let mut still = Vec::with_capacity(open.len());
+        for (i, limit) in open.iter().zip(limits) {
+            if limit > least {
+                still.push(*i);
+                continue;
+            }
+            given[*i] = BitsPerSec(least);
+            for link in &paths[*i] {
+                let (left, waiting) = &mut links[*link];
+                (*left, *waiting) = (left.saturating_sub(least), *waiting - 1);
             }
         }
-        // The smallest share, or the smallest demand below every share, is decided next.
-        let limit_of = |i: usize| {
-            let shares =
-                paths[i].iter().filter_map(|link| room.get(link)).map(|(left, waiting)| left / (*waiting).max(1));
-            shares.min().unwrap_or(u64::MAX).min(streams[i].2.0)
-        };
-        let open = (0..streams.len()).filter(|i| given[*i].is_none());
-        let Some((limit, next)) = open.map(|i| (limit_of(i), i)).min() else { break };
-        given[next] = Some(limit);
+        open = still;
     }
-    given.into_iter().map(|rate| BitsPerSec(rate.unwrap_or(0))).collect()
+    given
 }
 
 #[cfg(test)]
@@ -253,13 +288,13 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
 
-    fn two_switches() -> Layout {
+    fn two_switches() -> SwitchedLayout {
         let switch_of = (0..16).map(|rank| rank / 8).collect();
-        Layout { switch_of, host_rate: BitsPerSec::mega(25), trunk_rate: Some(BitsPerSec::mega(25)) }
+        SwitchedLayout { switch_of, host_rate: BitsPerSec::mega(25), trunk_rate: Some(BitsPerSec::mega(25)) }
     }
 
-    fn star(hosts: usize) -> Layout {
-        Layout { switch_of: alloc::vec![0; hosts], host_rate: BitsPerSec::mega(100), trunk_rate: None }
+    fn star(hosts: usize) -> SwitchedLayout {
+        SwitchedLayout { switch_of: alloc::vec![0; hosts], host_rate: BitsPerSec::mega(100), trunk_rate: None }
     }
 
     #[test]
@@ -301,7 +336,7 @@ mod tests {
         let draw = |request| Draw::new(&star(8), &request, RandomKey::new(2), 0);
         assert_eq!(draw(request(4, alloc::vec![5])), Err(PlanError::TooFewHosts { needed: 9, hosts: 8 }));
         assert_eq!(draw(request(1, alloc::vec![5])), Err(PlanError::TooSmall { members: 1 }));
-        let lonely = Layout { switch_of: alloc::vec![0, 0, 0, 0, 1], ..two_switches() };
+        let lonely = SwitchedLayout { switch_of: alloc::vec![0, 0, 0, 0, 1], ..two_switches() };
         let two_groups = Draw::new(&lonely, &request(2, alloc::vec![2]), RandomKey::new(2), 0);
         assert_eq!(two_groups, Err(PlanError::Unreachable));
     }

@@ -46,12 +46,11 @@ pub(super) const fn metric_of(victim: VictimKind) -> Metric {
 }
 
 /// A case with its hosts.
-#[derive(Clone, Debug)]
 pub(super) struct Cell<'a> {
     pub(super) case: Case,
     pub(super) draw: &'a Draw,
     pub(super) test: &'a Congestion,
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a dyn Layout,
     pub(super) windows: Windows,
 }
 
@@ -76,13 +75,13 @@ impl Cell<'_> {
 
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
         let Case { congestor, intensity, .. } = self.case;
-        let rate = self.layout.host_rate;
+        let rate = self.layout.rate(LinkId::FromHost(rank));
         self.draw.groups.iter().filter_map(move |group| congestor.load(group, rank, intensity, rate))
     }
 
     /// The congestors' traffic.
     fn streams(&self) -> Vec<Stream> {
-        let ranks = (0..self.layout.switch_of.len() as u32).map(Rank);
+        let ranks = (0..self.layout.hosts() as u32).map(Rank);
         ranks.flat_map(|rank| self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()).collect()
     }
 

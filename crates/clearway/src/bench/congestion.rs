@@ -66,7 +66,7 @@ fn cases(test: &Congestion) -> Vec<Case> {
 struct Conductor<'a> {
     test: &'a Congestion,
     order: &'a Order<'a>,
-    layout: &'a Layout,
+    layout: &'a dyn Layout,
     stage: &'a mut Stage,
     done: usize,
     total: usize,

@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// Virtual clusters for programs of your own.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
+    #[command(subcommand)]
+    Topo(TopoCommand),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.
@@ -212,5 +215,44 @@ pub(crate) enum LabCommand {
         /// The lab's name.
         #[arg(long, default_value = "lab")]
         name: LabName,
+    },
+}
+
+/// A fabric.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopoCommand {
+    /// List the fabrics that are shipped.
+    List,
+    /// Show what a fabric is made of and where each figure comes from.
+    Explain {
+        /// A shipped fabric by its name, or a file.
+        fabric: String,
+        /// Which of its policies [default: the file's own choice].
+        #[arg(long)]
+        policy: Option<String>,
+        /// Grow or shrink it to at least so many hosts.
+        #[arg(long)]
+        hosts: Option<u32>,
+    },
+    /// Tell whether a fabric file is right, under each of its policies, and free of deadlock.
+    Check {
+        /// The file, or a shipped fabric by its name.
+        fabric: String,
+    },
+    /// Print the file of a shipped fabric, to be changed.
+    Print {
+        /// Its name.
+        fabric: String,
+    },
+    /// Make a fabric file of a live InfiniBand network: `clearway topo import opensm.conf --switches net.txt > mine.toml`.
+    Import {
+        /// The options of OpenSM.
+        conf: PathBuf,
+        /// The text that ibnetdiscover prints; without it, the shape of the base.
+        #[arg(long)]
+        switches: Option<PathBuf>,
+        /// The fabric that knows what the tables do not say: delays, buffers, hosts.
+        #[arg(long, default_value = "edr")]
+        base: String,
     },
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
-use clearway_proto::congestion::{CongestorKind, DrawRequest, Layout, Placement, Rules, VictimKind};
+use clearway_proto::congestion::{CongestorKind, DrawRequest, Placement, Rules, SwitchedLayout, VictimKind};
 use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
@@ -227,7 +227,7 @@ impl Scenario {
     }
 
     /// The fabric as draws and expected rates see it.
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> SwitchedLayout {
         self.fabric.layout()
     }
 
@@ -286,7 +286,7 @@ impl Fabric {
         ))
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> SwitchedLayout {
         let hosts = self.topology.hosts();
         let (switch_size, host_rate, trunk_rate) = match self.topology {
             Topology::Star { hosts, rate } => (hosts, rate, None),
@@ -296,7 +296,7 @@ impl Fabric {
             }
         };
         let switch_of = (0..hosts).map(|host| host / switch_size.max(1)).collect();
-        Layout { switch_of, host_rate, trunk_rate }
+        SwitchedLayout { switch_of, host_rate, trunk_rate }
     }
 }
 

@@ -1,0 +1,84 @@
+//! `clearway topo`: fabrics that can be simulated, explained, checked, and made from a live network's own tables.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clearway_sim::spec::explain::explain;
+use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::import::{Outside, import};
+use clearway_sim::spec::presets;
+
+use super::{TopoCommand, nearest, print};
+use crate::exit::Exit;
+
+/// What a subnet manager or ibnetdiscover writes about the largest machines is some megabytes.
+const OUTSIDE_BYTES_MAX: u64 = 64 << 20;
+
+/// Does what `command` says.
+pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
+    let page = match command {
+        TopoCommand::List => list()?,
+        TopoCommand::Explain { fabric, policy, hosts } => {
+            explain(&FabricFile::open(&fabric, Wanted { policy: policy.as_deref(), hosts })?)?
+        }
+        TopoCommand::Check { fabric } => check(&fabric)?,
+        TopoCommand::Print { fabric } => match presets::shipped(&fabric) {
+            Some(text) => text.to_owned(),
+            None => bail!("there is no shipped fabric `{fabric}`; {}", nearest(&fabric, &presets::names())),
+        },
+        TopoCommand::Import { conf, switches, base } => import_from(&conf, switches.as_deref(), &base)?,
+    };
+    print(&page)?;
+    Ok(Exit::Good)
+}
+
+fn list() -> Result<String> {
+    let mut page = String::new();
+    for name in presets::names() {
+        let file = FabricFile::open(name, Wanted::default())?;
+        let policies: Vec<&str> = file.policies.iter().map(|(name, _)| name.as_str()).collect();
+        page.push_str(&format!("{name:<11} {}\n{:<11} policies: {}\n", file.spec.about, "", policies.join(", ")));
+    }
+    Ok(page)
+}
+
+/// Every policy is judged, because every one can be asked for.
+fn check(fabric: &str) -> Result<String> {
+    let policies = presets::policies(fabric)?;
+    for policy in &policies {
+        let file = FabricFile::open(fabric, Wanted { policy: Some(policy), hosts: None })?;
+        file.prove().with_context(|| format!("under policy {policy}"))?;
+    }
+    let file = FabricFile::open(fabric, Wanted::default())?;
+    let unsaid = file.figures.iter().filter(|figure| figure.source.is_none()).count();
+    let silent = if unsaid == 0 { String::new() } else { format!("; {unsaid} figures name no source") };
+    let hosts = file.spec.topology.hosts();
+    Ok(format!("{fabric} is right: {hosts} hosts, policies {}, free of deadlock{silent}\n", policies.join(", ")))
+}
+
+fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<String> {
+    let text = read(conf)?;
+    let net = switches.map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?))).transpose()?;
+    let shown = conf.display().to_string();
+    let net = net.as_ref().map(|(file, text)| Outside { file, text });
+    let made = import("imported", base, Outside { file: &shown, text: &text }, net)?;
+    for remark in &made.remarks {
+        eprintln!("clearway: {shown}: {remark}");
+    }
+    FabricFile::parse("the imported fabric", &made.text, Wanted::default())?.prove()?;
+    Ok(made.text)
+}
+
+fn read(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let file = fs::File::open(path).with_context(|| format!("{shown}"))?;
+    let mut bytes = Vec::new();
+    file.take(OUTSIDE_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("{shown}: cannot be read"))?;
+    if bytes.len() as u64 > OUTSIDE_BYTES_MAX {
+        bail!("{shown}: larger than {OUTSIDE_BYTES_MAX} bytes, which no such file is");
+    }
+    // Descriptions of devices are whatever their owners typed.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
