@@ -19,12 +19,12 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 #[allow(dead_code, reason = "the fabric will use it")]
-#[allow(dead_code, reason = "the fabric will use it")]
-#[allow(dead_code, reason = "the fabric will use it")]
 pub mod arbiter;
 pub mod clock;
+#[allow(dead_code, reason = "the fabric will use it")]
 mod control;
 pub mod disk;
+#[allow(dead_code, reason = "the fabric will use it")]
 mod event;
 pub mod fabric;
 pub mod graph;
