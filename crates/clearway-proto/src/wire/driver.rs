@@ -56,18 +56,32 @@ pub struct Driver<E: Engine> {
 impl<E: Engine> Driver<E> {
     /// Takes `engine` and gives it its first input at `now`.
     pub fn boot(engine: E, now: LocalNs, incarnation: u32) -> Self {
-        let mut driver = Self {
+        let mut driver = Self::around(engine, Out::with_limit(OUT_LIMIT));
+        driver.batch.reserve(OUT_LIMIT);
+        driver.answers.reserve(OUT_LIMIT);
+        driver.give(now, Input::Boot { incarnation });
+        driver
+    }
+
+    /// The same with buffers that grow to what the engine really writes: for thousands of nodes in one process. The engine
+    /// sees no difference; steps allocate until they have been as large as they get.
+    pub fn boot_lean(engine: E, now: LocalNs, incarnation: u32) -> Self {
+        let mut driver = Self::around(engine, Out::growing(OUT_LIMIT));
+        driver.give(now, Input::Boot { incarnation });
+        driver
+    }
+
+    fn around(engine: E, out: Out<E::Event>) -> Self {
+        Self {
             engine,
-            out: Out::with_limit(OUT_LIMIT),
+            out,
             held: BTreeMap::new(),
             held_count: 0,
             completed: VecDeque::new(),
             wants_more: false,
-            batch: Vec::with_capacity(OUT_LIMIT),
-            answers: Vec::with_capacity(OUT_LIMIT),
-        };
-        driver.give(now, Input::Boot { incarnation });
-        driver
+            batch: Vec::new(),
+            answers: Vec::new(),
+        }
     }
 
     /// The engine, for taking results out. Do not drive it from here.

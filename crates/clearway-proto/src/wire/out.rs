@@ -42,6 +42,11 @@ impl<E> Out<E> {
         Self { effects: Vec::with_capacity(limit), heads: Vec::with_capacity(limit * 64), limit }
     }
 
+    /// The same without taking memory in advance.
+    pub(super) const fn growing(limit: usize) -> Self {
+        Self { effects: Vec::new(), heads: Vec::new(), limit }
+    }
+
     /// How many effects this step may still write. At zero an engine stops and asks for more.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.effects.len())
