@@ -284,6 +284,7 @@ fn modulo__shifts_share_no_channel_in_a_full_tree() {
         fat_tree(&[4, 4], &[1, 4], &[1, 1]),
         fat_tree(&[2, 2, 4], &[1, 2, 2], &[1, 1, 1]),
         fat_tree(&[4, 3], &[1, 2], &[1, 2]),
+        fat_tree(&[2, 2, 2], &[1, 2, 1], &[1, 1, 2]),
     ] {
         let network = network(topology, Routing::DestinationModulo);
         let hosts = network.graph.hosts();
@@ -330,6 +331,19 @@ fn valiant__goes_by_each_other_group_and_by_each_router_of_its_own() {
 }
 
 #[test]
+fn valiant__draws_both_cables_between_groups_apart() {
+    let network = network(dragonfly([3, 3, 1, 1, 3]), Routing::Valiant);
+    let graph = &network.graph;
+    let group = |device: DeviceId| device.0.checked_sub(graph.hosts()).map(|router| router / 3);
+    let between = |channel: &ChannelId| group(graph.channel(*channel).from) != group(graph.channel(*channel).to);
+    let inner = |way: Vec<(ChannelId, u8)>| way[1..way.len() - 1].iter().map(|hop| hop.0).filter(between).collect();
+    let used: BTreeSet<Vec<ChannelId>> =
+        (0..300).map(|seed| inner(follow(&network, 0, 8, seed, &Queues::default()).unwrap())).collect();
+    assert!(used.iter().all(|cables| cables.len() == 2));
+    assert_eq!(used.len(), 9);
+}
+
+#[test]
 fn adaptive__weighs_backlog_by_length_and_asks_for_more_than_the_bias() {
     let network = network(dragonfly([1, 8, 1, 1, 1]), Routing::Adaptive { minimal: 1, detour: 6, bias: 1000 });
     let graph = &network.graph;
@@ -364,6 +378,7 @@ fn next__goes_round_a_cable_that_is_down_where_the_shape_has_another() {
         (fat_tree(&[3, 4], &[1, 3], &[1, 1]), Routing::Adaptive { minimal: 2, detour: 0, bias: 0 }),
         (Topology::TwoSwitch { hosts: 6, trunks: 2 }, Routing::DestinationModulo),
         (dragonfly([3, 1, 2, 1, 2]), Routing::Minimal),
+        (dragonfly([5, 1, 1, 1, 1]), Routing::Valiant),
         (dragonfly([4, 1, 1, 1, 1]), Routing::Adaptive { minimal: 1, detour: 1, bias: 0 }),
         (dragonfly([1, 5, 1, 1, 1]), Routing::Adaptive { minimal: 1, detour: 1, bias: 0 }),
         (xc([3, 1, 1, 2, 1, 3]), Routing::Spray),

@@ -271,7 +271,8 @@ fn build__bad_shapes_are_refused_by_a_sentence() {
 
 #[test]
 fn build__bad_cables_and_names_are_refused_by_a_sentence() {
-    let with = |change: fn(&mut Vec<String>, &mut Vec<(String, String, u8)>)| {
+    type Cables = Vec<(String, String, u8)>;
+    let with = |change: fn(&mut Vec<String>, &mut Cables)| {
         let mut topology = ring(3);
         if let Topology::Explicit { hosts, cables, .. } = &mut topology {
             change(hosts, cables);
