@@ -42,11 +42,14 @@ impl Segment {
         if wanted <= self.base {
             return self.since;
         }
-        let ahead = wanted - self.base;
-        match ahead.checked_add(u128::from(self.slope.max(1)) - 1).map(|up| up.checked_div(u128::from(self.slope))) {
-            Some(Some(length)) => u64::try_from(length).map_or(Picos::NEVER, |length| self.since + Picos(length)),
-            _ => Picos::NEVER,
-        }
+        let up = (wanted - self.base).saturating_add(u128::from(self.slope.max(1)) - 1);
+        let length = match self.slope {
+            0 => return Picos::NEVER,
+            // The usual case, without a division of 128 bits.
+            ONE => up >> 32,
+            slope => up / u128::from(slope),
+        };
+        u64::try_from(length).map_or(Picos::NEVER, |length| self.since + Picos(length))
     }
 }
 
@@ -89,13 +92,19 @@ impl Clock {
     pub fn local(&self, t: Picos) -> LocalNs {
         let segment = self.segments.iter().rev().find(|segment| segment.since <= t);
         let fine = segment.map_or(0, |segment| segment.at(t));
-        let ns = u64::try_from(fine / NANO).unwrap_or(u64::MAX);
-        LocalNs(ns - ns % self.resolution)
+        let ns = match u64::try_from(fine >> 32) {
+            Ok(picos) => picos / 1_000,
+            Err(_) => u64::try_from(fine / NANO).unwrap_or(u64::MAX),
+        };
+        LocalNs(if self.resolution == 1 { ns } else { ns - ns % self.resolution })
     }
 
     /// The least instant at which the clock reads `local` or more; [`Picos::NEVER`] when there is none.
     pub fn true_time_of(&self, local: LocalNs) -> Picos {
-        let shown = u128::from(local.0).div_ceil(u128::from(self.resolution)) * u128::from(self.resolution);
+        let shown = match self.resolution {
+            1 => u128::from(local.0),
+            resolution => u128::from(local.0.div_ceil(resolution)) * u128::from(resolution),
+        };
         let wanted = shown * NANO;
         let ends = self.segments.iter().skip(1).map(|next| next.since).chain([Picos::NEVER]);
         for (segment, end) in self.segments.iter().zip(ends) {

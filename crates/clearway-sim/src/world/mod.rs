@@ -81,7 +81,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let nodes = (0..ranks).map(|rank| {
             let wire = network.wire(Rank(rank));
             let engine = make(wire);
-            Node { driver: Some(Driver::boot(engine, wire.now(), 0)), inbox: VecDeque::new(), deadline: None }
+            Node { driver: Some(Driver::boot_lean(engine, wire.now(), 0)), inbox: VecDeque::new(), deadline: None }
         });
         let nodes = nodes.collect();
         let mut world = Self {
@@ -141,11 +141,10 @@ impl<E: Engine, C: Carrier> World<E, C> {
                 (None, None) => return Ended::Quiet,
                 (own, Some(next)) if next <= until && own.is_none_or(|own| next <= own) => {
                     self.network.advance(own.unwrap_or(Picos::NEVER).min(until));
-                    self.wake_reached();
+                    self.run_reached(hear);
                 }
                 (Some(own), _) if own <= until => {
                     self.network.advance(own);
-                    self.wake_reached();
                     if command.is_some_and(|at| at <= own) {
                         self.deliver_command();
                     } else if let Some((_, rank)) = wake {
@@ -179,7 +178,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.network.revive(rank);
         let wire = self.network.wire(rank);
         let engine = make(wire);
-        let driver = Driver::boot(engine, wire.now(), wire.incarnation());
+        let driver = Driver::boot_lean(engine, wire.now(), wire.incarnation());
         self.nodes[rank.index()].driver = Some(driver);
         self.wake(rank);
     }
@@ -190,11 +189,19 @@ impl<E: Engine, C: Carrier> World<E, C> {
         nodes.fold(self.network.carrier().digest(), u128::wrapping_add)
     }
 
-    /// Moves ranks that something reached to the front.
-    fn wake_reached(&mut self) {
+    /// Runs the ranks that something reached, or puts them off until their processors are free.
+    fn run_reached(&mut self, hear: &mut dyn FnMut(Told<'_, E>)) {
         let mut woken = core::mem::take(&mut self.woken);
         self.network.take_woken(&mut woken);
-        woken.drain(..).for_each(|rank| self.wake(rank));
+        for rank in woken.drain(..) {
+            if !self.network.end(rank).has_arrivals() {
+                // Named twice and served the first time, or down.
+            } else if self.network.free_at(rank) <= self.now() {
+                self.step(rank, hear);
+            } else {
+                self.wake(rank);
+            }
+        }
         self.woken = woken;
     }
 
