@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! A flow sends one message every `link bytes of a message / rate`; the packets of a message leave back to back, as an
-//! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow that
+//! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow with a window has so many
+//! messages without acknowledgement or answer at most, and its schedule stands still while it waits for one. A flow that
 //! finds its transmit queue full waits for room; one whose process was elsewhere catches up [`CATCH_UP`] at most. What was
 //! due and did not leave is counted, so that a load which never reached its rate is seen in the record.
 //!
@@ -27,9 +28,9 @@ use super::task::{Flow, FlowStyle, LoadKind, LoadTask, Phase};
 /// How far behind its schedule a flow may be and still catch up: the time a busy machine commonly keeps a process
 /// waiting (a scheduler slice and a half on Linux), well below the time slices of the record.
 const CATCH_UP: Nanos = Nanos::from_millis(6);
-/// A put whose acknowledgement has not come after this long is counted as lost: several full queues of 100 packets at
-/// 25 Mb/s (46 ms each).
-const PUT_PATIENCE: Nanos = Nanos::from_millis(200);
+/// A message whose acknowledgement or answer has not come after this long no longer counts as under way: several full queues
+/// of 100 packets at 25 Mb/s (46 ms each).
+const PATIENCE: Nanos = Nanos::from_millis(200);
 /// One burn of a processor load; short enough that the process still reads its arrivals often.
 const BURN_PERIOD: Nanos = Nanos::from_millis(10);
 /// The longest message that a get request can ask for: bounds what one small request can make this rank send.
@@ -139,11 +140,21 @@ impl Load {
         }
     }
 
-    /// A put of this rank has arrived.
+    /// A message of this rank has arrived.
     pub(super) fn acknowledged(&mut self, message: u32) {
+        self.over(message, |flow| flow.style == FlowStyle::Push);
+    }
+
+    /// `from` has answered a request of this rank to the last byte. Its own messages look the same; their numbers are not
+    /// this rank's.
+    pub(super) fn answered(&mut self, from: Rank, message: u32) {
+        self.over(message, |flow| flow.style == FlowStyle::Get && flow.targets.contains(&from));
+    }
+
+    fn over(&mut self, message: u32, concerns: impl Fn(&Flow) -> bool) {
         if let Work::Flows(flows) = &mut self.work {
-            for flow in flows {
-                flow.waiting.remove(&message);
+            for state in flows.iter_mut().filter(|state| concerns(&state.flow)) {
+                state.waiting.remove(&message);
             }
         }
     }
@@ -180,11 +191,15 @@ impl FlowState {
     }
 
     fn window_full(&self) -> bool {
-        matches!(self.flow.style, FlowStyle::Put { window } if self.waiting.len() >= window as usize)
+        self.flow.window.is_some_and(|window| self.waiting.len() >= window as usize)
     }
 
     fn tick(&mut self, cx: &mut Context<'_>, class: Class, begin: LocalNs, until: LocalNs, token: u64) -> More {
         self.waiting.retain(|_, patience_ends| *patience_ends > cx.now);
+        if self.flow.window.is_some() && cx.now >= until {
+            // What waited for an acknowledgement was not due before it came.
+            self.next = self.next.max(until);
+        }
         while !self.blocked && self.next <= cx.now && self.next < until {
             if self.pause_between_bursts(begin) {
                 continue;
@@ -233,19 +248,16 @@ impl FlowState {
         self.turn += 1;
         let message = self.message;
         self.message = (self.message & 0xff00_0000) | (self.message.wrapping_add(1) & 0x00ff_ffff);
+        if self.flow.window.is_some() {
+            self.waiting.insert(message, cx.now + PATIENCE);
+        }
         if self.flow.style == FlowStyle::Get {
             let bytes = u32::try_from(self.flow.message.0).unwrap_or(GET_MAX).min(GET_MAX);
             let token = Some(Token(token | cx.link_bytes(14, 0)));
             cx.send(target, class, Frame::GetRequest { message, bytes }, 0, token);
             return;
         }
-        let last = match self.flow.style {
-            FlowStyle::Put { .. } => {
-                self.waiting.insert(message, cx.now + PUT_PATIENCE);
-                Part::Last
-            }
-            _ => Part::LastUnacknowledged,
-        };
+        let last = if self.flow.window.is_some() { Part::Last } else { Part::LastUnacknowledged };
         for (body, is_last) in packets(self.flow.message.0, cx.config.body_max) {
             let part = if is_last { last } else { Part::Inner };
             let link = cx.link_bytes(BULK_HEAD, u64::from(body));

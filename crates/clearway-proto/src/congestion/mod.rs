@@ -39,6 +39,7 @@ mod verdict;
 pub use context::{Event, NodeConfig};
 pub use frame::{Answer, Frame, FrameError, Head, Part};
 pub use node::Node;
+pub use pattern::Pressure;
 pub use plan::{
     Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, SwitchedLayout, max_min_fair, offered_loads,
 };

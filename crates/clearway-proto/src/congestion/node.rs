@@ -12,7 +12,7 @@ use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
 
 use super::context::{Context, Event, NodeConfig};
 use super::exchange::Exchange;
-use super::frame::Frame;
+use super::frame::{Frame, Part};
 use super::load::{Load, Received};
 use super::probe::Probe;
 use super::record::{Metric, PhaseRecord};
@@ -119,7 +119,12 @@ impl Node {
         running.record.count_mark(asked, datagram.class);
         let (mut cx, victim, loads, received) = running.context(now, &self.config, out);
         match (frame, victim) {
-            (Frame::Bulk { .. }, _) => received.bulk(&mut cx, asked, datagram, frame),
+            (Frame::Bulk { message, part }, _) => {
+                received.bulk(&mut cx, asked, datagram, frame);
+                if part == Part::LastUnacknowledged {
+                    loads.iter_mut().for_each(|load| load.answered(datagram.from, message));
+                }
+            }
             (Frame::GetRequest { message, bytes }, _) => {
                 received.answer_get(&mut cx, asked, datagram.from, message, bytes);
             }

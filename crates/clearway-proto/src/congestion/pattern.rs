@@ -23,24 +23,42 @@ const PUT_WINDOW: u32 = 12;
 /// A burst longer than a 100-packet queue takes to fill at 150 % of 100 Mb/s (23 ms), one fifth of the time.
 const BURST: Burst = Burst { on: Nanos::from_millis(40), period: Nanos::from_millis(200) };
 
+/// GPCNeT's four congestors, which run at the same time in a group each.
+const GPCNET: [CongestorKind; 4] =
+    [CongestorKind::Alltoall, CongestorKind::Incast, CongestorKind::PutIncast, CongestorKind::GetBroadcast];
+
+/// How hard a pattern loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// Offered load in hundredths of the pattern's bottleneck link.
+    pub percent: u32,
+    /// The rate of hosts' links.
+    pub host_rate: BitsPerSec,
+    /// Messages that each member keeps under way at most; without it those of a schedule, and 12 for `put-incast`.
+    pub window: Option<u32>,
+}
+
 impl CongestorKind {
-    /// What member `me` of `group` (target first) does at `intensity` percent on hosts with links of `host_rate`.
-    /// `None`: nothing.
-    pub fn load(self, group: &[Rank], me: Rank, intensity: u32, host_rate: BitsPerSec) -> Option<LoadKind> {
+    /// What member `me` of `group` (target first), the `number`th group, does. `None`: nothing.
+    pub fn load(self, number: usize, group: &[Rank], me: Rank, pressure: Pressure) -> Option<LoadKind> {
         let place = group.iter().position(|rank| *rank == me)?;
         let target = group[0];
-        let full = host_rate.percent(intensity);
+        let full = pressure.host_rate.percent(pressure.percent);
         let part = BitsPerSec(full.0 / (group.len() as u64 - 1).max(1));
-        let flow = |targets: Vec<Rank>, style, rate, burst| {
-            let flow = Flow { targets, style, rate, message: MESSAGE, burst };
+        let flow = |targets, style, rate, burst| {
+            let flow = Flow { targets, style, rate, message: MESSAGE, window: pressure.window, burst };
             Some(LoadKind::Flows(vec![flow]))
         };
         let to_target = |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
         match self {
             Self::None => None,
-            Self::CpuOnly => Some(LoadKind::Burn { percent: intensity.clamp(1, 100) as u8 }),
+            Self::CpuOnly => Some(LoadKind::Burn { percent: pressure.percent.clamp(1, 100) as u8 }),
+            Self::Gpcnet => GPCNET[number % GPCNET.len()].load(number, group, me, pressure),
             Self::Incast => to_target(FlowStyle::Push, None),
-            Self::PutIncast => to_target(FlowStyle::Put { window: PUT_WINDOW }, None),
+            Self::PutIncast => {
+                let window = Some(pressure.window.unwrap_or(PUT_WINDOW));
+                Self::Incast.load(number, group, me, Pressure { window, ..pressure })
+            }
             Self::GetBroadcast => to_target(FlowStyle::Get, None),
             Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
             Self::Permutation => flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None),
@@ -78,10 +96,10 @@ mod tests {
     use super::*;
 
     const GROUP: [Rank; 4] = [Rank(5), Rank(1), Rank(2), Rank(3)];
-    const RATE: BitsPerSec = BitsPerSec::mega(100);
+    const PRESSURE: Pressure = Pressure { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
 
     fn streams(kind: CongestorKind) -> Vec<Stream> {
-        let loads = GROUP.iter().filter_map(|me| Some(kind.load(&GROUP, *me, 150, RATE)?.streams(*me)));
+        let loads = GROUP.iter().filter_map(|me| Some(kind.load(0, &GROUP, *me, PRESSURE)?.streams(*me)));
         loads.flatten().collect()
     }
 
@@ -110,9 +128,29 @@ mod tests {
     }
 
     #[test]
+    fn gpcnet__each_group_runs_another_pattern() {
+        let load = |kind: CongestorKind, number| kind.load(number, &GROUP, Rank(2), PRESSURE);
+        for (number, kind) in GPCNET.into_iter().enumerate() {
+            assert_eq!(load(CongestorKind::Gpcnet, number), load(kind, 0));
+            assert_eq!(load(CongestorKind::Gpcnet, number + 4), load(kind, 0));
+        }
+    }
+
+    #[test]
+    fn window__bounds_every_pattern_that_sends() {
+        let pressure = Pressure { window: Some(16), ..PRESSURE };
+        for kind in CongestorKind::ALL.into_iter().filter(|kind| kind.sends()) {
+            let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else { panic!("{kind:?}") };
+            assert!(flows.iter().all(|flow| flow.window == Some(16)), "{kind:?}");
+        }
+        let Some(LoadKind::Flows(puts)) = CongestorKind::PutIncast.load(0, &GROUP, Rank(1), PRESSURE) else { panic!() };
+        assert_eq!(puts[0].window, Some(PUT_WINDOW));
+    }
+
+    #[test]
     fn none__a_stranger_to_the_group_has_no_load() {
-        assert_eq!(CongestorKind::Incast.load(&GROUP, Rank(9), 100, RATE), None);
-        assert_eq!(CongestorKind::None.load(&GROUP, Rank(1), 100, RATE), None);
+        assert_eq!(CongestorKind::Incast.load(0, &GROUP, Rank(9), PRESSURE), None);
+        assert_eq!(CongestorKind::None.load(0, &GROUP, Rank(1), PRESSURE), None);
         assert!(streams(CongestorKind::CpuOnly).is_empty());
     }
 }

@@ -68,6 +68,8 @@ pub enum CongestorKind {
     Permutation,
     /// An incast that comes in bursts.
     Burst,
+    /// Four patterns at once, one for each group in turn: alltoall, incast, put-incast, get-broadcast.
+    Gpcnet,
     /// No traffic, but processors kept busy: shows what the processors' share of a latency is.
     CpuOnly,
     /// Nothing: the null control.
@@ -76,13 +78,14 @@ pub enum CongestorKind {
 
 impl CongestorKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Alltoall,
         Self::Incast,
         Self::PutIncast,
         Self::GetBroadcast,
         Self::Permutation,
         Self::Burst,
+        Self::Gpcnet,
         Self::CpuOnly,
         Self::None,
     ];
@@ -96,6 +99,7 @@ impl CongestorKind {
             Self::GetBroadcast => "get-broadcast",
             Self::Permutation => "permutation",
             Self::Burst => "burst",
+            Self::Gpcnet => "gpcnet",
             Self::CpuOnly => "cpu-only",
             Self::None => "none",
         }
@@ -165,13 +169,8 @@ impl VictimTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowStyle {
-    /// Sent on schedule; nobody answers.
+    /// The messages are sent on schedule.
     Push,
-    /// Sent on schedule, but at most `window` messages without their acknowledgement.
-    Put {
-        /// Messages that may be unacknowledged.
-        window: u32,
-    },
     /// Requests sent on schedule; the target answers each with the message.
     Get,
 }
@@ -196,6 +195,8 @@ pub struct Flow {
     pub rate: BitsPerSec,
     /// Bytes of one message, without headers.
     pub message: Bytes,
+    /// Present: at most so many messages are without their acknowledgement or answer; the schedule waits for them.
+    pub window: Option<u32>,
     /// Present: only in bursts.
     pub burst: Option<Burst>,
 }

@@ -202,7 +202,12 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
-    let kind = kind.load(group, me, intensity, BitsPerSec::mega(100));
+    let pressure = Pressure { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
+    load_under(kind, group, me, pressure)
+}
+
+fn load_under(kind: CongestorKind, group: &[Rank], me: Rank, pressure: Pressure) -> Vec<LoadTask> {
+    let kind = kind.load(0, group, me, pressure);
     let task = |kind| LoadTask { kind, class: Class::Bulk, from: MS.times(500), until: MS.times(1500) };
     kind.map(task).into_iter().collect()
 }
@@ -254,6 +259,21 @@ fn load__lost_puts_do_not_stop_a_put_incast() {
     let records = Job::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
     let slices: Vec<u32> = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.slice).collect();
     assert!(slices.contains(&14), "still sending in the last slice: {slices:?}");
+}
+
+#[test]
+fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
+    let group = ring(2);
+    let pressure = Pressure { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    for kind in [CongestorKind::Alltoall, CongestorKind::Incast, CongestorKind::GetBroadcast] {
+        // Two messages of 4 KiB in one round trip of 20 ms, for a second.
+        let config = MemoryConfig { latency: MS.times(10), room: 1000, ..MemoryConfig::lossless(2) };
+        let loads = |me| load_under(kind, &group, me, pressure);
+        let records = Job::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
+        let arrived: u64 = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.body).sum();
+        let both_send = if kind == CongestorKind::Alltoall { 2 } else { 1 };
+        assert_eq!(arrived, both_send * 2 * 50 * 4096, "{kind:?}");
+    }
 }
 
 #[test]

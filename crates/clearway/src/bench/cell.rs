@@ -6,8 +6,8 @@ use std::fmt;
 use clearway_lab::QueueKind;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Stream, VictimKind, VictimTask, max_min_fair,
-    offered_loads,
+    CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Pressure, Stream, VictimKind, VictimTask,
+    max_min_fair, offered_loads,
 };
 
 use super::windows::{SLICE, Windows};
@@ -75,8 +75,10 @@ impl Cell<'_> {
 
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
         let Case { congestor, intensity, .. } = self.case;
-        let rate = self.layout.rate(LinkId::FromHost(rank));
-        self.draw.groups.iter().filter_map(move |group| congestor.load(group, rank, intensity, rate))
+        let host_rate = self.layout.rate(LinkId::FromHost(rank));
+        let pressure = Pressure { percent: intensity, host_rate, window: self.test.processes_per_host };
+        let groups = self.draw.groups.iter().enumerate();
+        groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
     }
 
     /// The congestors' traffic.

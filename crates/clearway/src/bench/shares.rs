@@ -38,7 +38,8 @@ fn loads(test: &Shares, order: &Order<'_>, windows: &Windows, rank: Rank) -> Vec
     let (receiver, senders) = test.senders();
     let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else { return Vec::new() };
     let rate = order.scenario.layout().host_rate.percent(test.offered_percent);
-    let flow = Flow { targets: vec![receiver], style: FlowStyle::Push, rate, message: MESSAGE, burst: None };
+    let flow =
+        Flow { targets: vec![receiver], style: FlowStyle::Push, rate, message: MESSAGE, window: None, burst: None };
     let at = |slice: u32| SLICE.times(u64::from(slice));
     let (from, until) = (at(windows.load.from), at(windows.load.until));
     vec![LoadTask { kind: LoadKind::Flows(vec![flow]), class, from, until }]

@@ -97,6 +97,9 @@ pub(crate) struct Congestion {
     pub(crate) congestor_class: Class,
     /// Offered load in hundredths of the pattern's bottleneck link.
     pub(crate) intensity_percent: Vec<u32>,
+    /// Processes that each congestor host stands for; each keeps one message under way. Without it a schedule alone decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processes_per_host: Option<u32>,
     /// How congestors lie to victims.
     pub(crate) placement: Placement,
     /// Random assignments of hosts to roles.
@@ -134,6 +137,7 @@ impl Default for Congestion {
             congestor_groups: 1,
             congestor_class: Class::Bulk,
             intensity_percent: vec![150],
+            processes_per_host: None,
             placement: Placement::AtVictim,
             draws: 1,
             isolated_ms: 4000,
@@ -186,6 +190,9 @@ const NAME_MAX: usize = 64;
 const WINDOW_MS_MAX: u64 = 600_000;
 /// The shortest window that holds blocks enough for an interval: six of 100 ms on each side.
 const WINDOW_MS_MIN: u64 = 1200;
+
+/// More processes than any node has processors.
+const PROCESSES_MAX: u32 = 1024;
 
 impl Scenario {
     /// Says in one sentence why this cannot run, if it cannot.
@@ -339,8 +346,12 @@ impl Congestion {
         within("isolated-ms", self.isolated_ms, WINDOW_MS_MIN, WINDOW_MS_MAX)?;
         within("congested-ms", self.congested_ms, WINDOW_MS_MIN, WINDOW_MS_MAX)?;
         within("congestor-groups", self.congestor_groups, 1, 100)?;
+        within("processes-per-host", self.processes_per_host.unwrap_or(1), 1, PROCESSES_MAX)?;
         let incast = |kind: &&CongestorKind| {
-            matches!(kind, CongestorKind::Incast | CongestorKind::PutIncast | CongestorKind::Burst)
+            matches!(
+                kind,
+                CongestorKind::Incast | CongestorKind::PutIncast | CongestorKind::Burst | CongestorKind::Gpcnet
+            )
         };
         if let Some(kind) = self.congestors.iter().find(incast)
             && self.congestor_hosts < 4

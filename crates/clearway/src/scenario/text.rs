@@ -74,6 +74,7 @@ const KEYS: [(&str, &[&str]); 7] = [
             "congestor-groups",
             "congestor-class",
             "intensity-percent",
+            "processes-per-host",
             "placement",
             "draws",
             "isolated-ms",
