@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Event, LoadTask, Metric, Node, NodeConfig, Phase, PhaseRecord, VictimKind, VictimTask,
+    CongestorKind, Event, LoadTask, Metric, Node, NodeConfig, Phase, PhaseRecord, Pressure, VictimKind, VictimTask,
 };
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span, Wire};
 
@@ -69,7 +69,8 @@ fn victim(kind: VictimKind, ranks: u32) -> Option<VictimTask> {
 
 fn load(kind: CongestorKind, ranks: u32, me: Rank) -> Vec<LoadTask> {
     let group: Vec<Rank> = (0..ranks).map(Rank).collect();
-    let kind = kind.load(&group, me, 30, BitsPerSec::mega(10_000));
+    let pressure = Pressure { percent: 30, host_rate: BitsPerSec::mega(10_000), window: None };
+    let kind = kind.load(0, &group, me, pressure);
     let task = |kind| LoadTask { kind, class: Class::Bulk, from: Nanos::ZERO, until: MS.times(6) };
     kind.map(task).into_iter().collect()
 }
