@@ -12,7 +12,8 @@ use clearway_proto::base::{Bytes, Class};
 use super::file::{FabricFile, FileError};
 use super::read::NO_LANE;
 use super::{
-    Arbiter, CongestionControl, FabricSpec, LossDomain, Queueing, Replication, Routing, Switching, Topology, VlArbitration,
+    Arbiter, CongestionControl, FabricSpec, LossDomain, Queueing, Replication, Routing, Switching, Topology,
+    VlArbitration,
 };
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::routing::{Proof, Scope};
@@ -67,7 +68,12 @@ impl Page {
             let channels = graph.channels().iter().filter(|channel| usize::from(channel.link) == place).count();
             if channels > 0 {
                 let (rate, delay) = (link.rate.to_string(), link.delay.to_string());
-                self.line(format_args!("  {:<14} {:>7}  {rate:>12}  {delay:>10}  {}", link.name, channels / 2, link.buffer));
+                self.line(format_args!(
+                    "  {:<14} {:>7}  {rate:>12}  {delay:>10}  {}",
+                    link.name,
+                    channels / 2,
+                    link.buffer
+                ));
             }
         }
         if let Ok(size) = estimate(spec) {
@@ -92,7 +98,7 @@ impl Page {
         self.line(format_args!("  {:>10}  {:>8}  {:>10}  {:>10}", "switches", "hosts", "8 B", "4 KiB"));
         for (hops, (count, way)) in &by_hops {
             let [small, large] = SIZES.map(|bytes| unloaded(spec, &network.graph, way, bytes).to_string());
-            let share = format!("{} %", (count * 100).div_ceil(total.max(1)));
+            let share = format!("{} %", (count * 100 + total / 2) / total.max(1));
             self.line(format_args!("  {hops:>10}  {share:>8}  {small:>10}  {large:>10}"));
         }
     }
@@ -123,10 +129,12 @@ impl Page {
         let control = match spec.congestion_control {
             CongestionControl::None => "none".to_owned(),
             CongestionControl::Edge(edge) => format!(
-                "the last switch slows the sources of an incast when {} wait for a host from {} or more sources; a notice takes {}",
+                "the last switch slows the sources of an incast when {} from {} or more of them wait for a host; a notice takes {}",
                 edge.threshold, edge.sources, edge.notice_delay
             ),
-            CongestionControl::Dcqcn(cc) => format!("marks from {} to {} of a queue, DCQCN at sources", cc.mark_min, cc.mark_max),
+            CongestionControl::Dcqcn(cc) => {
+                format!("marks from {} to {} of a queue, DCQCN at sources", cc.mark_min, cc.mark_max)
+            }
         };
         self.line(format_args!("  congestion control: {control}"));
     }
@@ -135,7 +143,10 @@ impl Page {
         let (spec, classes) = (&file.spec, &file.spec.classes);
         self.head(&format!("Lanes under policy {}", file.policy));
         let lanes = classes.virtual_lanes;
-        self.line(format_args!("  {lanes} virtual lanes, {} buffers a channel", u32::from(lanes) * u32::from(steps)));
+        self.line(format_args!(
+            "  virtual lanes: {lanes}; buffers of a channel: {}",
+            u32::from(lanes) * u32::from(steps)
+        ));
         self.line(format_args!("  {:<12}  {:>5}  {:>4}  when there is no room", "class", "level", "lane"));
         for class in Class::ALL {
             let level = classes.service_level[class.index()];
@@ -175,7 +186,9 @@ fn shape_of(topology: &Topology) -> String {
     match topology {
         Topology::Star { .. } => "one switch".to_owned(),
         Topology::TwoSwitch { trunks, .. } => format!("two switches with {trunks} cables between them"),
-        Topology::FatTree { children, .. } => format!("fat tree of {} levels ({} below)", children.len(), list(children)),
+        Topology::FatTree { children, .. } => {
+            format!("fat tree of {} levels ({} below)", children.len(), list(children))
+        }
         Topology::DragonflyXc { groups, columns, rows, .. } => {
             format!("Cray XC dragonfly, {groups} groups of {rows} rows of {columns} routers")
         }
@@ -191,7 +204,9 @@ fn routing_of(routing: Routing) -> String {
         Routing::Ecmp => "shortest ways by a hash of the flow".to_owned(),
         Routing::Spray => "shortest ways, drawn anew for each packet".to_owned(),
         Routing::Valiant => "by way of a random group".to_owned(),
-        Routing::Adaptive { minimal, detour: 0, .. } => format!("the least loaded of {minimal} shortest ways, for each packet"),
+        Routing::Adaptive { minimal, detour: 0, .. } => {
+            format!("the least loaded of {minimal} shortest ways, for each packet")
+        }
         Routing::Adaptive { minimal, detour, bias } => format!(
             "the least loaded of {minimal} shortest ways and {detour} detours, for each packet; {} in favour of the shortest",
             Bytes(bias.into())

@@ -1,7 +1,8 @@
 //! The fabrics that are shipped, by name, and the laboratory's network in the simulator's terms.
 //!
 //! # Model
-//! Shipped fabrics are the files of `fabrics/`, compiled in. They are read by the same code as a user's file.
+//! Shipped fabrics are the files of `fabrics/`, compiled in. They are read by the same code as a user's file; how to write one
+//! stands in `docs/fabrics.md`.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 

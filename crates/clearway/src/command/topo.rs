@@ -79,6 +79,44 @@ fn read(path: &Path) -> Result<String> {
     if bytes.len() as u64 > OUTSIDE_BYTES_MAX {
         bail!("{shown}: larger than {OUTSIDE_BYTES_MAX} bytes, which no such file is");
     }
-    // Descriptions of devices are whatever their owners typed.
+    // Descriptions of devices are whatever their owners typed, in whatever alphabet.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list__names_every_fabric_with_its_policies() {
+        let page = list().unwrap();
+        for name in presets::names() {
+            assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}\n{page}");
+        }
+        assert!(page.contains("policies: shared, lanes"));
+    }
+
+    #[test]
+    fn check__a_right_file_gets_one_line_and_a_wrong_one_a_sentence() {
+        assert_eq!(check("qdr").unwrap().lines().count(), 1);
+        let directory = std::env::temp_dir().join(format!("clearway-topo-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("bad.toml");
+        fs::write(&path, "format = 1\nextends = \"edr\"\n[link.host]\nrate = \"100\"\n").unwrap();
+        let sentence = check(path.to_str().unwrap()).unwrap_err().to_string();
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(sentence.contains("bad.toml: line 4: link.host.rate: `100` needs one of the units"), "{sentence}");
+    }
+
+    #[test]
+    fn import__what_is_printed_is_a_fabric_file() {
+        let directory = std::env::temp_dir().join(format!("clearway-import-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("opensm.conf");
+        fs::write(&path, "qos TRUE\nqos_ca_high_limit 255\n").unwrap();
+        let text = import_from(&path, None, "qdr");
+        fs::remove_dir_all(&directory).unwrap();
+        let file = FabricFile::parse("mine.toml", &text.unwrap(), Wanted::default()).unwrap();
+        assert_eq!(file.policy, "imported");
+    }
 }
