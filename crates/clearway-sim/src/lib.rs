@@ -24,7 +24,6 @@ pub mod clock;
 #[allow(dead_code, reason = "the fabric will use it")]
 mod control;
 pub mod disk;
-#[allow(dead_code, reason = "the fabric will use it")]
 mod event;
 pub mod fabric;
 pub mod graph;
@@ -33,6 +32,7 @@ pub mod routing;
 pub mod spec;
 mod time;
 pub mod topology;
+pub mod traffic;
 pub mod wire;
 pub mod world;
 

@@ -104,6 +104,7 @@ impl Queue {
     }
 
     /// Takes the next event.
+    #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         match self {
             Self::Heap(heap) => heap.pop(),
@@ -120,6 +121,7 @@ impl Queue {
     }
 
     /// How many events are pending.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Heap(heap) => heap.len(),

@@ -120,6 +120,7 @@ impl Wheel {
     }
 
     /// See [`super::Queue::pop`].
+    #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         self.settle();
         self.take()

@@ -1,5 +1,250 @@
 //! Moves packets: posts go in, deliveries come out, everything between is a function of specification and seed.
+//!
+//! # Model
+//! Virtual cut-through with credits. A packet's head reaches a switch, waits in the queue of its input for its output, and
+//! leaves when the output is free, its lane has credit for the whole packet, and arbiter and turn choose it. Its credit
+//! returns to the sender before when its tail has left.
+//!
+//! An *instant* has two phases. First everything that happens then is applied: arrivals, credits, wake-ups, posts, in the
+//! order of (kind, entity). Then the ports that were touched are arbitrated, in the order of their numbers. Everything that a
+//! phase starts happens later, because every cable and every byte takes time, so an instant never feeds itself.
+//!
+//! An arbitration that sends nothing changes nothing. Therefore it does not matter how often a port is asked, and events that
+//! nobody waits for can be left out: the end of a transmission when nothing waits behind it, a credit that nobody lacks.
+//!
+//! # Source
+//! The event rules follow the measurements of a probe; the lazily split train is our own. Virtual cut-through: Kermani,
+//! Kleinrock (1979).
+//!
+//! # Invariants
+//! I1. Credits are conserved: what a lane has, what is under way to it, and what lies in the receiver's buffer make its size.
+//! I2. No event is put into an instant by that instant's second phase.
+//! I3. [`Options`] change the cost, never the result.
+//!
+//! # Not here
+//! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks (`world`).
 
+mod arbitration;
+mod build;
+mod credit;
+mod digest;
+mod host;
+mod loss;
 mod order;
+mod parts;
+mod pool;
+mod statistics;
+mod switch;
+mod train;
+
+#[cfg(test)]
+mod tests;
 
 pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
+pub use statistics::{LaneStatistics, PortStatistics, Totals};
+
+use std::collections::BTreeMap;
+
+use crate::arbiter;
+use crate::event::{Event, Queue as EventOrder};
+use crate::graph::Graph;
+use crate::routing::Router;
+use crate::spec::VIRTUAL_LANES_MAX;
+use crate::time::{Pace, Picos};
+
+use digest::Digest;
+use host::{Connection, Host};
+use parts::{Credit, Lane, Message, Packet, Port, Queue, Train};
+use pool::Pool;
+
+/// What happens; the value is the order within an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Kind {
+    /// A head (at a host: a tail) came in on a channel.
+    Arrive = 0,
+    /// A packet that had to wait for its own tail may now queue.
+    Ready = 1,
+    /// A credit is back (eager only).
+    Credit = 2,
+    /// A port may have something to do.
+    Wake = 3,
+    /// A message reached its host's interface.
+    Post = 4,
+    /// A message has left its host.
+    Sent = 5,
+    /// A message is in its receiver's memory.
+    Deliver = 6,
+    /// A sender's interface knows that a message was delivered.
+    Acknowledge = 7,
+    /// The last tail of a train came in at a host.
+    Taken = 8,
+}
+
+/// A network in motion.
+pub struct Fabric {
+    now: u64,
+    events: EventOrder,
+    options: Options,
+    graph: Graph,
+    router: Router,
+    steps: u8,
+    lanes_per_port: u32,
+    tables: Vec<[u8; 16]>,
+    table_of_port: Vec<u8>,
+    constants: Constants,
+    /// What the queue of one lane of an output holds, by virtual lane.
+    limits: [u32; VIRTUAL_LANES_MAX],
+    ports: Vec<Port>,
+    lanes: Vec<Lane>,
+    arbiters: Vec<arbiter::Arbitration>,
+    queues: Pool<Queue>,
+    packets: Pool<Packet>,
+    messages: Pool<Message>,
+    credits: Pool<Credit>,
+    trains: Pool<Train>,
+    train_serial: u64,
+    hosts: Vec<Host>,
+    connections: Pool<Connection>,
+    connection_of: BTreeMap<(u32, u32, u8), u32>,
+    dirty: Vec<u32>,
+    current: u32,
+    notices: Vec<Notice>,
+    statistics: statistics::Statistics,
+    digest: Digest,
+}
+
+/// What does not change while a fabric runs.
+#[derive(Clone, Copy, Debug)]
+struct Constants {
+    payload: u32,
+    header: u32,
+    transmit_delay: u64,
+    receive_delay: u64,
+    memory: Pace,
+    in_order: bool,
+    output_fifo: bool,
+    /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters unchanged.
+    trains: bool,
+    lossless: bool,
+    /// The service level of each class.
+    level: [u8; 5],
+    seed: u64,
+}
+
+impl Fabric {
+    /// The time reached.
+    pub fn now(&self) -> Picos {
+        Picos(self.now)
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> Option<Picos> {
+        self.events.next_at()
+    }
+
+    /// The devices and channels.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Processes instants up to and including `until`, and stops early after the first one that made notices, which are
+    /// appended to `notices`. Returns the time reached.
+    pub fn advance(&mut self, until: Picos, notices: &mut Vec<Notice>) -> Picos {
+        while let Some(at) = self.events.next_at()
+            && at <= until
+        {
+            self.instant(at);
+            if !self.notices.is_empty() {
+                notices.append(&mut self.notices);
+                return at;
+            }
+        }
+        self.now = self.now.max(until.0);
+        until
+    }
+
+    /// Both phases of the instant `at`.
+    fn instant(&mut self, at: Picos) {
+        self.now = at.0;
+        while let Some(event) = self.events.pop_until(at) {
+            self.current = event.key;
+            self.statistics.totals.events += 1;
+            self.apply(event);
+        }
+        self.arbitrate_dirty();
+    }
+
+    /// The second phase of an instant.
+    fn arbitrate_dirty(&mut self) {
+        if self.dirty.len() > 1 {
+            self.dirty.sort_unstable();
+        }
+        for i in 0..self.dirty.len() {
+            let port = self.dirty[i];
+            self.ports[port as usize].dirty = false;
+            self.arbitrate(port);
+        }
+        self.dirty.clear();
+    }
+
+    fn apply(&mut self, event: Event) {
+        let (entity, arg) = (event.entity(), event.arg);
+        match event.kind() {
+            0 => self.arrive(entity, arg),
+            1 => self.enqueue(arg),
+            2 => self.credit_event(entity, arg),
+            3 => self.woken(entity),
+            4 => self.posted(entity),
+            5 => self.sent(arg),
+            6 => self.delivered(entity, arg),
+            7 => self.acknowledged(arg),
+            _ => self.taken(arg),
+        }
+    }
+
+    fn schedule(&mut self, at: u64, kind: Kind, entity: u32, arg: u32) {
+        self.events.push(Event::new(Picos(at), kind as u8, entity, arg));
+    }
+
+    fn touch(&mut self, port: u32) {
+        let it = &mut self.ports[port as usize];
+        if !it.dirty {
+            it.dirty = true;
+            self.dirty.push(port);
+        }
+    }
+
+    /// Asks for `port` to be looked at in the instant `at`.
+    fn wake(&mut self, port: u32, at: u64) {
+        let it = &mut self.ports[port as usize];
+        if at < it.wake_at {
+            it.wake_at = at;
+            self.schedule(at, Kind::Wake, port, 0);
+        }
+    }
+
+    fn woken(&mut self, port: u32) {
+        let it = &mut self.ports[port as usize];
+        if it.wake_at == self.now {
+            it.wake_at = u64::MAX;
+            self.touch(port);
+        }
+    }
+
+    /// A digest of everything delivered so far: which packet of which message reached whom at which picosecond. It does not
+    /// depend on the order in which equal instants are processed.
+    pub fn digest(&self) -> u128 {
+        self.digest.total()
+    }
+
+    /// The same by receiving host: where two runs differ.
+    pub fn digest_by_host(&self) -> &[u128] {
+        self.digest.by_host()
+    }
+
+    /// The same by windows of 2^30 ps: when two runs differ.
+    pub fn digest_by_window(&self) -> &[u128] {
+        self.digest.by_window()
+    }
+}

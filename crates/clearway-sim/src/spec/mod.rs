@@ -16,6 +16,7 @@ pub mod figure;
 pub mod file;
 pub mod import;
 mod opensm;
+mod plain;
 pub mod presets;
 mod read;
 mod section;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::Picos;
 use crate::spec::{
     Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, LossDomain,
-    PacketSpec, Queueing, Replication, Routing, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
+    PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
 };
 
 const ROLES: [LinkRole; 7] =
@@ -37,6 +37,7 @@ pub(crate) fn spec(topology: Topology, routing: Routing) -> FabricSpec {
             input_cost: Picos::ZERO,
             effect_cost: Picos::ZERO,
             jitter: Jitter::default(),
+            service: Service::ByConnection,
             clock_ppm: 0,
         },
         packet: PacketSpec { payload: Bytes(4096), header: Bytes(64) },

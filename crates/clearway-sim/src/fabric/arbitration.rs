@@ -1,0 +1,214 @@
+//! Which lane of a port sends next, and the rings in which its queues take turns.
+//!
+//! # Invariants
+//! I1. An arbitration that finds nobody to send changes nothing but wake-ups.
+
+use super::parts::Queue;
+use super::pool::NONE;
+use super::{Events, Fabric};
+use crate::arbiter::Choice;
+use crate::spec::VIRTUAL_LANES_MAX;
+
+/// What the arbiter is asked: who can send, and how long their packets are.
+#[derive(Default)]
+struct Candidates {
+    /// Virtual lanes that could send now.
+    eligible: u32,
+    /// Bytes of the packet that each eligible virtual lane would send.
+    bytes: [u32; VIRTUAL_LANES_MAX],
+    /// The step of each eligible virtual lane that would send.
+    step: [u8; VIRTUAL_LANES_MAX],
+}
+
+impl Fabric {
+    /// Sends what can be sent on `port` now, or sees to it that the port is looked at when it can.
+    pub(super) fn arbitrate(&mut self, port: u32) {
+        let it = &self.ports[port as usize];
+        if it.occupied == 0 || !it.up {
+            return;
+        }
+        let whole = it.whole;
+        if whole != NONE && (!self.alone(port) || self.packets[whole].count < 2) {
+            self.peel(whole);
+        }
+        let it = &self.ports[port as usize];
+        let mut free_at = it.busy_until;
+        if it.from_host {
+            free_at = free_at.max(self.hosts[self.graph.channels()[port as usize].from.index()].fetch_free);
+        }
+        if free_at > self.now {
+            if !self.follow(port, free_at) {
+                self.wake(port, free_at);
+            }
+            return;
+        }
+        self.settle_train(port);
+        match self.choose(port) {
+            Some((choice, step)) => {
+                let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
+                self.account_wait(port);
+                if self.ports[port as usize].from_host {
+                    self.inject(port, lane, choice);
+                } else {
+                    self.forward(port, lane, choice, self.now);
+                }
+                let it = &self.ports[port as usize];
+                if it.occupied != 0 || self.options.events == Events::Eager {
+                    let at = it.busy_until;
+                    self.wake(port, at);
+                }
+            }
+            None => {
+                let whole = self.ports[port as usize].whole;
+                if whole != NONE {
+                    self.peel(whole);
+                }
+                self.wake_for_credit(port);
+            }
+        }
+    }
+
+    /// Whether one packet (or train) or message is all that waits at `port`.
+    pub(super) fn alone(&self, port: u32) -> bool {
+        let it = &self.ports[port as usize];
+        if it.occupied.count_ones() != 1 {
+            return false;
+        }
+        let queue = self.turn_of(it.first_lane + it.occupied.trailing_zeros());
+        self.queues[queue].next == queue && self.queues[queue].head == self.queues[queue].tail
+    }
+
+    /// The arbiter learns that the packet of `choice`, of the step that `lane` is, has its turn.
+    pub(super) fn grant(&mut self, port: u32, lane: u32, choice: Choice) {
+        self.arbiters[port as usize].grant(choice);
+        if self.steps > 1 {
+            let first = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps);
+            self.lanes[first as usize].turn = (lane - first) as u8;
+        }
+    }
+
+    /// Who sends next: what the arbiter picked, and the step.
+    pub(super) fn choose(&mut self, port: u32) -> Option<(Choice, u8)> {
+        let mut all = Candidates::default();
+        let first = self.ports[port as usize].first_lane;
+        let mut left = self.ports[port as usize].occupied;
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let virtual_lane = bit as u8 / self.steps;
+            let step = bit as u8 - virtual_lane * self.steps;
+            let Some(bytes) = self.sendable(first + bit) else { continue };
+            let v = usize::from(virtual_lane);
+            let turn = self.lanes[(first + u32::from(virtual_lane * self.steps)) as usize].turn;
+            // Steps of one virtual lane take turns: the first one behind the last that sent.
+            let behind = |step: u8| (step + self.steps - turn - 1) % self.steps;
+            if all.eligible & (1 << virtual_lane) == 0 || behind(step) < behind(all.step[v]) {
+                all.eligible |= 1 << virtual_lane;
+                all.bytes[v] = bytes;
+                all.step[v] = step;
+            }
+        }
+        let choice = self.arbiters[port as usize].pick(all.eligible, &all.bytes)?;
+        Some((choice, all.step[usize::from(choice.lane)]))
+    }
+
+    /// The bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
+    fn sendable(&mut self, lane: u32) -> Option<u32> {
+        let it = self.lanes[lane as usize];
+        let bytes = self.queues[self.queues[it.ring].next].bytes;
+        if it.paused {
+            return None;
+        }
+        if !it.credited || it.free >= bytes {
+            return Some(bytes);
+        }
+        self.absorb(lane);
+        (self.lanes[lane as usize].free >= bytes).then_some(bytes)
+    }
+
+    /// Nothing can be sent: looks again when the next credit of a waiting lane is due.
+    fn wake_for_credit(&mut self, port: u32) {
+        let it = &self.ports[port as usize];
+        let (first, mut left) = (it.first_lane, it.occupied);
+        let mut at = u64::MAX;
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            if let Some(due) = self.next_credit(first + bit) {
+                at = at.min(due);
+            }
+        }
+        if at != u64::MAX {
+            self.wake(port, at);
+        }
+    }
+
+    /// The queue of `lane` whose turn it is.
+    pub(super) fn turn_of(&self, lane: u32) -> u32 {
+        self.queues[self.lanes[lane as usize].ring].next
+    }
+
+    /// Puts a new last queue into the ring of `lane`.
+    pub(super) fn join(&mut self, port: u32, lane: u32, queue: u32) {
+        let last = self.lanes[lane as usize].ring;
+        self.queues[queue].lane = lane;
+        if last == NONE {
+            self.queues[queue].next = queue;
+            let it = &mut self.ports[port as usize];
+            if it.occupied == 0 {
+                it.waiting_since = self.now;
+            }
+            it.occupied |= 1 << (lane - it.first_lane);
+        } else {
+            self.queues[queue].next = self.queues[last].next;
+            self.queues[last].next = queue;
+        }
+        self.lanes[lane as usize].ring = queue;
+    }
+
+    /// Takes the queue whose turn it is out of the ring of `lane`.
+    pub(super) fn leave(&mut self, port: u32, lane: u32) {
+        let last = self.lanes[lane as usize].ring;
+        let queue = self.queues[last].next;
+        if last == queue {
+            self.lanes[lane as usize].ring = NONE;
+            let it = &mut self.ports[port as usize];
+            it.occupied &= !(1 << (lane - it.first_lane));
+        } else {
+            self.queues[last].next = self.queues[queue].next;
+        }
+        self.queues[queue].lane = NONE;
+    }
+
+    /// The queue whose turn it was goes behind the others.
+    pub(super) fn rotate(&mut self, lane: u32) {
+        self.lanes[lane as usize].ring = self.turn_of(lane);
+    }
+
+    /// The queue of `source` in the ring of `lane`; `recent` is a guess.
+    pub(super) fn queue_of(&self, lane: u32, source: u32, recent: u32) -> Option<u32> {
+        let fits = |queue: u32| self.queues[queue].lane == lane && self.queues[queue].source == source;
+        if recent != NONE && fits(recent) {
+            return Some(recent);
+        }
+        let last = self.lanes[lane as usize].ring;
+        if last == NONE {
+            return None;
+        }
+        let mut queue = last;
+        loop {
+            if self.queues[queue].source == source {
+                return Some(queue);
+            }
+            queue = self.queues[queue].next;
+            if queue == last {
+                return None;
+            }
+        }
+    }
+
+    /// A queue that is in no ring.
+    pub(super) fn new_queue(&mut self, source: u32, head: u32, bytes: u32) -> u32 {
+        self.queues.put(Queue { lane: NONE, source, head, tail: head, next: NONE, bytes })
+    }
+}

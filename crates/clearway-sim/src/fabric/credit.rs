@@ -1,0 +1,104 @@
+//! Credits on their way back: applied when somebody needs them, or as events when all events are wanted.
+//!
+//! # Invariants
+//! I1. A lane's list is ordered by time. A credit issued later may be due earlier (outputs have different rates), so it is put
+//!     where it belongs, and a port that starves is woken for it.
+
+use super::parts::Credit;
+use super::pool::NONE;
+use super::{Events, Fabric, Kind};
+
+impl Fabric {
+    /// Returns `count` times `bytes` to `lane` of `port`, first at `at`, `gap` apart. Gives the record's number.
+    pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: Credit) -> u32 {
+        let record = self.credits.put(first);
+        if self.options.events == Events::Eager {
+            self.schedule(first.at, Kind::Credit, lane, record);
+            return record;
+        }
+        self.insert(lane, record);
+        let it = &self.ports[port as usize];
+        if self.lanes[lane as usize].ring != NONE && first.at >= it.busy_until {
+            self.wake(port, first.at);
+        }
+        record
+    }
+
+    /// Puts a record into its lane's list by time; almost always at the end.
+    fn insert(&mut self, lane: u32, record: u32) {
+        let at = self.credits[record].at;
+        let (first, last) = {
+            let it = &self.lanes[lane as usize];
+            (it.credit_first, it.credit_last)
+        };
+        if first == NONE {
+            self.credits[record].next = NONE;
+            self.lanes[lane as usize].credit_first = record;
+            self.lanes[lane as usize].credit_last = record;
+        } else if self.credits[last].at <= at {
+            self.credits[record].next = NONE;
+            self.credits[last].next = record;
+            self.lanes[lane as usize].credit_last = record;
+        } else if self.credits[first].at > at {
+            self.credits[record].next = first;
+            self.lanes[lane as usize].credit_first = record;
+        } else {
+            let mut before = first;
+            while self.credits[self.credits[before].next].at <= at {
+                before = self.credits[before].next;
+            }
+            self.credits[record].next = self.credits[before].next;
+            self.credits[before].next = record;
+        }
+    }
+
+    /// Applies what is due on `lane`.
+    pub(super) fn absorb(&mut self, lane: u32) {
+        let now = self.now;
+        loop {
+            let first = self.lanes[lane as usize].credit_first;
+            if first == NONE || self.credits[first].at > now {
+                return;
+            }
+            let it = self.credits[first];
+            let next = it.next;
+            self.lanes[lane as usize].credit_first = next;
+            if next == NONE {
+                self.lanes[lane as usize].credit_last = NONE;
+            }
+            let due = if it.left <= 1 { it.left } else { it.left.min(((now - it.at) / it.gap) as u32 + 1) };
+            self.lanes[lane as usize].free += due * it.bytes;
+            if due == it.left {
+                self.credits.free(first);
+            } else {
+                self.credits[first].left -= due;
+                self.credits[first].at += u64::from(due) * it.gap;
+                self.insert(lane, first);
+            }
+        }
+    }
+
+    /// When the next credit of `lane` comes.
+    pub(super) fn next_credit(&self, lane: u32) -> Option<u64> {
+        let first = self.lanes[lane as usize].credit_first;
+        (first != NONE).then(|| self.credits[first].at)
+    }
+
+    /// A credit as an event of its own. The entity is the lane.
+    pub(super) fn credit_event(&mut self, lane: u32, record: u32) {
+        let it = self.credits[record];
+        if it.left > 0 {
+            self.lanes[lane as usize].free += it.bytes;
+        }
+        if it.left > 1 {
+            self.credits[record].left -= 1;
+            self.credits[record].at += it.gap;
+            self.schedule(it.at + it.gap, Kind::Credit, lane, record);
+        } else {
+            self.credits.free(record);
+        }
+        if self.lanes[lane as usize].ring != NONE {
+            self.touch(lane / self.lanes_per_port);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Packets that do not arrive: dropped by a full queue, or without a way.
+
+use super::Fabric;
+use super::parts::{Credit, Packet};
+use super::pool::NONE;
+
+impl Fabric {
+    /// Whether the queue of `lane` has no room for `bytes`.
+    pub(super) fn overflows(&self, lane: u32, bytes: u32) -> bool {
+        let limit = self.limits[(lane % self.lanes_per_port / u32::from(self.steps)) as usize];
+        self.lanes[lane as usize].queued.saturating_add(bytes) > limit
+    }
+
+    /// A packet in a switch is dropped at its output `port`.
+    pub(super) fn drop_at(&mut self, port: u32, packet: u32) {
+        self.statistics.ports[port as usize].dropped += u64::from(self.packets[packet].count);
+        self.discard(packet);
+    }
+
+    /// A packet in a switch is dropped. Its place in the buffer is free again.
+    pub(super) fn discard(&mut self, packet: u32) {
+        let Packet { message, count, bytes, gap, in_channel, in_lane, .. } = self.packets[packet];
+        self.packets.free(packet);
+        self.statistics.totals.dropped += u64::from(count);
+        let input = &self.ports[in_channel as usize];
+        let lane = input.first_lane + u32::from(in_lane);
+        if self.lanes[lane as usize].credited {
+            let at = self.now + input.back;
+            self.give_credit(in_channel, lane, Credit { at, gap, bytes, left: count, next: NONE });
+        }
+        self.messages[message].lost = true;
+        self.resolve(message, count, self.now);
+    }
+}

@@ -1,0 +1,248 @@
+//! Packets in switches: arrive, find their way, wait, leave.
+
+use super::parts::{Credit, Packet};
+use super::pool::NONE;
+use super::{Events, Fabric, Kind};
+use crate::arbiter::Choice;
+use crate::graph::{ChannelId, DeviceId};
+use crate::routing::{Backlog, Transit};
+
+use super::parts::Port;
+
+/// What routing may see: this switch's own ports.
+struct View<'a> {
+    ports: &'a [Port],
+    now: u64,
+}
+
+impl Backlog for View<'_> {
+    fn bytes(&self, channel: ChannelId) -> u64 {
+        let port = &self.ports[channel.index()];
+        let sending = if port.busy_until > self.now { port.on_wire } else { 0 };
+        u64::from(port.queued) + u64::from(sending)
+    }
+
+    fn up(&self, channel: ChannelId) -> bool {
+        self.ports[channel.index()].up
+    }
+}
+
+/// A network where nobody else is.
+struct Quiet;
+
+impl Backlog for Quiet {
+    fn bytes(&self, _: ChannelId) -> u64 {
+        0
+    }
+
+    fn up(&self, _: ChannelId) -> bool {
+        true
+    }
+}
+
+/// The source of the one queue that an output has where packets wait in order of arrival.
+const ANY_INPUT: u32 = NONE - 1;
+
+impl Fabric {
+    /// A packet's head (at a host its tail) came in on `channel`.
+    pub(super) fn arrive(&mut self, channel: u32, packet: u32) {
+        if self.packets[packet].count == 0 {
+            self.packets.free(packet);
+            return;
+        }
+        let to = self.ports[channel as usize].to;
+        if self.ports[channel as usize].to_host {
+            self.receive(channel, packet, self.now);
+            return;
+        }
+        let it = self.packets[packet];
+        let message = &self.messages[it.message];
+        let mut transit = Transit {
+            source: DeviceId(message.from),
+            target: DeviceId(it.target),
+            flow_hash: message.flow_hash,
+            packet_hash: self.packet_hash(message.id, it.number),
+            via: it.via,
+            hops: it.hops,
+            step: it.step,
+        };
+        let view = View { ports: &self.ports, now: self.now };
+        let Some(out) = self.router.next(&self.graph, DeviceId(to), &mut transit, &view) else {
+            self.discard(packet);
+            return;
+        };
+        let own = &mut self.packets[packet];
+        own.out = out.0;
+        own.via = transit.via;
+        own.step = transit.step;
+        own.hops += 1;
+        let wait = self.deferral(channel, out.0, it.bytes);
+        if wait == 0 {
+            self.enqueue(packet);
+        } else {
+            self.schedule(self.now + wait, Kind::Ready, channel, packet);
+        }
+    }
+
+    /// How long a packet of `bytes` must wait after its arrival so that a faster output does not overtake its tail.
+    pub(super) fn deferral(&self, channel: u32, out: u32, bytes: u32) -> u64 {
+        let (from, to) = (&self.ports[channel as usize], &self.ports[out as usize]);
+        if from.store_and_forward {
+            return 0;
+        }
+        from.pace.time(bytes).0.saturating_sub(to.pace.time(bytes).0)
+    }
+
+    /// The lane of `out` that a packet of service level `level` at `step` takes, by its global number.
+    pub(super) fn lane_of(&self, out: u32, level: u8, step: u8) -> u32 {
+        let table = if self.tables.len() == 1 { 0 } else { self.table_of_port[out as usize] };
+        let virtual_lane = self.tables[usize::from(table)][usize::from(level & 15)];
+        self.ports[out as usize].first_lane + u32::from(virtual_lane * self.steps + step)
+    }
+
+    /// A packet joins the queue of its input for its output.
+    pub(super) fn enqueue(&mut self, packet: u32) {
+        if self.packets[packet].count == 0 {
+            self.packets.free(packet);
+            return;
+        }
+        let Packet { out, message, step, bytes, .. } = self.packets[packet];
+        self.disturb(out);
+        let lane = self.lane_of(out, self.messages[message].level, step);
+        if !self.constants.lossless && self.overflows(lane, bytes) {
+            self.drop_at(out, packet);
+            return;
+        }
+        if self.packets[packet].count > 1 {
+            if self.ports[out as usize].occupied == 0 {
+                self.ports[out as usize].whole = packet;
+            } else {
+                self.peel(packet);
+            }
+        }
+        self.join_queue(packet);
+    }
+
+    /// A packet waits at its output from now on.
+    pub(super) fn join_queue(&mut self, packet: u32) {
+        let Packet { out, message, step, bytes, in_channel, in_lane, .. } = self.packets[packet];
+        let lane = self.lane_of(out, self.messages[message].level, step);
+        self.packets[packet].next = NONE;
+        let source = if self.constants.output_fifo { ANY_INPUT } else { in_channel };
+        let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
+        let recent = self.lanes[input as usize].recent;
+        match self.queue_of(lane, source, recent) {
+            Some(queue) => {
+                let tail = self.queues[queue].tail;
+                self.packets[tail].next = packet;
+                self.queues[queue].tail = packet;
+                self.lanes[input as usize].recent = queue;
+            }
+            None => {
+                let queue = self.new_queue(source, packet, bytes);
+                self.join(out, lane, queue);
+                self.lanes[input as usize].recent = queue;
+            }
+        }
+        self.ports[out as usize].queued += bytes;
+        self.lanes[lane as usize].queued += bytes;
+        self.statistics.queued(out, self.ports[out as usize].queued);
+        self.touch(out);
+    }
+
+    /// The packet whose turn it is on `lane` of `port` leaves at `start`: now, or, a train that is alone, when the port is free.
+    pub(super) fn forward(&mut self, port: u32, lane: u32, choice: Choice, start: u64) {
+        let queue = self.turn_of(lane);
+        let packet = self.queues[queue].head;
+        let next = self.packets[packet].next;
+        if self.packets[packet].count > 1 && !self.fits_as_train(port, lane, packet) {
+            self.peel(packet);
+        }
+        self.ports[port as usize].whole = NONE;
+        if next == NONE {
+            self.leave(port, lane);
+            self.queues.free(queue);
+        } else {
+            self.queues[queue].head = next;
+            self.queues[queue].bytes = self.packets[next].bytes;
+            self.rotate(lane);
+        }
+        let it = self.packets[packet];
+        self.ports[port as usize].queued -= it.bytes;
+        self.lanes[lane as usize].queued -= it.bytes;
+        self.settle_train(port);
+        self.drop_train(port);
+        // The place in the input's buffer is free when the tail has left; the sender before hears of it one cable later.
+        let pace = self.ports[port as usize].pace;
+        let left = start + pace.time(it.bytes).0;
+        let input = &self.ports[it.in_channel as usize];
+        let input_lane = input.first_lane + u32::from(it.in_lane);
+        let credit = Credit { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+        let credited = self.lanes[input_lane as usize].credited;
+        let record = if credited { self.give_credit(it.in_channel, input_lane, credit) } else { NONE };
+        if it.count > 1 {
+            self.start_train(port, lane, packet, record, choice, start);
+        } else {
+            self.grant(port, lane, choice);
+        }
+        self.send(port, lane, packet, start);
+    }
+
+    /// Puts `packet` on the wire of `port` at `start`: takes the credit and schedules the arrival.
+    pub(super) fn send(&mut self, port: u32, lane: u32, packet: u32, start: u64) {
+        let it = &mut self.packets[packet];
+        let (bytes, count, gap) = (it.bytes, it.count, it.gap);
+        let out = &mut self.ports[port as usize];
+        let serial = out.pace.time(bytes).0;
+        out.busy_until = start + u64::from(count - 1) * gap + serial;
+        out.on_wire = bytes;
+        it.in_channel = port;
+        it.in_lane = (lane - out.first_lane) as u8;
+        it.tail_at = start + serial + out.delay;
+        let arrival = if out.store_and_forward || out.to_host { it.tail_at } else { start + out.delay };
+        if self.lanes[lane as usize].credited {
+            self.lanes[lane as usize].free -= bytes * count;
+        }
+        self.statistics.sent(lane, bytes, count);
+        // What a host does with a packet is known when the packet is sent to it; an event is needed only to be seen by others.
+        let to_host = self.ports[port as usize].to_host;
+        if to_host {
+            self.account_delivery(port, packet);
+        }
+        let certain = to_host && self.constants.lossless && !self.slow(port, bytes);
+        if certain && self.options.events == Events::Lazy {
+            self.receive(port, packet, arrival);
+        } else {
+            self.schedule(arrival, Kind::Arrive, port, packet);
+        }
+    }
+
+    /// What a packet of headers alone takes from port to port on the empty network: the time of an acknowledgement.
+    pub(super) fn acknowledgement_delay(&self, from: u32, to: u32) -> u64 {
+        let (source, target) = (DeviceId(from), DeviceId(to));
+        let (flow_hash, packet_hash) = (from, to);
+        let via = Transit::DIRECT;
+        let mut transit = Transit { source, target, flow_hash, packet_hash, via, hops: 0, step: 0 };
+        let mut channel = ChannelId(self.graph.ports(source).start);
+        let mut time = 0;
+        loop {
+            let port = &self.ports[channel.index()];
+            time += port.delay;
+            let serial = port.pace.time(self.constants.header).0;
+            if port.to_host || port.store_and_forward {
+                time += serial;
+            }
+            let at = DeviceId(port.to);
+            match self.router.next(&self.graph, at, &mut transit, &Quiet) {
+                Some(next) if !port.to_host => channel = next,
+                _ => return time,
+            }
+            transit.hops += 1;
+        }
+    }
+
+    /// Different for each packet, the same in every run.
+    fn packet_hash(&self, message: u64, number: u32) -> u32 {
+        (super::digest::mix(message ^ self.constants.seed.wrapping_add(u64::from(number) << 20)) >> 32) as u32
+    }
+}
