@@ -244,22 +244,27 @@ proptest! {
 #[test]
 fn tree__in_a_fat_tree_one_copy_goes_up() {
     let network = network(fat_tree(&[4, 4, 4], &[1, 4, 4], &[1, 1, 1]), Routing::DestinationModulo);
-    let members: Vec<_> = (0..64).map(DeviceId).collect();
-    let copies = tree(&network, DeviceId(9), &members);
-    let way = network.router.way(&network.graph, DeviceId(9), DeviceId(63));
-    let up = |device: DeviceId| {
-        let here = distances(&network.graph, device)[9];
-        copies
-            .branches(device)
-            .iter()
-            .filter(|b| distances(&network.graph, network.graph.channel(b.channel).to)[9] > here)
-            .count()
+    let channels = |members: &[DeviceId]| {
+        let copies = tree(&network, DeviceId(0), members);
+        (0..network.graph.devices()).map(|device| copies.branches(DeviceId(device)).len()).sum::<usize>()
     };
-    assert_eq!(way.len(), 6);
-    // One cable into each of 63 hosts, 15 other leaves, the own leaf, 4 + 1 middle switches less one shared, one spine.
-    let devices: BTreeSet<_> = (0..network.graph.devices()).map(DeviceId).collect();
-    assert_eq!(devices.iter().map(|&device| copies.branches(device).len()).sum::<usize>(), 63 + 16 + 4 + 1);
-    assert_eq!(up(DeviceId(9)), 1);
+    // One channel into each of 63 hosts, 16 leaves, one middle switch of each of 4 pods, one spine.
+    assert_eq!(channels(&(0..64).map(DeviceId).collect::<Vec<_>>()), 63 + 16 + 4 + 1);
+    // Three up to the spine; then a middle switch, a leaf and a host for each, whose numbers would ask for three spines.
+    assert_eq!(channels(&[17, 34, 51].map(DeviceId)), 3 + 3 * 3);
+}
+
+#[test]
+fn tree__enters_each_group_of_a_dragonfly_once() {
+    let network = network(dragonfly([4, 4, 2, 1, 3]), Routing::Minimal);
+    let graph = &network.graph;
+    let group = |device: DeviceId| if graph.is_host(device) { device.0 / 8 } else { (device.0 - graph.hosts()) / 4 };
+    for from in 0..graph.hosts() {
+        let copies = tree(&network, DeviceId(from), &(0..graph.hosts()).map(DeviceId).collect::<Vec<_>>());
+        let taken = (0..graph.devices()).flat_map(|device| copies.branches(DeviceId(device)));
+        let ends = taken.map(|branch| graph.channel(branch.channel)).map(|it| (group(it.from), group(it.to)));
+        assert_eq!(ends.filter(|(from, to)| from != to).count(), 3);
+    }
 }
 
 #[test]
