@@ -7,6 +7,7 @@ use clearway_proto::base::{Bytes, Class};
 
 use super::read::NO_LANE;
 use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, VlArbitration};
+use crate::control::pauses::{Cable, Thresholds};
 use crate::topology::{TopologyError, estimate};
 
 /// Entries of one arbitration table (IBTA volume 1, 7.6.9.1).
@@ -78,6 +79,7 @@ impl FabricSpec {
         }
         let packet = self.packet_bytes();
         let holds_back = self.used_lanes().any(|lane| !matches!(self.classes.loss[lane], LossDomain::Drops { .. }));
+        let pauses = self.used_lanes().any(|lane| self.classes.loss[lane] == LossDomain::Pauses);
         for link in &self.links {
             let key = |what: &str| format!("link.{}.{what}", link.name);
             if link.rate.0 == 0 {
@@ -88,6 +90,12 @@ impl FabricSpec {
             }
             if holds_back && link.buffer < packet {
                 let why = format!("{} cannot hold one packet of {packet}: nothing would ever be sent", link.buffer);
+                return flaw(key("buffer"), why);
+            }
+            let cable = Cable { rate: link.rate, delay: link.delay, packet: packet.0 as u32 };
+            if pauses && Thresholds::of(link.buffer.0, &cable).is_none() {
+                let least = Bytes(cable.headroom() + 3 * packet.0);
+                let why = format!("{} is too little for pauses at this rate; give at least {least}", link.buffer);
                 return flaw(key("buffer"), why);
             }
             if link.buffer.0 > u64::from(u32::MAX) {

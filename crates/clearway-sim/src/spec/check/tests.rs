@@ -37,3 +37,16 @@ fn check__lossy_queues_hold_a_packet_and_buffers_need_not() {
     spec.classes.loss = [LossDomain::Drops { queue: Bytes(100) }; crate::spec::VIRTUAL_LANES_MAX];
     assert_eq!(spec.check().unwrap_err().key, "policy.queue");
 }
+
+#[test]
+fn check__pauses_need_headroom() {
+    let mut spec = presets::load("clos-100ge", None).unwrap();
+    spec.links[0].buffer = Bytes(30_000);
+    let flaw = spec.check().unwrap_err();
+    assert!(flaw.why.contains("too little for pauses"), "{flaw}");
+    let least: Bytes = flaw.why.rsplit_once("at least ").unwrap().1.parse().unwrap();
+    spec.links[0].buffer = least;
+    assert_eq!(spec.check(), Ok(()));
+    spec.links[0].buffer = Bytes(least.0 - 1);
+    assert!(spec.check().is_err());
+}
