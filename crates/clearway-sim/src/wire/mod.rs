@@ -13,8 +13,11 @@
 //! Time's passing for nodes (`world`); what an engine does.
 
 mod capabilities;
+mod carrier;
 mod digest;
 mod end;
+#[cfg(test)]
+mod fabric_tests;
 mod flight;
 mod memory;
 mod network;
@@ -30,7 +33,7 @@ pub use network::Network;
 pub(crate) use memory::{Body, Memory};
 
 use clearway_proto::base::{Class, GroupId, RandomKey};
-use clearway_proto::wire::Capabilities;
+use clearway_proto::wire::{Capabilities, OperationKind};
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskSpec};
@@ -41,6 +44,9 @@ use crate::time::{Pace, Picos};
 
 /// What carries messages from host to host in virtual time.
 pub trait Carrier {
+    /// Kinds of operation that it cannot carry.
+    const LACKS: &'static [OperationKind] = &[];
+
     /// How far it has come.
     fn now(&self) -> Picos;
 

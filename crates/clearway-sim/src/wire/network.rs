@@ -76,13 +76,16 @@ pub struct Network<C> {
 impl<C: Carrier> Network<C> {
     /// Ends for all ranks of `config` on `carrier`, which is a fabric of `spec`.
     pub fn new(carrier: C, spec: &FabricSpec, config: NetworkConfig) -> Self {
-        let files = config.disk.map(|_| OperationKind::File);
+        let mut lacks = C::LACKS.to_vec();
+        if config.disk.is_none() {
+            lacks.push(OperationKind::File);
+        }
         let end = |rank: u32| {
             let key = config.key.node(u64::from(rank));
             let parts = Parts {
                 ranks: config.hosts.len() as u32,
                 bodies: config.bodies,
-                capabilities: capabilities::of(spec, files),
+                capabilities: capabilities::of(spec, &lacks),
                 copy_pace: Pace::of(spec.host.memory_rate),
                 lossy: capabilities::lossy(&spec.classes),
                 clock: Clock::drawn(key, spec.host.clock_ppm),

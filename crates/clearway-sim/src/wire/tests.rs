@@ -59,7 +59,8 @@ impl<C: Carrier> conformance::Fabric for Ends<C> {
 
 pub(crate) fn assert_conforms<C: Carrier>(make: &mut dyn FnMut() -> Network<C>) {
     for (name, outcome) in conformance::run(&mut || Ends(make())) {
-        assert_eq!(outcome, Outcome::Passed, "{name}");
+        let lacking = matches!(&outcome, Outcome::Skipped(kind) if C::LACKS.contains(kind));
+        assert!(outcome == Outcome::Passed || lacking, "{name}: {outcome:?}");
     }
 }
 

@@ -83,7 +83,7 @@ mod tests {
         #[test]
         fn first__is_what_a_search_finds(changes in prop::collection::vec((0u32..20, 0u64..50), 0..200)) {
             let mut wakes = Wakes::new(20);
-            let mut plain = vec![Picos::NEVER; 20];
+            let mut plain = [Picos::NEVER; 20];
             for (rank, at) in changes {
                 let at = if at == 49 { Picos::NEVER } else { Picos(at) };
                 wakes.set(Rank(rank), at);
