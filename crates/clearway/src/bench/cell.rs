@@ -3,30 +3,27 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use clearway_lab::QueueKind;
-use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Nanos, Rank};
 use clearway_proto::congestion::{
     CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Pressure, Stream, VictimKind, VictimTask,
     max_min_fair, offered_loads,
 };
 
-use super::windows::{SLICE, Windows};
+use super::stage::{Facts, Part, Reach};
+use super::windows::Windows;
 use crate::scenario::Congestion;
-
-/// The longest frame of the lab's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
-const FRAME_MAX: Bytes = Bytes(1514);
 
 /// What distinguishes the cells of one run, but for the draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
-    pub(super) queue: QueueKind,
+pub(super) struct Case<'a> {
+    pub(super) queue: &'a str,
     pub(super) victim: VictimKind,
     pub(super) congestor: CongestorKind,
     /// In hundredths of the bottleneck link; shown only where a run has several.
     pub(super) intensity: u32,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.queue, self.victim.name())?;
         match self.congestor {
@@ -47,28 +44,33 @@ pub(super) const fn metric_of(victim: VictimKind) -> Metric {
 
 /// A case with its hosts.
 pub(super) struct Cell<'a> {
-    pub(super) case: Case,
+    pub(super) case: Case<'a>,
     pub(super) draw: &'a Draw,
     pub(super) test: &'a Congestion,
     pub(super) layout: &'a dyn Layout,
     pub(super) windows: Windows,
+    pub(super) facts: Facts,
 }
 
 impl Cell<'_> {
+    /// What `rank` does.
+    pub(super) fn part(&self, rank: Rank) -> Part {
+        Part { victim: self.victim(rank), loads: self.loads(rank) }
+    }
+
     /// What `rank` does as a victim.
-    pub(super) fn victim(&self, rank: Rank) -> Option<VictimTask> {
+    fn victim(&self, rank: Rank) -> Option<VictimTask> {
         self.draw.victims.contains(&rank).then(|| VictimTask {
             kind: self.case.victim,
             ring: self.draw.victims.clone(),
             class: self.test.victim_class,
-            interval: self.test.interval(),
+            interval: self.test.victim_interval.0,
         })
     }
 
     /// What `rank` does as a congestor.
-    pub(super) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
-        let from = SLICE.times(u64::from(self.windows.load.from));
-        let until = SLICE.times(u64::from(self.windows.load.until));
+    fn loads(&self, rank: Rank) -> Vec<LoadTask> {
+        let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
         let task = |kind| LoadTask { kind, class: self.test.congestor_class, from, until };
         self.kinds(rank).map(task).collect()
     }
@@ -94,12 +96,16 @@ impl Cell<'_> {
         (!streams.is_empty()).then_some(BitsPerSec(total))
     }
 
-    /// What the congestors offer of the fullest link that victims use; absent when they send nothing.
+    /// What the congestors offer of the fullest link from which victims can suffer; absent when they send nothing. Those are
+    /// the links that victims use, and all links where full buffers hold packets back.
     pub(super) fn overload(&self) -> Option<f64> {
         let streams = self.streams();
         let loads = offered_loads(self.layout, &streams);
-        let used = self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b));
-        let parts = used.map(|link| {
+        let used: BTreeSet<LinkId> = match self.facts.reach {
+            Reach::Link => self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect(),
+            Reach::Tree => loads.keys().copied().collect(),
+        };
+        let parts = used.into_iter().map(|link| {
             let load = loads.get(&link).copied().unwrap_or_default();
             load.0 as f64 / self.layout.rate(link).0 as f64
         });
@@ -109,8 +115,12 @@ impl Cell<'_> {
     /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there is no such pair.
     ///
     /// A pair that shares no full link with congestors cannot suffer from them on a network whose switches drop: counting
-    /// it in would only dilute the others. A round trip is exposed by either of its ways.
+    /// it in would only dilute the others. Where full buffers hold packets back every pair can. A round trip is exposed by
+    /// either of its ways.
     pub(super) fn exposed(&self) -> BTreeSet<(Rank, Rank)> {
+        if self.facts.reach == Reach::Tree {
+            return self.victim_pairs().collect();
+        }
         let loads = offered_loads(self.layout, &self.streams());
         let full = |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
         let crosses = |a, b| self.layout.path(a, b).iter().any(full);
@@ -121,10 +131,10 @@ impl Cell<'_> {
         if exposed.is_empty() { pairs } else { exposed }
     }
 
-    /// The time of one full frame on each link of the victims' longest path, both ways for a round trip: what a message
+    /// The time of one full packet on each link of the victims' longest path, both ways for a round trip: what a message
     /// can wait on a busy network however it is classed.
     pub(super) fn floor(&self) -> Nanos {
-        let time = |link| self.layout.rate(link).time_for(FRAME_MAX);
+        let time = |link| self.layout.rate(link).time_for(self.facts.frame);
         let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
         let ways = if metric_of(self.case.victim) == Metric::RoundTrip { 2 } else { 1 };
         self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)

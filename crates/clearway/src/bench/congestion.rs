@@ -12,22 +12,27 @@ use clearway_proto::stats::{Estimate, Resampled};
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
 use super::outcome::{CaseResult, DrawResult};
-use super::stage::Stage;
-use super::windows::Windows;
+use super::stage::{Facts, Hosts, Plan, Stage};
+use super::windows::{Grid, Windows};
 use super::{Order, figures, judgement};
 use crate::report::model::Report;
 use crate::scenario::{Congestion, NullControl};
 
 /// Runs `test` and writes what it shows into `report`.
-pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, report: &mut Report) -> Result<()> {
-    let layout = order.scenario.layout();
-    let mut conductor = Conductor { test, order, layout: &layout, stage, done: 0, total: cases(test).len() };
+pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
+    let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
+    let grid = Grid::new(&order.scenario.fabric, test.slice);
+    let windows = Windows::new(grid, test.isolated.0, test.congested.0);
+    let facts = stage.facts();
+    let mut conductor =
+        Conductor { test, order, layout: &*layout, windows, facts, stage, done: 0, total: cases(test).len() };
     report.warnings.extend(conductor.warn_of_weak_loads()?);
     let mut results = Vec::new();
     for queue in &test.queues {
-        conductor.stage.arm(*queue)?;
+        conductor.stage.arm(queue)?;
+        conductor.facts = conductor.stage.facts();
         let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
-        for case in cases(test).into_iter().filter(|case| case.queue == *queue) {
+        for case in cases(test).into_iter().filter(|case| case.queue == queue) {
             let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
             let result = conductor.case(case, null)?;
             if case.congestor == CongestorKind::None {
@@ -44,11 +49,11 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage, repor
 }
 
 /// All cases of a run in order: the null control of each queue and victim first.
-fn cases(test: &Congestion) -> Vec<Case> {
+fn cases(test: &Congestion) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
     for queue in &test.queues {
         for victim in &test.victims {
-            let case = |congestor, intensity| Case { queue: *queue, victim: *victim, congestor, intensity };
+            let case = |congestor, intensity| Case { queue, victim: *victim, congestor, intensity };
             if test.null_control == NullControl::Run && !test.congestors.contains(&CongestorKind::None) {
                 cases.push(case(CongestorKind::None, 0));
             }
@@ -67,13 +72,15 @@ struct Conductor<'a> {
     test: &'a Congestion,
     order: &'a Order<'a>,
     layout: &'a dyn Layout,
-    stage: &'a mut Stage,
+    windows: Windows,
+    facts: Facts,
+    stage: &'a mut dyn Stage,
     done: usize,
     total: usize,
 }
 
-impl Conductor<'_> {
-    fn case(&mut self, case: Case, null: Option<NullEvidence>) -> Result<CaseResult> {
+impl<'a> Conductor<'a> {
+    fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>) -> Result<CaseResult<'a>> {
         // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
         let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
         let count = if control { 1 } else { self.test.draws };
@@ -92,10 +99,11 @@ impl Conductor<'_> {
     fn warn_of_weak_loads(&self) -> Result<Vec<String>> {
         let least = self.order.scenario.verdict.overload_min;
         let draw = Draw::new(self.layout, &self.test.request(), self.key(), 0)?;
-        let windows = Windows::new(self.test.isolated_ms, self.test.congested_ms);
         let mut warnings = Vec::new();
-        for case in cases(self.test).into_iter().filter(|case| Some(&case.queue) == self.test.queues.first()) {
-            let cell = Cell { case, draw: &draw, test: self.test, layout: self.layout, windows };
+        for case in
+            cases(self.test).into_iter().filter(|case| Some(case.queue) == self.test.queues.first().map(String::as_str))
+        {
+            let cell = self.cell(case, &draw);
             if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
                 let (name, intensity) = (case.congestor.name(), case.intensity);
                 let enough = (f64::from(intensity) * least / overload.max(0.01)).ceil();
@@ -113,25 +121,31 @@ impl Conductor<'_> {
         Ok(warnings)
     }
 
+    fn cell<'b>(&self, case: Case<'b>, draw: &'b Draw) -> Cell<'b>
+    where
+        'a: 'b,
+    {
+        Cell { case, draw, test: self.test, layout: self.layout, windows: self.windows, facts: self.facts }
+    }
+
     fn key(&self) -> RandomKey {
         RandomKey::new(self.order.scenario.seed)
     }
 
-    fn draw(&mut self, case: Case, number: u32) -> Result<DrawResult> {
+    fn draw(&mut self, case: Case<'_>, number: u32) -> Result<DrawResult> {
         let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
-        let windows = Windows::new(self.test.isolated_ms, self.test.congested_ms);
-        let cell = Cell { case, draw: &draw, test: self.test, layout: self.layout, windows };
-        let sighting = self.stage.phase(&windows, |rank| cell.victim(rank), |rank| cell.loads(rank))?;
+        let cell = self.cell(case, &draw);
+        let sighting = self.stage.phase(&Plan { windows: &cell.windows, part: &|rank| cell.part(rank) })?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
         let evidence = Evidence::of(&cell, &sighting, key)
             .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;
         let (overload, floor) = (cell.overload(), cell.floor());
         let fair_mbps = cell.fair_rate().map(|rate| rate.0 as f64 / 1e6);
-        Ok(DrawResult { evidence, sighting, fair_mbps, windows, overload, floor, draw })
+        Ok(DrawResult { evidence, sighting, fair_mbps, windows: self.windows, overload, floor, draw })
     }
 
     /// Medians over draws, and the verdict.
-    fn combine(&self, case: Case, draws: Vec<DrawResult>, null: Option<NullEvidence>) -> Result<CaseResult> {
+    fn combine(&self, case: Case<'a>, draws: Vec<DrawResult>, null: Option<NullEvidence>) -> Result<CaseResult<'a>> {
         let key = self.key().purpose("draws").node(self.done as u64);
         let lost = || anyhow!("{case}: no draw was measured");
         let over_draws = |purpose: &str, pick: &dyn Fn(&DrawResult) -> Resampled| {
@@ -154,7 +168,7 @@ impl Conductor<'_> {
         Ok(result)
     }
 
-    fn verdict(&self, result: &CaseResult, null: Option<NullEvidence>) -> Option<Verdict> {
+    fn verdict(&self, result: &CaseResult<'_>, null: Option<NullEvidence>) -> Option<Verdict> {
         let factor = factor_of(&result.factors[P99]);
         let least =
             |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
@@ -167,9 +181,9 @@ impl Conductor<'_> {
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least(&|draw| draw.evidence.congestor_share),
             overload: least(&|draw| draw.overload),
-            idle_limit: match result.case.victim {
-                VictimKind::Ping | VictimKind::Get => Some(floor),
-                VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall => None,
+            idle_limit: match (self.facts.hosts, result.case.victim) {
+                (Hosts::Real, VictimKind::Ping | VictimKind::Get) => Some(floor),
+                _ => None,
             },
             null,
         };
@@ -177,7 +191,7 @@ impl Conductor<'_> {
         result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
     }
 
-    fn announce(&self, case: Case, draw: u32, draws: u32) {
+    fn announce(&self, case: Case<'_>, draw: u32, draws: u32) {
         if std::io::stderr().is_terminal() {
             let which = if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
             eprint!("\r\x1b[K[{}/{}] {case}{which} ...", self.done + 1, self.total);
@@ -200,7 +214,7 @@ fn say(line: &str) {
     }
 }
 
-fn sentence(result: &CaseResult) -> String {
+fn sentence(result: &CaseResult<'_>) -> String {
     let p99 = |of: &[Resampled; 3]| judgement::duration(of[P99].estimate().value);
     let verdict = result.verdict.as_ref().map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
     format!("{}: p99 {} -> {}{verdict}", result.case, p99(&result.isolated), p99(&result.congested))

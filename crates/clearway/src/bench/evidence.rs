@@ -17,7 +17,6 @@ use clearway_proto::stats::{Histogram, Quantile, Resampled};
 
 use super::cell::{Cell, metric_of};
 use super::stage::Sighting;
-use super::windows::SLICE;
 
 /// The quantiles of every figure, in order.
 pub(super) const QUANTILES: [Quantile; 3] = [Quantile::P50, Quantile::P99, Quantile::P99_9];
@@ -79,7 +78,7 @@ impl Evidence {
         let load_of_slice: Vec<u64> = (0..slices).map(|slice| load_in(&sighting.records, slice)).collect();
         let in_window = |slice: &u32| windows.congested.contains(*slice);
         let arrived: u64 = (0..slices).filter(in_window).map(|slice| load_of_slice[slice as usize]).sum();
-        let ideal = cell.fair_rate().map(|rate| rate.bytes_in(windows.congested.length()).0);
+        let ideal = cell.fair_rate().map(|rate| rate.bytes_in(windows.congested.length(windows.grid)).0);
         Some(Self {
             isolated: Resampled::quantiles(&isolated, QUANTILES, key.purpose("isolated"))?,
             congested: Resampled::quantiles(&congested, QUANTILES, key.purpose("congested"))?,
@@ -194,11 +193,6 @@ pub(super) fn longest_gaps(records: &[PhaseRecord]) -> BTreeMap<Class, Nanos> {
         *gap = (*gap).max(series.longest_gap);
     }
     gaps
-}
-
-/// Bytes of one slice as a rate in megabits per second.
-pub(super) fn megabits(bytes: u64) -> f64 {
-    bytes as f64 * 8.0 / SLICE.as_secs_f64() / 1e6
 }
 
 #[cfg(test)]

@@ -10,20 +10,28 @@ use clearway_proto::congestion::VictimKind;
 use clearway_proto::stats::Estimate;
 
 use super::Order;
-use super::evidence::{P99, QUANTILES, megabits};
+use super::evidence::{P99, QUANTILES};
 use super::outcome::{CaseResult, DrawResult};
 use super::stage::Stage;
-use super::windows::{SLICE, Window};
+use super::windows::Window;
 use crate::report::model::{
     ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels, names,
 };
 use crate::scenario::Congestion;
 
 /// What figures with an interval are made of.
-const BOOTSTRAP: &str = "block bootstrap, 95 %, blocks of 100 ms";
+fn bootstrap(test: &Congestion) -> String {
+    format!("block bootstrap, 95 %, blocks of {}", test.slice.0)
+}
 
 /// Writes the figures and charts of the congestion test.
-pub(super) fn write(report: &mut Report, test: &Congestion, order: &Order<'_>, results: &[CaseResult], stage: &Stage) {
+pub(super) fn write(
+    report: &mut Report,
+    test: &Congestion,
+    order: &Order<'_>,
+    results: &[CaseResult<'_>],
+    stage: &dyn Stage,
+) {
     for result in results {
         estimates(report, test, result);
         charts(report, test, result, stage);
@@ -34,10 +42,10 @@ pub(super) fn write(report: &mut Report, test: &Congestion, order: &Order<'_>, r
 }
 
 /// The labels of a case; intensity only where a run has several.
-pub(super) fn labels_of(test: &Congestion, result: &CaseResult) -> Labels {
+pub(super) fn labels_of(test: &Congestion, result: &CaseResult<'_>) -> Labels {
     let case = result.case;
     let mut all = Labels::from([
-        (labels::QUEUE.to_owned(), case.queue.name().to_owned()),
+        (labels::QUEUE.to_owned(), case.queue.to_owned()),
         (labels::VICTIM.to_owned(), case.victim.name().to_owned()),
         (labels::CONGESTOR.to_owned(), case.congestor.name().to_owned()),
     ]);
@@ -47,16 +55,17 @@ pub(super) fn labels_of(test: &Congestion, result: &CaseResult) -> Labels {
     all
 }
 
-fn phase_labels(test: &Congestion, result: &CaseResult, phase: &str) -> Labels {
+fn phase_labels(test: &Congestion, result: &CaseResult<'_>, phase: &str) -> Labels {
     let mut all = labels_of(test, result);
     all.insert(labels::PHASE.to_owned(), phase.to_owned());
     all
 }
 
-fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult) {
+fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
     let control = result.is_control(test);
+    let source = bootstrap(test);
     let of = |name: &str, unit: &str, estimate: &Estimate, scale: f64, labels: &Labels| {
-        let mut figure = Figure::estimate(name, unit, estimate, scale, BOOTSTRAP);
+        let mut figure = Figure::estimate(name, unit, estimate, scale, &source);
         figure.labels.clone_from(labels);
         figure
     };
@@ -87,7 +96,7 @@ fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult) {
 }
 
 /// Figures that are counted, not estimated.
-fn counted(report: &mut Report, test: &Congestion, result: &CaseResult) {
+fn counted(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
     let mean = |pick: &dyn Fn(&DrawResult) -> Option<f64>| {
         let values: Vec<f64> = result.draws.iter().filter_map(pick).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
@@ -111,7 +120,7 @@ fn counted(report: &mut Report, test: &Congestion, result: &CaseResult) {
     push("load_not_sent_bytes", "B", withheld, "load that was due and did not leave its host", all());
 }
 
-fn charts(report: &mut Report, test: &Congestion, result: &CaseResult, stage: &Stage) {
+fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage: &dyn Stage) {
     // One draw is drawn: curves of several would hide each other. The spread has a chart of its own.
     let Some(first) = result.draws.first() else { return };
     if result.is_control(test) {
@@ -123,7 +132,7 @@ fn charts(report: &mut Report, test: &Congestion, result: &CaseResult, stage: &S
     report.survival.push(Survival::of(&evidence.isolated_times, isolated));
     report.survival.push(Survival::of(&evidence.congested_times, congested));
     report.timelines.push(timeline(labels_of(test, result), first));
-    let hosts: Vec<String> = stage.lab().hosts().iter().map(|host| host.name.clone()).collect();
+    let hosts: Vec<String> = stage.hosts();
     let mut rows = vec![vec![None; hosts.len()]; hosts.len()];
     // Later draws add pairs; where two draws share one, the worse stays.
     for ((from, to), ratio) in result.draws.iter().flat_map(|draw| &draw.evidence.pair_ratios) {
@@ -140,26 +149,27 @@ fn charts(report: &mut Report, test: &Congestion, result: &CaseResult, stage: &S
 }
 
 fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
-    let seconds = |slice: u32| SLICE.times(u64::from(slice)).as_secs_f64();
+    let grid = draw.windows.grid;
+    let seconds = |slice: u32| grid.slices(slice).as_secs_f64();
     let phase = |name: &str, window: Window| Phase {
         name: name.to_owned(),
         from_s: seconds(window.from),
         to_s: seconds(window.until),
     };
     let windows = &draw.windows;
-    let slices = draw.evidence.p99_of_slice.len();
-    let noise = (0..slices as u64).map(|slice| {
-        let from = draw.sighting.begin + SLICE.times(slice);
-        let here = |at: clearway_proto::base::LocalNs| at > from && at <= from + SLICE;
+    let slices = draw.evidence.p99_of_slice.len() as u32;
+    let noise = (0..slices).map(|slice| {
+        let from = draw.sighting.begin + grid.slices(slice);
+        let here = |at: clearway_proto::base::LocalNs| at > from && at <= from + grid.slice;
         let sample = draw.sighting.noise.iter().find(|sample| here(sample.at))?;
         Real::new(sample.pressure?.0 as f64 * 100.0 / (sample.length.0 as f64).max(1.0))
     });
     Timeline {
         labels,
-        step_ms: SLICE.0 as f64 / 1e6,
+        step_ms: grid.slice.0 as f64 / 1e6,
         start_s: 0.0,
         victim_p99_us: draw.evidence.p99_of_slice.iter().map(|p99| Real::new((*p99)? / 1e3)).collect(),
-        goodput_mbps: draw.evidence.load_of_slice.iter().map(|bytes| Real::new(megabits(*bytes))).collect(),
+        goodput_mbps: draw.evidence.load_of_slice.iter().map(|bytes| Real::new(grid.megabits(*bytes))).collect(),
         cpu_noise: noise.collect(),
         ideal_mbps: draw.fair_mbps.and_then(Real::new),
         phases: vec![
@@ -171,28 +181,29 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
 }
 
 /// What the last queue takes away of what the first one causes.
-fn scores(report: &mut Report, test: &Congestion, results: &[CaseResult]) {
-    let [first, .., last] = test.queues[..] else { return };
-    for base in results.iter().filter(|result| result.case.queue == first && !result.is_control(test)) {
+fn scores(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>]) {
+    let [first, .., last] = &test.queues[..] else { return };
+    for base in results.iter().filter(|result| result.case.queue == first.as_str() && !result.is_control(test)) {
         let twin = |other: &&CaseResult| {
             let (a, b) = (base.case, other.case);
-            b.queue == last && (a.victim, a.congestor, a.intensity) == (b.victim, b.congestor, b.intensity)
+            b.queue == last.as_str() && (a.victim, a.congestor, a.intensity) == (b.victim, b.congestor, b.intensity)
         };
         let Some(classed) = results.iter().find(twin) else { continue };
         for (i, quantile) in QUANTILES.into_iter().enumerate() {
             let pair = base.factors[i].as_ref().zip(classed.factors[i].as_ref());
             let Some(score) = pair.and_then(|(without, with)| without.ratio(with)) else { continue };
-            let mut figure = Figure::estimate("class_score", "x", &score.estimate(), 1.0, BOOTSTRAP);
+            let mut figure = Figure::estimate("class_score", "x", &score.estimate(), 1.0, &bootstrap(test));
             figure.labels = labels_of(test, classed);
-            report.figures.push(figure.with("base", first.name()).with(labels::QUANTILE, quantile.to_string()));
+            report.figures.push(figure.with("base", first.as_str()).with(labels::QUANTILE, quantile.to_string()));
         }
     }
 }
 
 /// The class of victims and of congestors on each queue: what was asked for, what was seen.
-fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult]) {
+fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>]) {
     for queue in &test.queues {
-        let of_queue = || results.iter().filter(|result| result.case.queue == *queue).flat_map(|result| &result.draws);
+        let of_queue =
+            || results.iter().filter(|result| result.case.queue == queue.as_str()).flat_map(|result| &result.draws);
         let mut marks: BTreeMap<(Class, Option<Class>), u64> = BTreeMap::new();
         for (mark, count) in of_queue().flat_map(|draw| &draw.evidence.marks) {
             *marks.entry(*mark).or_default() += count;
@@ -200,7 +211,7 @@ fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult]) {
         for class in [test.victim_class, test.congestor_class] {
             let gap = of_queue().filter_map(|draw| draw.evidence.longest_gap.get(&class)).max();
             let mut row = ClassShare::seen(class, &marks);
-            row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.name().to_owned())]);
+            row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.clone())]);
             row.starved_ms = gap.and_then(|gap| Real::new(gap.0 as f64 / 1e6));
             if !report.shares.contains(&row) {
                 report.shares.push(row);
@@ -232,7 +243,7 @@ impl ClassShare {
     }
 }
 
-fn draws(report: &mut Report, test: &Congestion, order: &Order<'_>, results: &[CaseResult]) {
+fn draws(report: &mut Report, test: &Congestion, order: &Order<'_>, results: &[CaseResult<'_>]) {
     for number in 0..test.draws {
         let mut cif = Vec::new();
         for result in results.iter().filter(|result| !result.is_control(test)) {

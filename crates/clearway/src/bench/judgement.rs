@@ -18,19 +18,19 @@ pub(super) fn duration(ns: f64) -> String {
 }
 
 /// The verdict of the run: that of the last queue, unless some part of it allows no statement.
-pub(super) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult]) -> Option<Verdict> {
+pub(super) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
     let judged = test.queues.last()?;
     let mut parts = Vec::new();
     let mut worst: BTreeMap<&str, Outcome> = BTreeMap::new();
     for result in results.iter().filter(|result| !result.is_control(test)) {
         let Some(verdict) = &result.verdict else { continue };
-        let outcome = worst.entry(result.case.queue.name()).or_insert(Outcome::Contained);
+        let outcome = worst.entry(result.case.queue).or_insert(Outcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
         let sentence = verdict.reasons.join("; ");
         parts.push(PartVerdict { labels: labels_of(test, result), outcome: word(verdict.outcome), sentence });
     }
     let invalid = worst.values().any(|outcome| *outcome == Outcome::Invalid);
-    let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.name())? };
+    let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.as_str())? };
     let sentence = sentence(test, results, &worst, outcome);
     Some(Verdict { outcome: word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
 }
@@ -44,7 +44,12 @@ fn word(outcome: Outcome) -> model::Outcome {
 }
 
 /// The one sentence that a hurried reader takes along.
-fn sentence(test: &Congestion, results: &[CaseResult], worst: &BTreeMap<&str, Outcome>, outcome: Outcome) -> String {
+fn sentence(
+    test: &Congestion,
+    results: &[CaseResult<'_>],
+    worst: &BTreeMap<&str, Outcome>,
+    outcome: Outcome,
+) -> String {
     if outcome == Outcome::Invalid {
         let why = results.iter().filter_map(|result| Some((result.case, result.verdict.as_ref()?)));
         let first = why.into_iter().find(|(_, verdict)| verdict.outcome == Outcome::Invalid);
@@ -55,19 +60,19 @@ fn sentence(test: &Congestion, results: &[CaseResult], worst: &BTreeMap<&str, Ou
     let of_queue = |name: &&str| {
         let worst_case = results
             .iter()
-            .filter(|result| result.case.queue.name() == *name && result.verdict.is_some() && !result.is_control(test))
+            .filter(|result| result.case.queue == *name && result.verdict.is_some() && !result.is_control(test))
             .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
         let outcome = worst.get(name).copied().unwrap_or(Outcome::Invalid);
         worst_case.map(|result| format!("with {name} queues {outcome}: {}", effect(result)))
     };
-    let queues: Vec<&str> = test.queues.iter().map(|queue| queue.name()).collect();
+    let queues: Vec<&str> = test.queues.iter().map(String::as_str).collect();
     let text = queues.iter().filter_map(of_queue).collect::<Vec<_>>().join("; ");
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 /// What congestors did to a victim.
-fn effect(result: &CaseResult) -> String {
+fn effect(result: &CaseResult<'_>) -> String {
     let (victim, congestor) = (result.case.victim.name(), result.case.congestor);
     let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate().value);
     let from_to = format!("from {} to {}", duration(isolated), duration(congested));
@@ -78,7 +83,7 @@ fn effect(result: &CaseResult) -> String {
 }
 
 /// Messages of the victims that never arrived, as a part of one, over all draws.
-fn loss(result: &CaseResult) -> f64 {
+fn loss(result: &CaseResult<'_>) -> f64 {
     let each = result.draws.iter().map(|draw| draw.evidence.loss());
     each.sum::<f64>() / (result.draws.len() as f64).max(1.0)
 }

@@ -1,11 +1,11 @@
-//! Runs a scenario in a lab: makes the lab, starts a rank on every host, conducts the phases, writes the report.
+//! Runs a scenario in a place: makes it, gives every rank its part, conducts the phases, writes the report.
 //!
 //! # Model
 //! ```text
-//!    scenario -> lab -> self-test -> ranks (one process a host) -> phases -> records -> figures -> verdict -> report
+//!    scenario -> stage (lab or simulator) -> queue -> phases -> records -> figures -> verdict -> report
 //! ```
-//! Ranks talk to each other over the lab's network only, and to this process over pipes only, so that control never
-//! disturbs what is measured. A phase is: victims alone, congestors on, victims alone again (`windows`).
+//! In a lab ranks are processes that talk to each other over the lab's network only, and to this process over pipes only, so
+//! that control never disturbs what is measured. In the simulator they are engines in this process. A phase is: victims alone, congestors on, victims alone again (`windows`).
 //!
 //! # Invariants
 //! I1. Whatever ends this process ends the ranks (their pipes close) and the lab (its namespaces have no other holder).
@@ -22,6 +22,7 @@ mod fleet;
 mod judgement;
 mod message;
 mod outcome;
+mod place;
 pub(crate) mod rank;
 mod shares;
 mod stage;
@@ -35,6 +36,7 @@ use anyhow::{Result, anyhow};
 use crate::report::model::Report;
 use crate::scenario::{Mechanism, Scenario};
 
+pub(crate) use place::Place;
 pub(crate) use stage::Interrupted;
 
 /// What to run and how it came about.
@@ -47,17 +49,17 @@ pub(crate) struct Order<'a> {
     pub(crate) flags: BTreeSet<String>,
 }
 
-/// Runs `order` in a lab of this machine and returns its report. Progress goes to standard error.
+/// Runs `order` in `place` and returns its report. Progress goes to standard error.
 ///
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
-pub(crate) fn in_lab(order: &Order<'_>) -> Result<Report> {
-    let mut stage = stage::Stage::open(order.scenario)?;
-    let mut report = summary::opened(order, &stage);
+pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
+    let mut stage = stage::open(order.scenario, place)?;
+    let mut report = summary::opened(order, &*stage);
     match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
-        Mechanism::Congestion(test) => congestion::run(test, order, &mut stage, &mut report)?,
-        Mechanism::Shares(test) => shares::run(test, order, &mut stage, &mut report)?,
+        Mechanism::Congestion(test) => congestion::run(test, order, &mut *stage, &mut report)?,
+        Mechanism::Shares(test) => shares::run(test, order, &mut *stage, &mut report)?,
     }
-    summary::close(&mut report, &stage);
+    summary::close(&mut report, &*stage);
     Ok(report)
 }

@@ -11,8 +11,8 @@ use super::windows::Windows;
 use crate::scenario::Congestion;
 
 /// One case over all its draws.
-pub(super) struct CaseResult {
-    pub(super) case: Case,
+pub(super) struct CaseResult<'a> {
+    pub(super) case: Case<'a>,
     /// By draw.
     pub(super) draws: Vec<DrawResult>,
     /// Medians over draws of the quantiles without congestors.
@@ -45,7 +45,7 @@ impl DrawResult {
     }
 }
 
-impl CaseResult {
+impl CaseResult<'_> {
     /// Whether this case only proves the machine: it was not asked for.
     pub(super) fn is_control(&self, test: &Congestion) -> bool {
         self.case.congestor == CongestorKind::None && !test.congestors.contains(&CongestorKind::None)

@@ -6,14 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
-use clearway_lab::QueueKind;
-use clearway_proto::base::{Bytes, Class, RandomKey, Rank};
-use clearway_proto::congestion::{Flow, FlowStyle, LoadKind, LoadTask};
+use anyhow::{Result, anyhow};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank};
+use clearway_proto::congestion::{Flow, FlowStyle, LinkId, LoadKind, LoadTask};
 use clearway_proto::stats::{Estimate, jain};
 
-use super::stage::{Sighting, Stage};
-use super::windows::{SLICE, Windows};
+use super::stage::{Part, Plan, Sighting, Stage};
+use super::windows::{Grid, Windows};
 use super::{Order, evidence};
 use crate::report::model::{ClassShare, Figure, Labels, Real, Report, labels};
 use crate::scenario::Shares;
@@ -24,24 +23,28 @@ const MESSAGE: Bytes = Bytes(1300);
 const RESAMPLES: usize = 1000;
 
 /// Runs `test` and writes what it shows into `report`.
-pub(super) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage, report: &mut Report) -> Result<()> {
+pub(super) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
+    let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
+    let port = layout.rate(LinkId::ToHost(test.senders().0));
+    let grid = Grid::new(&order.scenario.fabric, test.slice);
+    let windows = Windows::new(grid, grid.slice, test.measured.0);
     for queue in &test.queues {
-        stage.arm(*queue)?;
-        let windows = Windows::new(SLICE.0 / 1_000_000, test.measured_ms);
-        let sighting = stage.phase(&windows, |_| None, |rank| loads(test, order, &windows, rank))?;
-        summarise(test, order, *queue, &windows, &sighting, report);
+        stage.arm(queue)?;
+        let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
+        let sighting = stage.phase(&Plan { windows: &windows, part: &part })?;
+        let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
+        seen.summarise(report);
     }
     Ok(())
 }
 
-fn loads(test: &Shares, order: &Order<'_>, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
+fn loads(test: &Shares, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
     let (receiver, senders) = test.senders();
     let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else { return Vec::new() };
-    let rate = order.scenario.layout().host_rate.percent(test.offered_percent);
+    let rate = port.percent(test.offered_percent);
     let flow =
         Flow { targets: vec![receiver], style: FlowStyle::Push, rate, message: MESSAGE, window: None, burst: None };
-    let at = |slice: u32| SLICE.times(u64::from(slice));
-    let (from, until) = (at(windows.load.from), at(windows.load.until));
+    let [from, until] = [windows.load.from, windows.load.until].map(|at| windows.grid.slices(at));
     vec![LoadTask { kind: LoadKind::Flows(vec![flow]), class, from, until }]
 }
 
@@ -78,72 +81,71 @@ fn estimate(slices: &[BTreeMap<Class, u64>], class: Class, key: RandomKey) -> Es
     Estimate::new(share(&all, class), [replicates[beyond], replicates[RESAMPLES - 1 - beyond]], slices.len() as u64)
 }
 
-fn summarise(
-    test: &Shares,
-    order: &Order<'_>,
-    queue: QueueKind,
-    windows: &Windows,
-    sighting: &Sighting,
-    report: &mut Report,
-) {
-    let slices = arrivals(test, windows, sighting);
-    let weights = order.scenario.fabric.weights;
-    let sum: u32 = test.classes.iter().map(|class| weights.of(*class)).sum();
-    let marks = evidence::marks(&sighting.records);
-    let gaps = evidence::longest_gaps(&sighting.records);
-    let key = RandomKey::new(order.scenario.seed).purpose("shares").purpose(queue.name());
-    for class in &test.classes {
-        let reached = estimate(&slices, *class, key);
-        let configured = (queue == QueueKind::Weighted).then(|| f64::from(weights.of(*class)) / f64::from(sum));
-        let named = |figure: Figure| figure.with(labels::QUEUE, queue.name()).with("class", class.name());
-        let source = "bootstrap over slices of 100 ms, 95 %";
-        report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, source)));
-        if let Some(configured) = configured {
-            let value = Real::finite(configured);
-            let source = "weight over the sum of the sending classes' weights";
-            report.figures.push(named(Figure::counted("class_share_configured", "", value, 0, source)));
-        }
-        let mut row = ClassShare::seen(*class, &marks);
-        row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.name().to_owned())]);
-        row.configured = configured.map(|share| Real::finite(share * 100.0));
-        row.reached = Some(Real::finite(reached.value * 100.0));
-        row.starved_ms = gaps.get(class).map(|gap| Real::finite(gap.0 as f64 / 1e6));
-        report.shares.push(row);
-    }
-    totals(test, order, queue, &slices, report);
+/// What one queue showed.
+struct Seen<'a> {
+    test: &'a Shares,
+    order: &'a Order<'a>,
+    queue: &'a str,
+    windows: &'a Windows,
+    port: BitsPerSec,
+    sighting: &'a Sighting,
 }
 
-/// What the port carried in all, and how evenly weights were honoured.
-fn totals(test: &Shares, order: &Order<'_>, queue: QueueKind, slices: &[BTreeMap<Class, u64>], report: &mut Report) {
-    let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();
-    let carried = evidence::megabits(bytes / (slices.len() as u64).max(1));
-    let port = order.scenario.layout().host_rate.0 as f64 / 1e6;
-    let figure = Figure::counted(
-        "port_use",
-        "%",
-        Real::finite(carried / port * 100.0),
-        slices.len() as u64,
-        "bytes that arrived over the port's rate",
-    );
-    report.figures.push(figure.with(labels::QUEUE, queue.name()));
-    let weighted: Vec<u64> = test
-        .classes
-        .iter()
-        .map(|class| {
-            let own: u64 = slices.iter().filter_map(|slice| slice.get(class)).sum();
-            own / u64::from(order.scenario.fabric.weights.of(*class))
-        })
-        .collect();
-    if queue == QueueKind::Weighted
-        && let Some(index) = jain(&weighted)
-    {
-        let figure = Figure::counted(
-            "jain_index",
-            "",
-            Real::finite(index),
-            test.classes.len() as u64,
-            "bytes over weight of each class",
-        );
-        report.figures.push(figure.with(labels::QUEUE, queue.name()));
+impl Seen<'_> {
+    fn summarise(&self, report: &mut Report) {
+        let Self { test, queue, .. } = *self;
+        let slices = arrivals(test, self.windows, self.sighting);
+        let marks = evidence::marks(&self.sighting.records);
+        let gaps = evidence::longest_gaps(&self.sighting.records);
+        let key = RandomKey::new(self.order.scenario.seed).purpose("shares").purpose(queue);
+        for class in &test.classes {
+            let reached = estimate(&slices, *class, key);
+            let configured = self.configured(*class);
+            let named = |figure: Figure| figure.with(labels::QUEUE, queue).with("class", class.name());
+            let source = format!("bootstrap over slices of {}, 95 %", test.slice.0);
+            report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, &source)));
+            if let Some(configured) = configured {
+                let value = Real::finite(configured);
+                let source = "weight over the sum of the sending classes' weights";
+                report.figures.push(named(Figure::counted("class_share_configured", "", value, 0, source)));
+            }
+            let mut row = ClassShare::seen(*class, &marks);
+            row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.to_owned())]);
+            row.configured = configured.map(|share| Real::finite(share * 100.0));
+            row.reached = Some(Real::finite(reached.value * 100.0));
+            row.starved_ms = gaps.get(class).map(|gap| Real::finite(gap.0 as f64 / 1e6));
+            report.shares.push(row);
+        }
+        self.totals(&slices, report);
+    }
+
+    /// The weight of `class`, where this queue has weights.
+    fn weight(&self, class: Class) -> Option<u32> {
+        Some(self.order.scenario.fabric.weights(self.queue)?[class.index()])
+    }
+
+    /// The part that `class` should get, where that is configured.
+    fn configured(&self, class: Class) -> Option<f64> {
+        let sum: u32 = self.test.classes.iter().filter_map(|class| self.weight(*class)).sum();
+        Some(f64::from(self.weight(class)?) / f64::from(sum))
+    }
+
+    /// What the port carried in all, and how evenly weights were honoured.
+    fn totals(&self, slices: &[BTreeMap<Class, u64>], report: &mut Report) {
+        let count = slices.len() as u64;
+        let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();
+        let carried = self.windows.grid.megabits(bytes / count.max(1));
+        let part = Real::finite(carried / (self.port.0 as f64 / 1e6) * 100.0);
+        let figure = Figure::counted("port_use", "%", part, count, "bytes that arrived over the port's rate");
+        report.figures.push(figure.with(labels::QUEUE, self.queue));
+        let own = |class: &Class| slices.iter().filter_map(|slice| slice.get(class)).sum::<u64>();
+        let classes = self.test.classes.iter();
+        let weighted: Option<Vec<u64>> =
+            classes.map(|class| Some(own(class) / u64::from(self.weight(*class)?.max(1)))).collect();
+        if let Some(index) = weighted.and_then(|weighted| jain(&weighted)) {
+            let source = "bytes over weight of each class";
+            let figure = Figure::counted("jain_index", "", Real::finite(index), self.test.classes.len() as u64, source);
+            report.figures.push(figure.with(labels::QUEUE, self.queue));
+        }
     }
 }

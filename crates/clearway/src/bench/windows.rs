@@ -5,19 +5,45 @@
 //!   0   warm-up   isolated/2   | ramp |   congested   | settle |   isolated/2   end
 //!                              ^ congestors on         ^ off
 //! ```
-//! Isolated time on both sides of the load catches drift of the machine. All borders lie on slices.
+//! Isolated time on both sides of the load catches drift of the machine. All borders lie on slices, whose length is the
+//! network's: see `scenario::fabric`.
 
 use clearway_proto::base::Nanos;
 
-/// The grid of every record: longer than a full queue of 100 packets at 25 Mb/s (46 ms), so that samples of two slices share
-/// no queue episode by more than their border.
-pub(super) const SLICE: Nanos = Nanos::from_millis(100);
+use crate::scenario::{Fabric, Time};
+
 /// Slices before anything counts: first packets meet cold caches and sleeping processors.
 const WARM_UP: u64 = 3;
-/// Slices that the load gets to fill its queues: ten times the time that the slowest of them needs.
+/// Slices that the load gets to fill its queues: ten times the time that the slowest of a laboratory needs.
 const RAMP: u64 = 5;
 /// Slices after the load stopped until the network counts as empty.
 const SETTLE: u64 = 5;
+
+/// The grid of time of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// One slice.
+    pub(super) slice: Nanos,
+    /// How long ranks listen for stragglers.
+    pub(super) drain: Nanos,
+}
+
+impl Grid {
+    /// The grid of `fabric` with slices of this length.
+    pub(super) fn new(fabric: &Fabric, slice: Time) -> Self {
+        Self { slice: slice.0, drain: fabric.drain(slice.0) }
+    }
+
+    /// So many slices.
+    pub(super) fn slices(self, count: u32) -> Nanos {
+        self.slice.times(u64::from(count))
+    }
+
+    /// Bytes of one slice as a rate in megabits per second.
+    pub(super) fn megabits(self, bytes: u64) -> f64 {
+        bytes as f64 * 8.0 / self.slice.as_secs_f64() / 1e6
+    }
+}
 
 /// A half-open range of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +58,16 @@ impl Window {
     }
 
     /// How long it is.
-    pub(super) fn length(self) -> Nanos {
-        SLICE.times(u64::from(self.until - self.from))
+    pub(super) fn length(self, grid: Grid) -> Nanos {
+        grid.slices(self.until - self.from)
     }
 }
 
 /// The windows of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
+    /// What they are counted in.
+    pub(super) grid: Grid,
     /// Before the load.
     pub(super) before: Window,
     /// From the load's beginning to its end.
@@ -52,9 +80,9 @@ pub(super) struct Windows {
 
 impl Windows {
     /// The windows for these measured times, rounded up to slices.
-    pub(super) fn new(isolated_ms: u64, congested_ms: u64) -> Self {
-        let slices = |ms: u64| Nanos::from_millis(ms).0.div_ceil(SLICE.0);
-        let half = slices(isolated_ms).div_ceil(2);
+    pub(super) fn new(grid: Grid, isolated: Nanos, congested: Nanos) -> Self {
+        let slices = |time: Nanos| time.0.div_ceil(grid.slice.0.max(1));
+        let half = slices(isolated).div_ceil(2);
         let mut at = 0;
         let mut window = |pause: u64, length: u64| {
             let from = at + pause;
@@ -62,9 +90,9 @@ impl Windows {
             Window { from: from as u32, until: at as u32 }
         };
         let before = window(WARM_UP, half);
-        let congested = window(RAMP, slices(congested_ms));
+        let congested = window(RAMP, slices(congested));
         let after = window(SETTLE, half);
-        Self { before, load: Window { from: before.until, until: congested.until }, congested, after }
+        Self { grid, before, load: Window { from: before.until, until: congested.until }, congested, after }
     }
 
     /// Whether `slice` counts as isolated.
@@ -74,7 +102,7 @@ impl Windows {
 
     /// How long the phase is.
     pub(super) fn length(&self) -> Nanos {
-        SLICE.times(u64::from(self.after.until))
+        self.grid.slices(self.after.until)
     }
 }
 
@@ -84,12 +112,13 @@ mod tests {
 
     #[test]
     fn windows__do_not_touch_and_hold_the_measured_time() {
-        let w = Windows::new(4000, 2950);
-        assert_eq!(w.before.length() + w.after.length(), Nanos::from_millis(4000));
-        assert_eq!(w.congested.length(), Nanos::from_millis(3000));
+        let grid = Grid { slice: Nanos::from_millis(100), drain: Nanos::ZERO };
+        let w = Windows::new(grid, Nanos::from_millis(4000), Nanos::from_millis(2950));
+        assert_eq!(w.before.length(grid) + w.after.length(grid), Nanos::from_millis(4000));
+        assert_eq!(w.congested.length(grid), Nanos::from_millis(3000));
         assert!(w.before.until <= w.load.from && w.load.from < w.congested.from);
         assert!(w.congested.until == w.load.until && w.load.until < w.after.from);
-        assert_eq!(w.length(), SLICE.times(u64::from(w.after.until)));
+        assert_eq!(w.length(), grid.slices(w.after.until));
         assert!(!w.isolated(w.load.from) && w.isolated(w.after.from) && !w.isolated(0));
     }
 }

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use clearway_lab::{LabName, QueueKind};
 use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
+
+use crate::bench::Place;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
 #[derive(Debug, Parser)]
@@ -32,9 +34,9 @@ pub(crate) enum Command {
     Run {
         /// A TOML file, or one of: demo, incast, matrix, null, shares, trunk.
         scenario: PathBuf,
-        /// Where to run it.
-        #[arg(long, value_enum, default_value_t = Place::Lab)]
-        on: Place,
+        /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
+        #[arg(long, value_enum, value_delimiter = ',')]
+        on: Vec<Place>,
         #[command(flatten)]
         output: Output,
     },
@@ -86,13 +88,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Where a scenario runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Place {
-    /// Virtual hosts on this machine.
-    Lab,
-}
-
 /// What every run takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Output {
@@ -115,7 +110,7 @@ pub(crate) struct BenchFlags {
     pub(crate) congestors: Vec<CongestorKind>,
     /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict].
     #[arg(long, value_delimiter = ',')]
-    pub(crate) queues: Vec<QueueKind>,
+    pub(crate) queues: Vec<String>,
     /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: low-latency].
     #[arg(long)]
     pub(crate) victim_class: Option<Class>,

@@ -48,7 +48,7 @@ fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Demo(output) => run::demo(&output),
         Command::Bench(flags) => run::bench(&flags),
-        Command::Run { scenario, on, output } => run::scenario(&scenario, on, &output),
+        Command::Run { scenario, on, output } => run::scenario(&scenario, &on, &output),
         Command::Lab(command) => lab::command(command),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),

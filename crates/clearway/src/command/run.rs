@@ -9,9 +9,8 @@ use anyhow::{Context, Result, anyhow};
 use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
-use super::arguments::Place;
 use super::{BenchFlags, Output, print};
-use crate::bench::{self, Order};
+use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
@@ -26,15 +25,13 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
     );
     let text = scenario::shipped("demo").context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    conduct(scenario, text, BTreeSet::new(), output)
+    conduct(scenario, text, &[], BTreeSet::new(), output)
 }
 
 /// A scenario from a file or from those that are shipped.
-pub(crate) fn scenario(path: &Path, on: Place, output: &Output) -> Result<Exit> {
+pub(crate) fn scenario(path: &Path, on: &[Place], output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path)?;
-    match on {
-        Place::Lab => conduct(scenario, &text, BTreeSet::new(), output),
-    }
+    conduct(scenario, &text, on, BTreeSet::new(), output)
 }
 
 /// A congestion test made of flags.
@@ -46,11 +43,17 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         print(&text)?;
         return Ok(Exit::Good);
     }
-    conduct(scenario, &text, set, &flags.output)
+    conduct(scenario, &text, &[], set, &flags.output)
 }
 
 /// Runs, reports, and says how it went.
-fn conduct(mut scenario: Scenario, text: &str, mut flags: BTreeSet<String>, output: &Output) -> Result<Exit> {
+fn conduct(
+    mut scenario: Scenario,
+    text: &str,
+    on: &[Place],
+    mut flags: BTreeSet<String>,
+    output: &Output,
+) -> Result<Exit> {
     if let Some(seed) = output.seed {
         scenario.seed = seed;
         flags.insert("seed".to_owned());
@@ -58,7 +61,7 @@ fn conduct(mut scenario: Scenario, text: &str, mut flags: BTreeSet<String>, outp
     let directory = output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
     // What cannot be written shall not be measured first.
     try_writing(&directory)?;
-    let report = bench::in_lab(&Order { scenario: &scenario, text, flags })?;
+    let report = bench::run(&Order { scenario: &scenario, text, flags }, on.first().copied().unwrap_or(Place::Lab))?;
     store::write(&directory, &report)?;
     show(&report, &directory)?;
     Ok(exit_of(&report))
@@ -124,7 +127,7 @@ fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
         test.congestor_groups = 2;
         test.congestors = vec![CongestorKind::Alltoall];
         test.intensity_percent = vec![100];
-        test.victim_interval_us = 2000;
+        test.victim_interval = scenario::Time::micros(2000);
     }
     let mut list = |name: &str, given: bool| {
         if given {
@@ -153,9 +156,9 @@ fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
     list("congestor-hosts", take(&mut test.congestor_hosts, flags.congestor_hosts));
     list("congestor-groups", take(&mut test.congestor_groups, flags.congestor_groups));
     list("draws", take(&mut test.draws, flags.draws));
-    let ms = flags.seconds.map(|seconds| seconds.saturating_mul(1000));
-    list("isolated-ms", take(&mut test.isolated_ms, ms));
-    list("congested-ms", take(&mut test.congested_ms, ms));
+    let length = flags.seconds.map(|seconds| scenario::Time::millis(seconds.saturating_mul(1000)));
+    list("isolated", take(&mut test.isolated, length));
+    list("congested", take(&mut test.congested, length));
     let (scenario, more) = on_fabric(flags, test);
     set.extend(more);
     (scenario, set)
@@ -179,7 +182,7 @@ fn on_fabric(flags: &BenchFlags, test: Congestion) -> (Scenario, Vec<String>) {
             Topology::TwoSwitch { hosts: flags.hosts.unwrap_or(16), rate: flags.rate.unwrap_or(mega(25)), trunk }
         }
     };
-    let fabric = scenario::Fabric { topology, queue_packets: 100, weights: clearway_lab::Weights::default() };
+    let fabric = scenario::Fabric::lab(topology);
     let scenario = Scenario {
         name: "bench".to_owned(),
         about: "A congestion test made of flags.".to_owned(),

@@ -46,11 +46,12 @@ pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
 /// One sentence, with the line where there is one.
 pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
     check_keys(text)?;
-    let scenario: Scenario = toml::from_str(text).map_err(|error| {
+    let mut scenario: Scenario = toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let place = line.map_or_else(String::new, |line| format!("line {line}: "));
         format!("{place}{}", error.message().replace('\n', "; "))
     })?;
+    scenario.settle(&text.parse().unwrap_or_default())?;
     scenario.check()?;
     Ok(scenario)
 }
@@ -58,7 +59,7 @@ pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
 /// The keys of each table. The types below them refuse what is missing here; this list can name the nearest.
 const KEYS: [(&str, &[&str]); 7] = [
     ("", &["name", "about", "seed", "fabric", "congestion", "shares", "verdict"]),
-    ("fabric", &["topology", "queue-packets", "weights"]),
+    ("fabric", &["topology", "queue-packets", "weights", "preset", "nodes", "node-map"]),
     ("fabric.topology", &["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"]),
     ("fabric.weights", &["control", "low-latency", "best-effort", "bulk", "scavenger"]),
     (
@@ -68,7 +69,7 @@ const KEYS: [(&str, &[&str]); 7] = [
             "victims",
             "victim-hosts",
             "victim-class",
-            "victim-interval-us",
+            "victim-interval",
             "congestors",
             "congestor-hosts",
             "congestor-groups",
@@ -77,12 +78,13 @@ const KEYS: [(&str, &[&str]); 7] = [
             "processes-per-host",
             "placement",
             "draws",
-            "isolated-ms",
-            "congested-ms",
+            "slice",
+            "isolated",
+            "congested",
             "null-control",
         ],
     ),
-    ("shares", &["queues", "classes", "offered-percent", "measured-ms"]),
+    ("shares", &["queues", "classes", "offered-percent", "slice", "measured"]),
     (
         "verdict",
         &["factor-max", "null-low", "null-high", "congestor-share-min", "overload-min", "noise-ratio", "delay-ratio"],

@@ -1,0 +1,22 @@
+//! The places in which a scenario can run.
+
+use clap::ValueEnum;
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Place {
+    /// Simulated, on virtual time: any network, the same result on every machine.
+    Sim,
+    /// Virtual hosts on this machine: real packets through the kernel's queues.
+    Lab,
+}
+
+impl Place {
+    /// The name used on the command line and in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Lab => "lab",
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Where a run takes place: two rooms with one door, so that who conducts a test does not know in which it is.
+//!
+//! # Model
+//! A stage puts a queue on every port, runs one phase with a task for each rank, and hands back what the ranks recorded. What
+//! differs between places is data: [`Facts`], and the noise of the machine where there is a real one.
+//!
+//! # Invariants
+//! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
+
+mod lab;
+mod sim;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{Bytes, LocalNs, Rank};
+use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
+use clearway_runtime::noise::NoiseSample;
+
+use super::Place;
+use super::windows::Windows;
+use crate::report::model::Report;
+use crate::scenario::Scenario;
+
+/// The user pressed Ctrl-C, or the system asked this process to end.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; nothing is left behind and no report was written")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// The user's wish to stop.
+#[derive(Clone)]
+struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Listens from now on.
+    fn listen() -> Result<Self> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, flag.clone()).context("cannot listen for signals")?;
+        }
+        Ok(Self(flag))
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+/// A phase as all ranks saw it.
+pub(super) struct Sighting {
+    /// By rank.
+    pub(super) records: Vec<PhaseRecord>,
+    /// The machine's noise during the phase; none where nothing real runs.
+    pub(super) noise: Vec<NoiseSample>,
+    /// When the phase began.
+    pub(super) begin: LocalNs,
+}
+
+/// What figures and verdicts need to know of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The longest packet on a link, all headers included: what a message can wait for however it is classed.
+    pub(super) frame: Bytes,
+    /// How far from a full link victims suffer.
+    pub(super) reach: Reach,
+    /// What isolated latencies can contain beside the network.
+    pub(super) hosts: Hosts,
+}
+
+/// How far from a full link victims suffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Full queues drop: only who crosses the link.
+    Link,
+    /// Full buffers hold packets back: congestion spreads to links that are not full.
+    Tree,
+}
+
+/// What isolated latencies can contain beside the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hosts {
+    /// Other people's work on the processors: long times alone prove a busy machine.
+    Real,
+    /// Nothing that the fabric's file does not say.
+    Simulated,
+}
+
+/// What a rank does in a phase.
+pub(super) struct Part {
+    pub(super) victim: Option<VictimTask>,
+    pub(super) loads: Vec<LoadTask>,
+}
+
+/// A phase to run: when, and who does what.
+pub(super) struct Plan<'a> {
+    pub(super) windows: &'a Windows,
+    pub(super) part: &'a dyn Fn(Rank) -> Part,
+}
+
+impl Plan<'_> {
+    /// The orders of `rank`.
+    fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
+        let Part { victim, loads } = (self.part)(rank);
+        let Windows { grid, .. } = *self.windows;
+        let (length, drain, slice) = (self.windows.length(), grid.drain, grid.slice);
+        Phase { number, begin, length, drain, slice, overhead, victim, loads }
+    }
+}
+
+/// The place of a run.
+pub(super) trait Stage {
+    /// Which it is.
+    fn place(&self) -> Place;
+
+    /// What figures and verdicts need to know of it.
+    fn facts(&self) -> Facts;
+
+    /// The names of the hosts, by rank.
+    fn hosts(&self) -> Vec<String>;
+
+    /// Puts `queue` on every port.
+    fn arm(&mut self, queue: &str) -> Result<()>;
+
+    /// Runs one phase.
+    fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting>;
+
+    /// Writes what is known of the place before the first packet into `report`.
+    fn introduce(&self, report: &mut Report);
+
+    /// Adds what is known at the end.
+    fn conclude(&self, report: &mut Report);
+}
+
+/// Makes the `place` of `scenario`.
+pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> {
+    let interrupt = Interrupt::listen()?;
+    Ok(match place {
+        Place::Lab => Box::new(lab::LabStage::open(scenario, interrupt)?),
+        Place::Sim => Box::new(sim::SimStage::open(scenario, interrupt)?),
+    })
+}

@@ -1,0 +1,208 @@
+//! The simulated fabric as a place: the same engine on every rank, over simulated wires, in virtual time.
+//!
+//! # Model
+//! Each phase is a world of its own: a fabric at rest, all ranks booted at time zero. So no phase inherits packets of an
+//! earlier one, and a phase is a function of scenario, seed and number. All ranks read one clock, the simulator's: one-way times
+//! are exact.
+//!
+//! A host that stands for several processes has their processors: its engine's costs are divided by their number.
+//!
+//! # Invariants
+//! I1. A message that is still under way when its phase ends was sent and not received: it counts as lost.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::congestion::{Event, Node, NodeConfig};
+use clearway_proto::wire::{Span, Wire};
+use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
+use clearway_sim::Picos;
+use clearway_sim::fabric::{self, Options};
+use clearway_sim::graph::DeviceId;
+use clearway_sim::spec::{FabricSpec, LinkRole, LossDomain};
+use clearway_sim::topology::{self, Network as Topology};
+use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::world::World;
+
+use super::{Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use crate::bench::Place;
+use crate::report::model::{Figure, Real, Report};
+use crate::scenario::{Fabric, Mechanism, Scenario};
+
+/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message.
+const MACHINE_BODY_MAX: u32 = 4096;
+/// The engine's longest header of a bulk message, for counting packets.
+const BULK_HEAD: u64 = 11;
+/// Virtual time between boot and the beginning of a phase: commands are read long before.
+const LEAD: Nanos = Nanos::from_micros(10);
+/// Parts of a phase between two looks at the user's wish to stop.
+const LOOKS: u64 = 200;
+
+/// The simulator.
+pub(super) struct SimStage {
+    scenario: Scenario,
+    interrupt: Interrupt,
+    key: RandomKey,
+    armed: Armed,
+    phases: u32,
+    spent: Spent,
+}
+
+/// A fabric with one of its queues.
+struct Armed {
+    spec: FabricSpec,
+    network: Topology,
+    hosts: Vec<DeviceId>,
+    body_max: u32,
+}
+
+/// What the simulation cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    wall: Duration,
+    simulated: Nanos,
+    events: u64,
+    packets: u64,
+    steps: u64,
+}
+
+impl Armed {
+    fn new(scenario: &Scenario, queue: &str, key: RandomKey) -> Result<Self> {
+        let (mut spec, hosts) = scenario.fabric.simulated(queue, key).map_err(|why| anyhow!(why))?;
+        let mut body_max = MACHINE_BODY_MAX;
+        if let Fabric::Lab(_) = scenario.fabric {
+            // The lab's wire puts a frame of its own into each packet and cuts bodies accordingly.
+            spec.packet.header.0 += FRAME_LENGTH as u64;
+            spec.packet.payload.0 -= FRAME_LENGTH as u64;
+            body_max = BODY_MAX as u32;
+        }
+        spec.host.clock_ppm = 0;
+        let processes = match scenario.mechanism().map_err(|why| anyhow!(why))? {
+            Mechanism::Congestion(test) => u64::from(test.processes_per_host.unwrap_or(1)),
+            Mechanism::Shares(_) => 1,
+        };
+        spec.host.input_cost.0 /= processes;
+        spec.host.effect_cost.0 /= processes;
+        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
+        Ok(Self { spec, network, hosts, body_max })
+    }
+
+    /// Headers of all packets of one message with the longest body.
+    fn overhead(&self) -> Bytes {
+        let packets = (u64::from(self.body_max) + BULK_HEAD).div_ceil(self.spec.packet.payload.0.max(1));
+        Bytes(packets * self.spec.packet.header.0)
+    }
+
+    fn world(&self, key: RandomKey) -> World<Node, fabric::Fabric> {
+        let seed = key.purpose("fabric").stream().next_u64();
+        let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), seed, Options::default());
+        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
+        World::new(Network::new(carrier, &self.spec, config), |wire| self.node(wire, key))
+    }
+
+    fn node(&self, wire: &mut SimWire, key: RandomKey) -> Node {
+        let body_max = self.body_max;
+        let region = wire.register(Bytes(u64::from(body_max))).expect("a fresh end has room for a region");
+        Node::new(NodeConfig {
+            rank: wire.rank(),
+            payload: Span { region, offset: 0, length: body_max },
+            body_max,
+            shared_clock: wire.capabilities().shared_clock,
+            key,
+        })
+    }
+}
+
+impl SimStage {
+    /// Makes the fabric of `scenario`.
+    pub(super) fn open(scenario: &Scenario, interrupt: Interrupt) -> Result<Self> {
+        let key = RandomKey::new(scenario.seed);
+        let queues = match scenario.mechanism().map_err(|why| anyhow!(why))? {
+            Mechanism::Congestion(test) => &test.queues,
+            Mechanism::Shares(test) => &test.queues,
+        };
+        let armed = Armed::new(scenario, queues.first().context("no queue")?, key)?;
+        Ok(Self { scenario: scenario.clone(), interrupt, key, armed, phases: 0, spent: Spent::default() })
+    }
+}
+
+impl Stage for SimStage {
+    fn place(&self) -> Place {
+        Place::Sim
+    }
+
+    fn facts(&self) -> Facts {
+        let spec = &self.armed.spec;
+        let lanes = &spec.classes.loss[..usize::from(spec.classes.virtual_lanes).min(spec.classes.loss.len())];
+        let drops = lanes.iter().all(|loss| matches!(loss, LossDomain::Drops { .. }));
+        let reach = if drops { Reach::Link } else { Reach::Tree };
+        Facts { frame: Bytes(spec.packet.payload.0 + spec.packet.header.0), reach, hosts: Hosts::Simulated }
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        let graph = &self.armed.network.graph;
+        self.armed.hosts.iter().map(|host| graph.name(*host).to_owned()).collect()
+    }
+
+    fn arm(&mut self, queue: &str) -> Result<()> {
+        self.armed = Armed::new(&self.scenario, queue, self.key)?;
+        Ok(())
+    }
+
+    fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
+        self.interrupt.check()?;
+        self.phases += 1;
+        let started = Instant::now();
+        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(self.phases)));
+        let (ranks, begin) = (self.armed.hosts.len() as u32, LocalNs(LEAD.0));
+        for rank in (0..ranks).map(Rank) {
+            world.command(Picos::ZERO, rank, plan.orders(rank, self.phases, begin, self.armed.overhead()));
+        }
+        // A rank whose processor is away when its phase ends answers later.
+        let whole = LEAD + plan.windows.length() + plan.windows.grid.drain.times(2);
+        let mut records = vec![None; ranks as usize];
+        for look in 1..=LOOKS {
+            self.interrupt.check()?;
+            let until = Picos::from(Nanos(whole.0 / LOOKS * look));
+            world.run_until(until, &mut |told| match told.event {
+                Event::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
+                Event::Burn(length) => told.processor.spend(length.into()),
+            });
+        }
+        let totals = world.network().carrier().totals();
+        self.spent.wall += started.elapsed();
+        self.spent.simulated = self.spent.simulated + whole;
+        self.spent.events += totals.events;
+        self.spent.packets += totals.packets;
+        self.spent.steps += world.steps();
+        let records: Option<Vec<_>> = records.into_iter().collect();
+        let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
+        Ok(Sighting { records, noise: Vec::new(), begin })
+    }
+
+    fn introduce(&self, report: &mut Report) {
+        let spec = &self.armed.spec;
+        let rate = spec
+            .link(LinkRole::Host)
+            .map_or_else(String::new, |link| format!(", host links of {}", spec.links[usize::from(link)].rate));
+        let (hosts, ranks) = (spec.topology.hosts(), self.armed.hosts.len());
+        let fact = format!("{}: {ranks} of {hosts} hosts in use{rate}; {}", spec.name, spec.about);
+        report.host.facts.insert("simulated fabric".into(), fact);
+        let clocks = "all hosts read the simulator's own: one-way times are exact";
+        report.host.facts.insert("simulated clocks".into(), clocks.into());
+    }
+
+    fn conclude(&self, report: &mut Report) {
+        let Spent { wall, simulated, events, packets, steps } = self.spent;
+        let seconds = wall.as_secs_f64().max(1e-9);
+        let mut push = |name: &str, unit: &str, value: f64, source: &str| {
+            report.figures.push(Figure::counted(name, unit, Real::finite(value), 1, source));
+        };
+        push("simulated_seconds", "s", simulated.as_secs_f64(), "virtual time of all phases");
+        push("simulation_wall_seconds", "s", wall.as_secs_f64(), "time of this machine for it");
+        push("packets_per_wall_second", "1/s", packets as f64 / seconds, "packets that arrived");
+        let fact = format!("{packets} packets, {events} events, {steps} steps of engines");
+        report.host.facts.insert("simulation".into(), fact);
+    }
+}

@@ -1,0 +1,165 @@
+//! The congestion test as a scenario describes it.
+
+use clearway_proto::base::{Class, Nanos, RandomKey};
+use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, VictimKind};
+use serde::{Deserialize, Serialize};
+
+use super::fabric::Fabric;
+use super::time::Time;
+use super::{SLICES_MIN, check_queues, check_slice, check_window, distinct, within};
+
+/// The congestion test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Congestion {
+    /// Queues to compare, in order; the verdict of the run is that of the last.
+    pub(crate) queues: Vec<String>,
+    /// Timed patterns.
+    pub(crate) victims: Vec<VictimKind>,
+    /// Hosts in the victims' ring.
+    pub(crate) victim_hosts: usize,
+    /// The class of the victims' messages.
+    pub(crate) victim_class: Class,
+    /// Mean time between messages of one victim to one neighbour, or least time between iterations.
+    pub(crate) victim_interval: Time,
+    /// Loading patterns, one after the other.
+    pub(crate) congestors: Vec<CongestorKind>,
+    /// Hosts of one congestor group, its target included.
+    pub(crate) congestor_hosts: usize,
+    /// Groups that run the pattern at the same time.
+    pub(crate) congestor_groups: usize,
+    /// The class of the congestors' messages.
+    pub(crate) congestor_class: Class,
+    /// Offered load in hundredths of the pattern's bottleneck link.
+    pub(crate) intensity_percent: Vec<u32>,
+    /// Processes that each congestor host stands for; each keeps one message under way. Without it a schedule alone decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processes_per_host: Option<u32>,
+    /// How congestors lie to victims.
+    pub(crate) placement: Placement,
+    /// Random assignments of hosts to roles.
+    pub(crate) draws: u32,
+    /// The grid of the records, and the unit of what is resampled.
+    pub(crate) slice: Time,
+    /// Time measured without congestors, half before and half after them.
+    pub(crate) isolated: Time,
+    /// Time measured with congestors.
+    pub(crate) congested: Time,
+    /// Whether each queue is also measured with no congestor at all.
+    pub(crate) null_control: NullControl,
+}
+
+/// Whether to spend time on proving that nothing but congestors moves the figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NullControl {
+    /// One draw of each queue and victim without congestors.
+    #[default]
+    Run,
+    /// Trust the machine.
+    Skip,
+}
+
+/// Probes of one victim to one neighbour in a slice on a machine: ten of 2 us at 100 Gb/s, a thousandth of what a host sends.
+const PROBES_PER_SLICE: u64 = 10;
+/// Slices measured with and without congestors on a machine, unless a scenario says otherwise: twice the least that blocks
+/// need for an interval of a quantile.
+const SLICES_USUAL: u64 = 2 * SLICES_MIN;
+/// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
+const INTERVALS_MAX: u64 = 2000;
+/// Most slices between two probes; with fewer samples than one in ten slices there is nothing to resample.
+const SLICES_PER_INTERVAL_MAX: u64 = 10;
+/// More processes than any node has processors.
+const PROCESSES_MAX: u32 = 1024;
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self {
+            queues: ["fifo", "strict"].map(str::to_owned).into(),
+            victims: vec![VictimKind::Ping],
+            victim_hosts: 2,
+            victim_class: Class::LowLatency,
+            // As in the shipped incast: a rate at which pings wait in a full FIFO rather than get lost (docs/method.md).
+            victim_interval: Time::micros(1560),
+            congestors: vec![CongestorKind::Incast],
+            congestor_hosts: 4,
+            congestor_groups: 1,
+            congestor_class: Class::Bulk,
+            intensity_percent: vec![150],
+            processes_per_host: None,
+            placement: Placement::AtVictim,
+            draws: 1,
+            slice: Time::millis(100),
+            isolated: Time::millis(4000),
+            congested: Time::millis(4000),
+            null_control: NullControl::Run,
+        }
+    }
+}
+
+impl Congestion {
+    /// What one draw chooses, for a pattern that sends.
+    pub(crate) fn request(&self) -> DrawRequest {
+        let groups = vec![self.congestor_hosts; self.congestor_groups];
+        DrawRequest { victims: self.victim_hosts, groups, placement: self.placement }
+    }
+
+    /// Takes what is usual on `fabric` for the keys that `given` does not have.
+    pub(super) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let missing = |key: &str| !given.contains_key(key);
+        if missing("queues") {
+            self.queues = fabric.queues()?.into_iter().take(1).collect();
+        }
+        if missing("slice") {
+            self.slice = fabric.slice()?;
+        }
+        let slices = |count| Time(self.slice.0.times(count));
+        if missing("victim-interval") {
+            self.victim_interval = Time(Nanos(self.slice.0.0 / PROBES_PER_SLICE));
+        }
+        (self.isolated, self.congested) = (
+            if missing("isolated") { slices(SLICES_USUAL) } else { self.isolated },
+            if missing("congested") { slices(SLICES_USUAL) } else { self.congested },
+        );
+        Ok(())
+    }
+
+    pub(super) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+        check_queues(fabric, &self.queues)?;
+        check_slice(fabric, self.slice)?;
+        distinct("victims", &self.victims)?;
+        distinct("congestors", &self.congestors)?;
+        distinct("intensity-percent", &self.intensity_percent)?;
+        for intensity in &self.intensity_percent {
+            within("intensity-percent", *intensity, 1, 1000)?;
+        }
+        fabric.check_queue_time()?;
+        within("draws", self.draws, 1, 1000)?;
+        let slice = self.slice.0.0;
+        let (least, most) = (slice / INTERVALS_MAX, slice.saturating_mul(SLICES_PER_INTERVAL_MAX));
+        within("victim-interval", self.victim_interval, Time(Nanos(least)), Time(Nanos(most)))?;
+        check_window("isolated", self.isolated, self.slice)?;
+        check_window("congested", self.congested, self.slice)?;
+        within("congestor-groups", self.congestor_groups, 1, 100)?;
+        within("processes-per-host", self.processes_per_host.unwrap_or(1), 1, PROCESSES_MAX)?;
+        let incast = |kind: &&CongestorKind| {
+            matches!(
+                kind,
+                CongestorKind::Incast | CongestorKind::PutIncast | CongestorKind::Burst | CongestorKind::Gpcnet
+            )
+        };
+        if let Some(kind) = self.congestors.iter().find(incast)
+            && self.congestor_hosts < 4
+        {
+            let kind = kind.name();
+            return Err(format!(
+                "congestor-hosts is {}; {kind} needs a target and at least three senders",
+                self.congestor_hosts
+            ));
+        }
+        let key = RandomKey::new(0);
+        let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);
+        draw.map(drop).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,342 @@
+//! The network of a scenario: a laboratory drawn in a few numbers, or a machine that only a simulator has.
+//!
+//! # Model
+//! A laboratory runs in both places: as virtual hosts, and simulated with the same rates and queues. A machine comes from a
+//! fabric file and runs on the simulator alone. Both have *queues* to compare, by name: the kinds of queue of the laboratory,
+//! the policies of the fabric file.
+//!
+//! # Invariants
+//! I1. Nothing above asks which of the two it is, but for the place that makes it.
+
+use std::fmt;
+
+use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey};
+use clearway_proto::congestion::{Layout, SwitchedLayout};
+use clearway_sim::graph::DeviceId;
+use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::presets::{self, Lab, LabQueue, LabShape};
+use clearway_sim::spec::{FabricSpec, LinkRole};
+use clearway_sim::topology;
+use serde::{Deserialize, Serialize};
+
+use super::layout::MachineLayout;
+use super::time::Time;
+
+/// The network of a scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "FabricText", into = "FabricText")]
+pub(crate) enum Fabric {
+    /// Explicit, of the laboratory's kind.
+    Lab(LabFabric),
+    /// From a fabric file.
+    Machine(MachineFabric),
+}
+
+/// A laboratory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LabFabric {
+    /// How hosts and switches are joined.
+    pub(crate) topology: Topology,
+    /// Packets that each queue of each port holds.
+    pub(crate) queue_packets: u32,
+    /// Shares of the classes where queues are weighted.
+    pub(crate) weights: Weights,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MachineFabric {
+    /// A shipped fabric's name, or the path of a file.
+    pub(crate) preset: String,
+    /// Hosts in use; the fabric's own number without it.
+    pub(crate) nodes: Option<u32>,
+    /// Where ranks lie.
+    pub(crate) node_map: NodeMap,
+}
+
+/// Where ranks lie on a machine's hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NodeMap {
+    /// Drawn from the seed, as a batch system that has run for months leaves them.
+    #[default]
+    Random,
+    /// Rank by rank along the cables.
+    Linear,
+}
+
+/// The table `[fabric]` as it is written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FabricText {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    topology: Option<Topology>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue_packets: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Weights>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    preset: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node_map: Option<NodeMap>,
+}
+
+/// Packets of one queue unless a scenario says otherwise: 11.5 ms at 100 Mb/s.
+const QUEUE_PACKETS: u32 = 100;
+/// The longest frame of the laboratory's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
+const LAB_FRAME: Bytes = Bytes(1514);
+/// The grid of the laboratory's records: longer than a full queue of 100 packets at 25 Mb/s (46 ms), so that samples of two
+/// slices share no queue episode by more than their border.
+const LAB_SLICE: Time = Time::millis(100);
+/// A machine's slice is about as long as its host link takes for this: 20 us at 100 Gb/s, the time in which the buffers of
+/// four switches on a way (64 KiB each) drain.
+const SLICE_BYTES: Bytes = Bytes(250_000);
+/// How long ranks of a laboratory listen for stragglers: several full queues of 100 packets at 25 Mb/s.
+const LAB_DRAIN: Nanos = Nanos::from_millis(250);
+/// The same on a machine, in slices: what congestors left behind has to come out through the fullest port.
+const MACHINE_DRAIN: u64 = 10;
+
+impl TryFrom<FabricText> for Fabric {
+    type Error = &'static str;
+    fn try_from(text: FabricText) -> Result<Self, Self::Error> {
+        let FabricText { topology, queue_packets, weights, preset, nodes, node_map } = text;
+        match (topology, preset) {
+            (Some(_), Some(_)) => Err("[fabric] has both `topology` and `preset`; keep one of them"),
+            (None, None) => Err("[fabric] needs `topology`, a laboratory, or `preset`, a machine for the simulator"),
+            (Some(_), None) if nodes.is_some() || node_map.is_some() => {
+                Err("[fabric]: `nodes` and `node-map` belong to a `preset`; a `topology` has `hosts`")
+            }
+            (None, Some(_)) if queue_packets.is_some() || weights.is_some() => {
+                Err("[fabric]: `queue-packets` and `weights` belong to a `topology`; a `preset` has its own queues")
+            }
+            (Some(topology), None) => {
+                let (queue_packets, weights) = (queue_packets.unwrap_or(QUEUE_PACKETS), weights.unwrap_or_default());
+                Ok(Self::Lab(LabFabric { topology, queue_packets, weights }))
+            }
+            (None, Some(preset)) => {
+                let node_map = node_map.unwrap_or_default();
+                Ok(Self::Machine(MachineFabric { preset, nodes, node_map }))
+            }
+        }
+    }
+}
+
+impl From<Fabric> for FabricText {
+    fn from(fabric: Fabric) -> Self {
+        let none =
+            Self { topology: None, queue_packets: None, weights: None, preset: None, nodes: None, node_map: None };
+        match fabric {
+            Fabric::Lab(LabFabric { topology, queue_packets, weights }) => {
+                Self { topology: Some(topology), queue_packets: Some(queue_packets), weights: Some(weights), ..none }
+            }
+            Fabric::Machine(MachineFabric { preset, nodes, node_map }) => {
+                Self { preset: Some(preset), nodes, node_map: Some(node_map), ..none }
+            }
+        }
+    }
+}
+
+impl Fabric {
+    /// The laboratory of `topology` with everything else as usual.
+    pub(crate) fn lab(topology: Topology) -> Self {
+        Self::Lab(LabFabric { topology, queue_packets: QUEUE_PACKETS, weights: Weights::default() })
+    }
+
+    /// How many hosts take part.
+    pub(crate) fn hosts(&self) -> Result<u32, String> {
+        match self {
+            Self::Lab(lab) => Ok(lab.topology.hosts()),
+            Self::Machine(machine) => machine.ranks(),
+        }
+    }
+
+    /// The queues that can be named, the usual first.
+    pub(crate) fn queues(&self) -> Result<Vec<String>, String> {
+        match self {
+            Self::Lab(_) => Ok(QueueKind::ALL.map(|kind| kind.name().to_owned()).into()),
+            Self::Machine(machine) => presets::policies(&machine.preset).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Says in one sentence why this cannot be, if it cannot.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Lab(lab) => lab.spec(QueueKind::Fifo).check().map_err(|error| error.to_string()),
+            Self::Machine(machine) => {
+                let spec = machine.open(None)?.spec;
+                topology::build(&spec).map(drop).map_err(|error| format!("{}: {error}", machine.preset))
+            }
+        }
+    }
+
+    /// Refuses queues that hold so much that ramp, settling and slices are too short for them.
+    pub(super) fn check_queue_time(&self) -> Result<(), String> {
+        let Self::Lab(LabFabric { topology, queue_packets, .. }) = *self else { return Ok(()) };
+        let slowest = match topology {
+            Topology::Star { rate, .. } => rate,
+            Topology::TwoSwitch { rate, trunk, .. } => rate.min(trunk),
+            Topology::LeafSpine { rate, uplink, .. } => rate.min(uplink),
+        };
+        let time = slowest.time_for(Bytes(u64::from(queue_packets) * LAB_FRAME.0));
+        if time <= LAB_SLICE.0 {
+            return Ok(());
+        }
+        Err(format!(
+            "a full queue of {queue_packets} packets takes {time} to empty at {slowest}; at most {} can be measured: use \
+             fewer queue-packets or a faster link",
+            LAB_SLICE.0
+        ))
+    }
+
+    /// The fabric as draws and expected rates see it.
+    pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn Layout>, String> {
+        match self {
+            Self::Lab(lab) => Ok(Box::new(lab.layout())),
+            Self::Machine(machine) => {
+                let spec = machine.open(None)?.spec;
+                let network = topology::build(&spec).map_err(|error| format!("{}: {error}", machine.preset))?;
+                let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
+                Ok(Box::new(MachineLayout::new(spec, network, hosts)))
+            }
+        }
+    }
+
+    /// What the simulator makes of it, with this queue, and the host of each rank.
+    pub(crate) fn simulated(&self, queue: &str, key: RandomKey) -> Result<(FabricSpec, Vec<DeviceId>), String> {
+        match self {
+            Self::Lab(lab) => {
+                let spec = lab.simulated(queue.parse().map_err(|error| format!("{error}"))?)?;
+                Ok((spec, (0..lab.topology.hosts()).map(DeviceId).collect()))
+            }
+            Self::Machine(machine) => {
+                let spec = machine.open(Some(queue))?.spec;
+                let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
+                Ok((spec, hosts))
+            }
+        }
+    }
+
+    /// The usual grid of time.
+    pub(crate) fn slice(&self) -> Result<Time, String> {
+        match self {
+            Self::Lab(_) => Ok(LAB_SLICE),
+            Self::Machine(machine) => {
+                let spec = machine.open(None)?.spec;
+                let rate = spec
+                    .link(LinkRole::Host)
+                    .map_or(BitsPerSec::mega(100_000), |link| spec.links[usize::from(link)].rate);
+                Ok(Time(round(rate.time_for(SLICE_BYTES))))
+            }
+        }
+    }
+
+    /// How long ranks listen for stragglers.
+    pub(crate) fn drain(&self, slice: Nanos) -> Nanos {
+        match self {
+            Self::Lab(_) => LAB_DRAIN,
+            Self::Machine(_) => slice.times(MACHINE_DRAIN),
+        }
+    }
+
+    /// The weights of classes under `queue`, where it has any.
+    pub(crate) fn weights(&self, queue: &str) -> Option<[u32; Class::ALL.len()]> {
+        match self {
+            Self::Lab(lab) if queue == QueueKind::Weighted.name() => {
+                Some(Class::ALL.map(|class| lab.weights.of(class)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One, two or five times a power of ten: the least that is not below `time`.
+fn round(time: Nanos) -> Nanos {
+    let mut step = 1u64;
+    loop {
+        if let Some(round) = [1, 2, 5].into_iter().map(|n| step.saturating_mul(n)).find(|round| *round >= time.0) {
+            return Nanos(round);
+        }
+        step = step.saturating_mul(10);
+    }
+}
+
+impl LabFabric {
+    /// As the laboratory wants it.
+    pub(crate) fn spec(&self, queue: QueueKind) -> LabSpec {
+        let Self { topology, queue_packets, weights } = *self;
+        LabSpec { topology, queue, queue_packets, weights }
+    }
+
+    /// As the simulator wants it.
+    fn simulated(&self, queue: QueueKind) -> Result<FabricSpec, String> {
+        let (shape, rate) = match self.topology {
+            Topology::Star { hosts, rate } => (LabShape::Star { hosts }, rate),
+            Topology::TwoSwitch { hosts, rate, trunk } => (LabShape::TwoSwitch { hosts, trunk }, rate),
+            Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } => {
+                (LabShape::LeafSpine { leaves, hosts_per_leaf, spines, uplink }, rate)
+            }
+        };
+        let queue = match queue {
+            QueueKind::Fifo => LabQueue::Fifo,
+            QueueKind::Strict => LabQueue::Strict,
+            QueueKind::Weighted => LabQueue::Weighted(Class::ALL.map(|class| self.weights.of(class))),
+            QueueKind::VlArb => LabQueue::VlArb,
+        };
+        let lab = Lab { shape, rate, queue, queue_packets: self.queue_packets };
+        presets::lab(&lab).map_err(|error| error.to_string())
+    }
+
+    fn layout(&self) -> SwitchedLayout {
+        let hosts = self.topology.hosts();
+        let (switch_size, host_rate, trunk_rate) = match self.topology {
+            Topology::Star { hosts, rate } => (hosts, rate, None),
+            Topology::TwoSwitch { hosts, rate, trunk } => (hosts / 2, rate, Some(trunk)),
+            Topology::LeafSpine { hosts_per_leaf, spines, rate, uplink, .. } => {
+                (hosts_per_leaf, rate, Some(BitsPerSec(uplink.0.saturating_mul(u64::from(spines)))))
+            }
+        };
+        let switch_of = (0..hosts).map(|host| host / switch_size.max(1)).collect();
+        SwitchedLayout { switch_of, host_rate, trunk_rate }
+    }
+}
+
+impl MachineFabric {
+    fn open(&self, policy: Option<&str>) -> Result<FabricFile, String> {
+        FabricFile::open(&self.preset, Wanted { policy, hosts: self.nodes }).map_err(|error| error.to_string())
+    }
+
+    fn ranks(&self) -> Result<u32, String> {
+        let hosts = self.open(None)?.spec.topology.hosts();
+        Ok(self.nodes.map_or(hosts, |nodes| nodes.min(hosts)))
+    }
+
+    fn places(&self, hosts: u32, ranks: u32, key: RandomKey) -> Vec<DeviceId> {
+        match self.node_map {
+            NodeMap::Random => topology::node_map(hosts, ranks, key.purpose("node map")),
+            NodeMap::Linear => (0..ranks).map(DeviceId).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lab(_) => f.write_str("lab"),
+            Self::Machine(machine) => f.write_str(&machine.preset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round__goes_up_to_one_two_or_five() {
+        let rounded = [1, 3, 5, 6, 11_000, 20_000, 25_000].map(|ns| round(Nanos(ns)).0);
+        assert_eq!(rounded, [1, 5, 5, 10, 20_000, 20_000, 50_000]);
+    }
+}
