@@ -24,7 +24,7 @@ impl Fabric {
     /// Sends what can be sent on `port` now, or sees to it that the port is looked at when it can.
     pub(super) fn arbitrate(&mut self, port: u32) {
         let it = &self.ports[port as usize];
-        if it.occupied == 0 || !it.up {
+        if it.occupied == 0 || !it.up || it.held {
             return;
         }
         let whole = it.whole;
@@ -34,7 +34,7 @@ impl Fabric {
         let it = &self.ports[port as usize];
         let mut free_at = it.busy_until;
         if it.from_host {
-            free_at = free_at.max(self.hosts[self.graph.channels()[port as usize].from.index()].fetch_free);
+            free_at = free_at.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
         }
         if free_at > self.now {
             if !self.follow(port, free_at) {
@@ -149,7 +149,7 @@ impl Fabric {
     }
 
     /// Puts a new last queue into the ring of `lane`.
-    pub(super) fn join(&mut self, port: u32, lane: u32, queue: u32) {
+    pub(super) fn enter(&mut self, port: u32, lane: u32, queue: u32) {
         let last = self.lanes[lane as usize].ring;
         self.queues[queue].lane = lane;
         if last == NONE {

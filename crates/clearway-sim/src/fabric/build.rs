@@ -13,7 +13,9 @@ use super::{Constants, Fabric, Options};
 use crate::arbiter::Arbitration;
 use crate::event::Queue;
 use crate::graph::{Channel, ChannelId, Graph};
-use crate::spec::{Arbiter, ClassMap, FabricSpec, LANES_MAX, LossDomain, Queueing, Routing, Service, Switching};
+use crate::spec::{
+    Arbiter, ClassMap, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication, Routing, Service, Switching,
+};
 use crate::time::Pace;
 use crate::topology::Network;
 
@@ -22,13 +24,13 @@ impl Fabric {
     ///
     /// Cost: about 100 bytes for each channel and 40 for each of its lanes.
     pub fn new(spec: &FabricSpec, network: Network, seed: u64, options: Options) -> Self {
-        let Network { graph, router } = network;
-        let steps = router.steps().max(1);
+        let graph = &network.graph;
+        let steps = network.router.steps().max(1);
         let lanes_per_port = u32::from(spec.classes.virtual_lanes.max(1)) * u32::from(steps);
         assert!(lanes_per_port as usize <= LANES_MAX, "checked when the specification was read");
-        let (tables, table_of_port) = lane_tables(&spec.classes, &graph);
+        let (tables, table_of_port) = lane_tables(&spec.classes, graph);
         let count = graph.channels().len();
-        let ports = (0..count as u32).map(|id| port(spec, &graph, ChannelId(id), lanes_per_port)).collect();
+        let ports = (0..count as u32).map(|id| port(spec, graph, ChannelId(id), lanes_per_port)).collect();
         let lanes: Vec<Lane> = graph
             .channels()
             .iter()
@@ -69,8 +71,13 @@ impl Fabric {
             current: 0,
             notices: Vec::new(),
             digest: Digest::new(graph.hosts()),
-            graph,
-            router,
+            groups: BTreeMap::new(),
+            tree_of: BTreeMap::new(),
+            trees: Vec::new(),
+            casts: BTreeMap::new(),
+            shares: Pool::new(),
+            holds: Pool::new(),
+            network,
         }
     }
 }
@@ -96,6 +103,7 @@ fn constants(spec: &FabricSpec, seed: u64) -> Constants {
         transmit_delay: spec.host.transmit_delay.0.max(1),
         receive_delay: spec.host.receive_delay.0.max(1),
         memory: Pace::of(spec.host.memory_rate),
+        hold_all: spec.switch.replication == Replication::HoldAll,
         in_order: spec.host.service == Service::InOrder,
         output_fifo: spec.switch.queueing == Queueing::OutputFifo,
         trains: one_way && steady && voq && spec.host.rails == 1,
@@ -126,6 +134,7 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) ->
         on_wire: 0,
         waiting_since: 0,
         dirty: false,
+        held: false,
         from_host: graph.is_host(channel.from),
         to_host,
         store_and_forward: spec.switch.switching == Switching::StoreAndForward,

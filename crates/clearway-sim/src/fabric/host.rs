@@ -10,11 +10,13 @@
 
 use std::collections::VecDeque;
 
+use super::multicast::Membership;
 use super::parts::{Credit, Message, Next, Origin, Packet};
 use super::pool::NONE;
 use crate::arbiter::Choice;
 
 use super::{Fabric, Kind, Marked, Notice, Order, Payload, Reports, Target, Trains};
+use crate::graph::DeviceId;
 use crate::time::Picos;
 
 /// A host's interface.
@@ -48,10 +50,22 @@ impl Fabric {
     /// When `at` lies in the past, or the order names a host or port that is not there: a mistake of the caller.
     pub fn post(&mut self, at: Picos, order: Order) {
         assert!(at.0 >= self.now, "a post in the past");
-        let Target::Host(target) = order.to else { panic!("multicast needs a tree") };
         let from = order.from;
-        assert!(self.graph.is_host(from) && self.graph.is_host(target), "no such host");
-        let ports = self.graph.ports(from);
+        let is_host = |host: DeviceId| self.network.graph.is_host(host);
+        assert!(is_host(from), "no such host");
+        let membership = match order.to {
+            Target::Host(target) => {
+                assert!(is_host(target), "no such host");
+                None
+            }
+            Target::Group(group) => Some(Membership::Joined(group)),
+            Target::Range(first, last) => {
+                assert!(is_host(first) && is_host(last), "no such host");
+                Some(Membership::Range(first.0, last.0))
+            }
+        };
+        let target = if let Target::Host(target) = order.to { target.0 } else { NONE };
+        let ports = self.network.graph.ports(from);
         let port = ports.start + u32::from(order.rail);
         assert!(ports.contains(&port), "no such port");
         let packets = order.bytes.div_ceil(u64::from(self.constants.payload)).max(1);
@@ -59,16 +73,16 @@ impl Fabric {
         let id = u64::from(from.0) << 40 | host.messages;
         host.messages += 1;
         let class = order.class.index() as u8;
-        let key = (from.0, if self.constants.in_order { NONE } else { target.0 }, class);
+        let key = (from.0, if self.constants.in_order { NONE } else { target }, class);
         let message = self.messages.put(Message {
             id,
             tag: order.tag,
             from: from.0,
-            target: target.0,
+            target,
             port,
             connection: NONE,
-            flow_hash: (super::digest::mix(u64::from(from.0) << 32 | u64::from(target.0) ^ u64::from(class) << 60)
-                >> 32) as u32,
+            flow_hash: (super::digest::mix(u64::from(from.0) << 32 | u64::from(target) ^ u64::from(class) << 60) >> 32)
+                as u32,
             bytes: order.bytes,
             sent: 0,
             packets: u32::try_from(packets).expect("a message of less than four billion packets"),
@@ -84,6 +98,14 @@ impl Fabric {
             lost: false,
         });
         self.messages[message].connection = self.connect(key);
+        if let Some(membership) = membership {
+            let tree = self.cast_to(from.0, membership);
+            if self.nobody(tree) {
+                self.forget(message);
+                return;
+            }
+            self.begin_cast(message, tree);
+        }
         let due = at.0 + self.constants.transmit_delay;
         let posts = &mut self.hosts[from.index()].posts;
         let place = posts.partition_point(|(time, _)| *time <= due);
@@ -146,7 +168,7 @@ impl Fabric {
             let queue = self.new_queue(connection, message, bytes);
             self.connections[connection].queue = queue;
             let lane = self.lane_of(port, level, 0);
-            self.join(port, lane, queue);
+            self.enter(port, lane, queue);
         } else {
             let tail = self.queues[queue].tail;
             self.messages[tail].next = message;
@@ -221,6 +243,8 @@ impl Fabric {
             out: port,
             via: crate::routing::Transit::DIRECT,
             next: NONE,
+            share: NONE,
+            hold: NONE,
             count,
             in_lane: 0,
             hops: 0,
@@ -239,7 +263,8 @@ impl Fabric {
         let it = &self.messages[message];
         let lane = &self.lanes[lane as usize];
         let alone = self.ports[port as usize].occupied.count_ones() == 1 && self.queues[queue].next == queue;
-        if !self.constants.trains || self.options.trains == Trains::Off || !alone || !lane.credited {
+        if !self.constants.trains || self.options.trains == Trains::Off || !alone || !lane.credited || it.target == NONE
+        {
             return 1;
         }
         let full = (it.bytes - it.sent) / u64::from(self.constants.payload);
@@ -264,7 +289,7 @@ impl Fabric {
             let queue = self.new_queue(connection, message, bytes);
             self.connections[connection].queue = queue;
             let lane = self.lane_of(port, level, 0);
-            self.join(port, lane, queue);
+            self.enter(port, lane, queue);
             self.ports[port as usize].waiting_since = last_start;
         } else {
             if over {
@@ -303,7 +328,7 @@ impl Fabric {
             record = self.give_credit(channel, lane, credit);
         }
         if it.count == 1 {
-            self.resolve(it.message, 1, placed);
+            self.resolve_at(it, host, 1, placed);
             self.packets.free(packet);
             return;
         }
@@ -314,7 +339,7 @@ impl Fabric {
             self.trains[train].next = if counted { Next::Host(record) } else { Next::SlowHost(record) };
         }
         if counted {
-            self.resolve(it.message, it.count, last);
+            self.resolve_at(it, host, it.count, last);
         } else {
             self.schedule(last, Kind::Taken, channel, packet);
         }
@@ -336,9 +361,9 @@ impl Fabric {
     }
 
     /// The last tail of a train, or of what was left of it, has come in.
-    pub(super) fn taken(&mut self, packet: u32) {
-        let Packet { message, count, .. } = self.packets[packet];
-        self.resolve(message, count, self.now);
+    pub(super) fn taken(&mut self, channel: u32, packet: u32) {
+        let (it, host) = (self.packets[packet], self.ports[channel as usize].to);
+        self.resolve_at(it, host, it.count, self.now);
         self.packets.free(packet);
     }
 
@@ -370,6 +395,15 @@ impl Fabric {
         totals.payload -= u64::from(bytes - self.constants.header) * u64::from(taken);
     }
 
+    /// `count` packets of the message of `packet` are in the memory of `host` at `at`.
+    fn resolve_at(&mut self, packet: Packet, host: u32, count: u32, at: u64) {
+        if packet.target == NONE {
+            self.resolve_member(packet.message, host, at, false);
+        } else {
+            self.resolve(packet.message, count, at);
+        }
+    }
+
     /// `count` packets of `message` are in memory or lost at `at`.
     pub(super) fn resolve(&mut self, message: u32, count: u32, at: u64) {
         let it = &mut self.messages[message];
@@ -380,7 +414,7 @@ impl Fabric {
         }
         let (lost, target, tag) = (it.lost, it.target, it.tag);
         if lost {
-            self.notices.push(Notice::Lost { tag, to: crate::graph::DeviceId(target), at: Picos(at) });
+            self.notices.push(Notice::Lost { tag, to: DeviceId(target), at: Picos(at) });
             self.forget(message);
         } else {
             let at = at + self.constants.receive_delay;
@@ -392,16 +426,19 @@ impl Fabric {
     /// All of `message` is in the memory of `host`.
     pub(super) fn delivered(&mut self, host: u32, message: u32) {
         let it = &mut self.messages[message];
-        if it.deliver_at != self.now {
+        let cast = it.target == NONE;
+        if !cast && it.deliver_at != self.now {
             return;
         }
         it.deliver_at = u64::MAX;
         let marked = if it.marked { Marked::Yes } else { Marked::No };
         let payload = if it.corrupt { Payload::Corrupt } else { Payload::Intact };
         let (tag, from, all) = (it.tag, it.from, it.reports == Reports::All);
-        let to = crate::graph::DeviceId(host);
+        let to = DeviceId(host);
         self.notices.push(Notice::Delivered { tag, to, at: Picos(self.now), marked, payload });
-        if all {
+        if cast {
+            self.member_over(message);
+        } else if all {
             let back = self.acknowledgement_delay(host, from);
             self.schedule(self.now + back, Kind::Acknowledge, from, message);
         } else {
@@ -409,9 +446,19 @@ impl Fabric {
         }
     }
 
+    /// Every member of the multicast `message` has it or has lost it.
+    pub(super) fn cast_over(&mut self, message: u32) {
+        if self.messages[message].reports == Reports::All {
+            let from = self.messages[message].from;
+            self.schedule(self.now + 1, Kind::Acknowledge, from, message);
+        } else {
+            self.forget(message);
+        }
+    }
+
     /// The sender knows that `message` was delivered.
     pub(super) fn acknowledged(&mut self, message: u32) {
-        let (tag, from) = (self.messages[message].tag, crate::graph::DeviceId(self.messages[message].from));
+        let (tag, from) = (self.messages[message].tag, DeviceId(self.messages[message].from));
         self.notices.push(Notice::Acknowledged { tag, from, at: Picos(self.now) });
         self.forget(message);
     }
@@ -421,7 +468,7 @@ impl Fabric {
         let it = &mut self.messages[message];
         if it.sent_at == self.now {
             it.sent_at = u64::MAX;
-            let (tag, from) = (it.tag, crate::graph::DeviceId(it.from));
+            let (tag, from) = (it.tag, DeviceId(it.from));
             self.notices.push(Notice::Sent { tag, from, at: Picos(self.now) });
         }
     }

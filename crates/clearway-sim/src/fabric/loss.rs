@@ -22,13 +22,19 @@ impl Fabric {
         let Packet { message, count, bytes, gap, in_channel, in_lane, .. } = self.packets[packet];
         self.packets.free(packet);
         self.statistics.totals.dropped += u64::from(count);
-        let input = &self.ports[in_channel as usize];
-        let lane = input.first_lane + u32::from(in_lane);
-        if self.lanes[lane as usize].credited {
-            let at = self.now + input.back;
-            self.give_credit(in_channel, lane, Credit { at, gap, bytes, left: count, next: NONE });
+        let it = self.packets[packet];
+        if it.share != NONE {
+            self.leave_share(it, self.now);
+        } else {
+            let input = &self.ports[in_channel as usize];
+            let lane = input.first_lane + u32::from(in_lane);
+            self.freed(in_channel, lane, Credit { at: self.now + input.back, gap, bytes, left: count, next: NONE });
         }
-        self.messages[message].lost = true;
-        self.resolve(message, count, self.now);
+        if it.target == NONE {
+            self.lose_branch(message, it.out, self.now);
+        } else {
+            self.messages[message].lost = true;
+            self.resolve(message, count, self.now);
+        }
     }
 }

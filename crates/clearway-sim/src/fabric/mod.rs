@@ -30,6 +30,7 @@ mod credit;
 mod digest;
 mod host;
 mod loss;
+mod multicast;
 mod order;
 mod parts;
 mod pool;
@@ -45,15 +46,18 @@ pub use statistics::{LaneStatistics, PortStatistics, Totals};
 
 use std::collections::BTreeMap;
 
+use clearway_proto::base::GroupId;
+
 use crate::arbiter;
 use crate::event::{Event, Queue as EventOrder};
 use crate::graph::Graph;
-use crate::routing::Router;
 use crate::spec::VIRTUAL_LANES_MAX;
 use crate::time::{Pace, Picos};
+use crate::topology::Network;
 
 use digest::Digest;
 use host::{Connection, Host};
+use multicast::{Cast, Hold, Membership, Share, Tree};
 use parts::{Credit, Lane, Message, Packet, Port, Queue, Train};
 use pool::Pool;
 
@@ -86,8 +90,7 @@ pub struct Fabric {
     now: u64,
     events: EventOrder,
     options: Options,
-    graph: Graph,
-    router: Router,
+    network: Network,
     steps: u8,
     lanes_per_port: u32,
     tables: Vec<[u8; 16]>,
@@ -112,6 +115,12 @@ pub struct Fabric {
     notices: Vec<Notice>,
     statistics: statistics::Statistics,
     digest: Digest,
+    groups: BTreeMap<GroupId, Vec<u32>>,
+    tree_of: BTreeMap<(u32, Membership), u32>,
+    trees: Vec<Tree>,
+    casts: BTreeMap<u32, Cast>,
+    shares: Pool<Share>,
+    holds: Pool<Hold>,
 }
 
 /// What does not change while a fabric runs.
@@ -122,6 +131,7 @@ struct Constants {
     transmit_delay: u64,
     receive_delay: u64,
     memory: Pace,
+    hold_all: bool,
     in_order: bool,
     output_fifo: bool,
     /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters unchanged.
@@ -145,7 +155,7 @@ impl Fabric {
 
     /// The devices and channels.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.network.graph
     }
 
     /// Processes instants up to and including `until`, and stops early after the first one that made notices, which are
@@ -199,7 +209,7 @@ impl Fabric {
             5 => self.sent(arg),
             6 => self.delivered(entity, arg),
             7 => self.acknowledged(arg),
-            _ => self.taken(arg),
+            _ => self.taken(entity, arg),
         }
     }
 

@@ -12,6 +12,8 @@ pub enum Target {
     Host(DeviceId),
     /// To all members of a group but the sender.
     Group(GroupId),
+    /// To all hosts from the first to the last but the sender: contiguous ranges are the addresses of some hardware.
+    Range(DeviceId, DeviceId),
 }
 
 /// A message to carry. The fabric cuts it into packets; it does not carry bytes, only their number.

@@ -39,6 +39,8 @@ pub(super) struct Port {
     /// Since when something waits, or `busy_until` if that is later: for the time stalled.
     pub(super) waiting_since: u64,
     pub(super) dirty: bool,
+    /// A copy keeps it while it waits for other outputs.
+    pub(super) held: bool,
     pub(super) from_host: bool,
     pub(super) to_host: bool,
     pub(super) store_and_forward: bool,
@@ -114,6 +116,10 @@ pub(super) struct Packet {
     pub(super) next: u32,
     /// Packets in this train; 1 for a single one, 0 for one that was taken back before it arrived.
     pub(super) count: u32,
+    /// The place in the input's buffer that it shares with other copies; `NONE` when it has one of its own.
+    pub(super) share: u32,
+    /// The copies that leave together with it; `NONE` when it leaves alone.
+    pub(super) hold: u32,
     pub(super) in_lane: u8,
     pub(super) hops: u8,
     pub(super) step: u8,

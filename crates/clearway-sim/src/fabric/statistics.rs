@@ -91,7 +91,7 @@ impl Fabric {
         let it = &mut self.ports[port as usize];
         let mut since = it.waiting_since.max(it.busy_until);
         if it.from_host {
-            since = since.max(self.hosts[self.graph.channels()[port as usize].from.index()].fetch_free);
+            since = since.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
         }
         self.statistics.ports[port as usize].stalled += Picos(self.now - since.min(self.now));
         it.waiting_since = self.now;

@@ -56,6 +56,10 @@ impl Fabric {
             return;
         }
         let it = self.packets[packet];
+        if it.target == NONE {
+            self.replicate(to, packet);
+            return;
+        }
         let message = &self.messages[it.message];
         let mut transit = Transit {
             source: DeviceId(message.from),
@@ -67,7 +71,7 @@ impl Fabric {
             step: it.step,
         };
         let view = View { ports: &self.ports, now: self.now };
-        let Some(out) = self.router.next(&self.graph, DeviceId(to), &mut transit, &view) else {
+        let Some(out) = self.network.router.next(&self.network.graph, DeviceId(to), &mut transit, &view) else {
             self.discard(packet);
             return;
         };
@@ -140,7 +144,7 @@ impl Fabric {
             }
             None => {
                 let queue = self.new_queue(source, packet, bytes);
-                self.join(out, lane, queue);
+                self.enter(out, lane, queue);
                 self.lanes[input as usize].recent = queue;
             }
         }
@@ -152,13 +156,43 @@ impl Fabric {
 
     /// The packet whose turn it is on `lane` of `port` leaves at `start`: now, or, a train that is alone, when the port is free.
     pub(super) fn forward(&mut self, port: u32, lane: u32, choice: Choice, start: u64) {
-        let queue = self.turn_of(lane);
-        let packet = self.queues[queue].head;
-        let next = self.packets[packet].next;
+        let packet = self.queues[self.turn_of(lane)].head;
         if self.packets[packet].count > 1 && !self.fits_as_train(port, lane, packet) {
             self.peel(packet);
         }
         self.ports[port as usize].whole = NONE;
+        if self.packets[packet].hold != NONE {
+            self.hold(port, lane, choice, packet);
+            return;
+        }
+        self.unqueue(port, lane);
+        let it = self.packets[packet];
+        self.settle_train(port);
+        self.drop_train(port);
+        let record = if it.share == NONE {
+            // The place in the input's buffer is free when the tail has left; the sender before hears of it a cable later.
+            let left = start + self.ports[port as usize].pace.time(it.bytes).0;
+            let input = &self.ports[it.in_channel as usize];
+            let input_lane = input.first_lane + u32::from(it.in_lane);
+            let credit = Credit { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            self.freed(it.in_channel, input_lane, credit)
+        } else {
+            self.release_share(port, packet);
+            NONE
+        };
+        if it.count > 1 {
+            self.start_train(port, lane, packet, record, choice, start);
+        } else {
+            self.grant(port, lane, choice);
+        }
+        self.send(port, lane, packet, start);
+    }
+
+    /// The packet whose turn it is on `lane` of `port` leaves its queue.
+    pub(super) fn unqueue(&mut self, port: u32, lane: u32) {
+        let queue = self.turn_of(lane);
+        let packet = self.queues[queue].head;
+        let Packet { next, bytes, .. } = self.packets[packet];
         if next == NONE {
             self.leave(port, lane);
             self.queues.free(queue);
@@ -167,25 +201,13 @@ impl Fabric {
             self.queues[queue].bytes = self.packets[next].bytes;
             self.rotate(lane);
         }
-        let it = self.packets[packet];
-        self.ports[port as usize].queued -= it.bytes;
-        self.lanes[lane as usize].queued -= it.bytes;
-        self.settle_train(port);
-        self.drop_train(port);
-        // The place in the input's buffer is free when the tail has left; the sender before hears of it one cable later.
-        let pace = self.ports[port as usize].pace;
-        let left = start + pace.time(it.bytes).0;
-        let input = &self.ports[it.in_channel as usize];
-        let input_lane = input.first_lane + u32::from(it.in_lane);
-        let credit = Credit { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
-        let credited = self.lanes[input_lane as usize].credited;
-        let record = if credited { self.give_credit(it.in_channel, input_lane, credit) } else { NONE };
-        if it.count > 1 {
-            self.start_train(port, lane, packet, record, choice, start);
-        } else {
-            self.grant(port, lane, choice);
-        }
-        self.send(port, lane, packet, start);
+        self.ports[port as usize].queued -= bytes;
+        self.lanes[lane as usize].queued -= bytes;
+    }
+
+    /// Places of packets in the buffer behind `channel` are free; the records of the credits, where there are credits.
+    pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: Credit) -> u32 {
+        if self.lanes[lane as usize].credited { self.give_credit(channel, lane, credit) } else { NONE }
     }
 
     /// Puts `packet` on the wire of `port` at `start`: takes the credit and schedules the arrival.
@@ -197,6 +219,7 @@ impl Fabric {
         out.busy_until = start + u64::from(count - 1) * gap + serial;
         out.on_wire = bytes;
         it.in_channel = port;
+        it.share = NONE;
         it.in_lane = (lane - out.first_lane) as u8;
         it.tail_at = start + serial + out.delay;
         let arrival = if out.store_and_forward || out.to_host { it.tail_at } else { start + out.delay };
@@ -223,7 +246,7 @@ impl Fabric {
         let (flow_hash, packet_hash) = (from, to);
         let via = Transit::DIRECT;
         let mut transit = Transit { source, target, flow_hash, packet_hash, via, hops: 0, step: 0 };
-        let mut channel = ChannelId(self.graph.ports(source).start);
+        let mut channel = ChannelId(self.network.graph.ports(source).start);
         let mut time = 0;
         loop {
             let port = &self.ports[channel.index()];
@@ -233,7 +256,7 @@ impl Fabric {
                 time += serial;
             }
             let at = DeviceId(port.to);
-            match self.router.next(&self.graph, at, &mut transit, &Quiet) {
+            match self.network.router.next(&self.network.graph, at, &mut transit, &Quiet) {
                 Some(next) if !port.to_host => channel = next,
                 _ => return time,
             }

@@ -1,8 +1,8 @@
-use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, RandomStream};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, RandomKey, RandomStream};
 
-use super::{EventQueue, Events, Fabric, Options, Trains};
-use crate::graph::ChannelId;
-use crate::spec::{Arbiter, FabricSpec, Routing, Service, Switching, Topology};
+use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
+use crate::graph::{ChannelId, DeviceId};
+use crate::spec::{Arbiter, FabricSpec, Replication, Routing, Service, Switching, Topology};
 use crate::time::Picos;
 use crate::topology;
 use crate::traffic::{self, Arrivals, Source, Timed};
@@ -109,4 +109,110 @@ fn options__no_way_to_compute_changes_what_happens() {
             assert_eq!(plainest, other, "seed {seed}, {options:?}, {spec:?}");
         }
     }
+}
+
+/// Multicasts from several hosts beside unicasts: who got which message when.
+fn run_casts(spec: &FabricSpec, options: Options, seed: u64) -> Vec<(u64, u32, Picos)> {
+    let mut fabric = Fabric::new(spec, topology::build(spec).expect("a sound network"), seed, options);
+    let hosts = fabric.graph().hosts();
+    let mut stream = RandomKey::new(seed).purpose("casts").stream();
+    for host in 0..hosts {
+        if host != 1 {
+            fabric.join(GroupId(7), DeviceId(host));
+        }
+    }
+    let mut posts: Vec<(Picos, Order)> = (0..40u64)
+        .map(|tag| {
+            let from = DeviceId(stream.below(u64::from(hosts)) as u32);
+            let to = match tag % 3 {
+                0 => Target::Group(GroupId(7)),
+                1 => Target::Range(DeviceId(1), DeviceId(hosts - 1)),
+                _ => Target::Host(DeviceId((from.0 + 1) % hosts)),
+            };
+            let order =
+                Order { to, ..traffic::order(from.0, 0, Class::Bulk, 1 + stream.below(20_000), Reports::All, tag) };
+            (Picos::from_nanos(stream.below(20_000)), order)
+        })
+        .collect();
+    posts.sort_by_key(|(at, _)| *at);
+    let mut notices = Vec::new();
+    for (at, order) in &posts {
+        while fabric.advance(*at, &mut notices) < *at {}
+        fabric.post(*at, *order);
+    }
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let acknowledged = notices.iter().filter(|notice| matches!(notice, Notice::Acknowledged { .. })).count();
+    assert_eq!(acknowledged, posts.len(), "every message ends: seed {seed}, {options:?}, {spec:?}");
+    let mut seen: Vec<_> = notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Delivered { tag, to, at, .. } => Some((*tag, to.0, *at)),
+            _ => None,
+        })
+        .collect();
+    seen.sort_unstable();
+    for (_, order) in &posts {
+        let expected: Vec<u32> = match order.to {
+            Target::Host(to) => vec![to.0],
+            Target::Group(_) => (0..hosts).filter(|host| *host != 1 && *host != order.from.0).collect(),
+            Target::Range(first, last) => (first.0..=last.0).filter(|host| *host != order.from.0).collect(),
+        };
+        let got: Vec<u32> = seen.iter().filter(|(tag, ..)| *tag == order.tag).map(|(_, host, _)| *host).collect();
+        assert_eq!(got, expected, "{order:?}");
+    }
+    seen
+}
+
+#[test]
+fn multicast__every_member_gets_every_message_once_however_it_is_computed() {
+    for seed in 0..40 {
+        let mut stream = RandomKey::new(seed).purpose("network").stream();
+        let mut spec = some_network(&mut stream);
+        spec.switch.replication = one_of(&mut stream, &[Replication::EachBranch, Replication::HoldAll]);
+        if spec.check().is_err() {
+            spec.switch.replication = Replication::EachBranch;
+        }
+        let plainest = run_casts(&spec, WAYS[0], seed);
+        for options in &WAYS[1..] {
+            assert_eq!(plainest, run_casts(&spec, *options, seed), "seed {seed}, {options:?}, {spec:?}");
+        }
+    }
+}
+
+/// When a 64-byte multicast from host 0 to hosts 1 and 2 of a star arrives while host 2's link is busy with bulk.
+fn cast_beside_bulk(replication: Replication) -> (Picos, Picos) {
+    let mut spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
+    spec.switch.replication = replication;
+    let network = topology::build(&spec).expect("a star");
+    let mut fabric = Fabric::new(&spec, network, 1, Options::default());
+    fabric.post(Picos::ZERO, traffic::order(3, 2, Class::Bulk, 1 << 20, Reports::Delivery, 0));
+    let range = Target::Range(DeviceId(1), DeviceId(2));
+    let cast = Order { to: range, ..traffic::order(0, 0, Class::Bulk, 64, Reports::Delivery, 1) };
+    fabric.post(Picos::from_micros(10), cast);
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let when = |host: u32| {
+        let of = |notice: &Notice| match *notice {
+            Notice::Delivered { tag: 1, to, at, .. } if to.0 == host => Some(at),
+            _ => None,
+        };
+        notices.iter().find_map(of).expect("delivered")
+    };
+    (when(1), when(2))
+}
+
+#[test]
+fn multicast__a_busy_branch_delays_the_others_only_where_all_are_held() {
+    // Two cables of 5 ns, 100 ns in the switch, 64 bytes at 80 ps, and 1 ps at each host's interface.
+    let unloaded = Picos::from_micros(10) + Picos(110_000 + 64 * 80 + 2);
+    let (idle, busy) = cast_beside_bulk(Replication::EachBranch);
+    assert_eq!(idle, unloaded);
+    assert!(busy > unloaded);
+    let (idle, busy) = cast_beside_bulk(Replication::HoldAll);
+    assert_eq!(idle, busy);
+    assert!(idle > unloaded);
 }

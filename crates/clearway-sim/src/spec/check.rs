@@ -6,7 +6,7 @@
 use clearway_proto::base::{Bytes, Class};
 
 use super::read::NO_LANE;
-use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, VlArbitration};
+use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Topology, VlArbitration};
 use crate::control::pauses::{Cable, Thresholds};
 use crate::topology::{TopologyError, estimate};
 
@@ -66,6 +66,12 @@ impl FabricSpec {
     }
 
     fn check_shape(&self) -> Result<(), Flaw> {
+        // Elsewhere an output that is kept may be the one that what is waited for must pass.
+        let tree = matches!(self.topology, Topology::Star { .. } | Topology::FatTree { .. });
+        if self.switch.replication == Replication::HoldAll && !tree {
+            let why = "copies that leave all at once are free of deadlock in stars and fat trees only; `each-branch` works here";
+            return flaw("switch.replication", why);
+        }
         match estimate(self) {
             Ok(_) => Ok(()),
             Err(error @ TopologyError::NoCandidate) => flaw("routing.minimal", error.to_string()),

@@ -1,7 +1,6 @@
 //! The fabric as the carrier of the wire.
 
 use clearway_proto::base::GroupId;
-use clearway_proto::wire::OperationKind;
 
 use super::Carrier;
 use crate::fabric::{Fabric, Notice, Order};
@@ -9,8 +8,6 @@ use crate::graph::DeviceId;
 use crate::time::Picos;
 
 impl Carrier for Fabric {
-    const LACKS: &'static [OperationKind] = &[OperationKind::Multicast];
-
     fn now(&self) -> Picos {
         self.now()
     }
@@ -27,8 +24,9 @@ impl Carrier for Fabric {
         self.advance(until, notices)
     }
 
-    /// Nobody can: see [`Carrier::LACKS`].
-    fn join(&mut self, _: GroupId, _: DeviceId) {}
+    fn join(&mut self, group: GroupId, host: DeviceId) {
+        self.join(group, host);
+    }
 
     fn digest(&self) -> u128 {
         self.digest()

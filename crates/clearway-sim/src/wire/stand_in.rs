@@ -67,6 +67,7 @@ impl Carrier for StandIn {
         let targets: Vec<DeviceId> = match to {
             Target::Host(host) => vec![host],
             Target::Group(group) => self.groups[&group].iter().copied().filter(|host| *host != from).collect(),
+            Target::Range(first, last) => (first.0..=last.0).map(DeviceId).filter(|host| *host != from).collect(),
         };
         let (marked, there) = (Marked::No, left + self.latency);
         if self.orders.is_multiple_of(self.lose) {
