@@ -52,21 +52,34 @@ pub fn order(from: u32, to: u32, class: Class, bytes: u64, reports: Reports, tag
     Order { from: DeviceId(from), to: Target::Host(DeviceId(to)), class, bytes, rail: 0, reports, tag }
 }
 
-/// Every host sends `bytes` to every other in shifted order: host i to i+1, then i+2, ... Each message is posted when the one
-/// before has left its host, so that on a network without conflicts nobody ever waits.
-pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64) -> Outcome {
+/// When a host of [`shifted_all_to_all`] posts its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posting {
+    /// Each when the one before has left.
+    InTurn,
+    /// All at time zero: for interfaces that serve in order ([`crate::spec::Service::InOrder`]).
+    AtOnce,
+}
+
+/// Every host sends `bytes` to every other in shifted order: host i to i+1, then i+2, ... One message of a host is on its way
+/// at a time, so that on a network without conflicts nobody ever waits.
+pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: Posting) -> Outcome {
     let hosts = fabric.graph().hosts();
     let mut outcome = Outcome::new();
-    let mut shift = vec![1u32; hosts as usize];
-    let mut posted = vec![0u64; hosts as usize];
-    let tag = |from: u32, shift: u32| u64::from(from) << 32 | u64::from(shift);
+    let (first, reports) = match posting {
+        Posting::InTurn => (1..2, Reports::SentAndDelivery),
+        Posting::AtOnce => (1..hosts, Reports::Delivery),
+    };
+    // The tag is the time of the post.
     let send = |fabric: &mut Fabric, outcome: &mut Outcome, at: Picos, from: u32, shift: u32| {
-        let order = order(from, (from + shift) % hosts, Class::Bulk, bytes, Reports::SentAndDelivery, tag(from, shift));
-        fabric.post(at, order);
+        fabric.post(at, order(from, (from + shift) % hosts, Class::Bulk, bytes, reports, at.0));
         outcome.injected += 1;
     };
+    let mut next = vec![first.end; hosts as usize];
     for from in 0..hosts {
-        send(fabric, &mut outcome, Picos::ZERO, from, 1);
+        for shift in first.clone().filter(|shift| *shift < hosts) {
+            send(fabric, &mut outcome, Picos::ZERO, from, shift);
+        }
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -74,14 +87,13 @@ pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64) -> Outcome {
         for notice in notices.drain(..) {
             match notice {
                 Notice::Sent { from, at, .. } => {
-                    let next = &mut shift[from.index()];
-                    *next += 1;
-                    if *next < hosts {
-                        posted[from.index()] = at.0;
-                        send(fabric, &mut outcome, at, from.0, *next);
+                    let shift = next[from.index()];
+                    if shift < hosts {
+                        next[from.index()] += 1;
+                        send(fabric, &mut outcome, at, from.0, shift);
                     }
                 }
-                Notice::Delivered { at, .. } => outcome.arrived(at.0, at),
+                Notice::Delivered { tag, at, .. } => outcome.arrived(tag, at),
                 Notice::Acknowledged { .. } | Notice::Lost { .. } => {}
             }
         }
@@ -204,7 +216,41 @@ fn minus_ln(u: u64) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use clearway_proto::base::BitsPerSec;
+
     use super::*;
+    use crate::fabric::Options;
+    use crate::spec::{FabricSpec, Routing, Service, Topology};
+    use crate::topology;
+
+    /// The outcome of 64 KiB from each of 16 hosts to each other on a tree of full bisection.
+    fn all_to_all(posting: Posting) -> Outcome {
+        let shape = Topology::FatTree { children: vec![4, 4], parents: vec![1, 4], cables: vec![1, 1] };
+        let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
+        spec.host.service = Service::InOrder;
+        let network = topology::build(&spec).expect("a sound network");
+        let mut fabric = Fabric::new(&spec, network, 1, Options::default());
+        shifted_all_to_all(&mut fabric, 65_536, posting)
+    }
+
+    /// 65,536 bytes at 80 ps, four cables of 5 ns and three switches of 100 ns, in ns.
+    const FAR_NS: u64 = 5_242 + 320;
+
+    #[test]
+    fn shifted_all_to_all__in_turn_nobody_waits() {
+        let outcome = all_to_all(Posting::InTurn);
+        assert_eq!((outcome.injected, outcome.delivered), (240, 240));
+        let worst = outcome.latency.max().expect("messages");
+        assert!((FAR_NS..FAR_NS + 100).contains(&worst), "{worst}");
+    }
+
+    #[test]
+    fn shifted_all_to_all__at_once_the_last_waits_for_all_before() {
+        let outcome = all_to_all(Posting::AtOnce);
+        assert_eq!((outcome.injected, outcome.delivered), (240, 240));
+        let ideal = 15 * 65_536 * 80;
+        assert!((ideal..ideal + 400_000).contains(&outcome.end.0), "{}", outcome.end.0);
+    }
 
     #[test]
     fn exponential__has_its_mean_and_its_tail() {
