@@ -18,10 +18,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
-#[allow(dead_code, reason = "the fabric will use it")]
 pub mod arbiter;
 pub mod clock;
-#[allow(dead_code, reason = "the fabric will use it")]
 mod control;
 pub mod disk;
 mod event;

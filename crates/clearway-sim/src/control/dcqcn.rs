@@ -123,6 +123,7 @@ impl Reaction {
     }
 
     /// The rate at `now`.
+    #[cfg(test)]
     pub(crate) fn rate(&mut self, rule: &Dcqcn, now: Picos) -> BitsPerSec {
         self.advance(rule, now);
         BitsPerSec(self.current)

@@ -136,6 +136,7 @@ impl Port {
     }
 
     /// Bytes that wait.
+    #[cfg(test)]
     pub(crate) fn queued(&self) -> u64 {
         self.queued
     }

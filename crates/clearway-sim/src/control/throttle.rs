@@ -56,6 +56,7 @@ impl Throttle {
     }
 
     /// Whether it is no limit, so that the flow need not remember it.
+    #[cfg(test)]
     pub(crate) fn is_open(&mut self, now: Picos) -> bool {
         self.age(now);
         self.divisor <= ONE && self.next <= now

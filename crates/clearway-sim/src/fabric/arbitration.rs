@@ -40,10 +40,14 @@ impl Fabric {
             if !self.follow(port, free_at) {
                 self.wake(port, free_at);
             }
+            if self.constants.express != 0 {
+                self.overtake(port);
+            }
             return;
         }
         self.settle_train(port);
-        match self.choose(port) {
+        let all = self.ports[port as usize].occupied;
+        match self.choose(port, all) {
             Some((choice, step)) => {
                 let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
                 self.account_wait(port);
@@ -68,6 +72,33 @@ impl Fabric {
         }
     }
 
+    /// A packet that may overtake the one in service starts now; the one in service takes so much longer.
+    fn overtake(&mut self, port: u32) {
+        let it = &self.ports[port as usize];
+        let (busy_until, on_wire) = (it.busy_until, it.on_wire);
+        let among = it.occupied & self.constants.express;
+        if among == 0 || busy_until <= self.now {
+            return;
+        }
+        if it.express_until > self.now {
+            let at = it.express_until;
+            self.wake(port, at);
+            return;
+        }
+        let Some((choice, step)) = self.choose(port, among) else { return };
+        let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
+        if self.ports[port as usize].from_host {
+            self.inject(port, lane, choice);
+        } else {
+            self.forward(port, lane, choice, self.now);
+        }
+        let it = &mut self.ports[port as usize];
+        let through = it.busy_until;
+        it.busy_until = busy_until + (through - self.now);
+        it.on_wire = on_wire;
+        self.wake(port, through);
+    }
+
     /// Whether one packet (or train) or message is all that waits at `port`.
     pub(super) fn alone(&self, port: u32) -> bool {
         let it = &self.ports[port as usize];
@@ -87,11 +118,11 @@ impl Fabric {
         }
     }
 
-    /// Who sends next: what the arbiter picked, and the step.
-    pub(super) fn choose(&mut self, port: u32) -> Option<(Choice, u8)> {
+    /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the step.
+    pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u8)> {
         let mut all = Candidates::default();
         let first = self.ports[port as usize].first_lane;
-        let mut left = self.ports[port as usize].occupied;
+        let mut left = among;
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;
@@ -178,6 +209,21 @@ impl Fabric {
             self.queues[last].next = self.queues[queue].next;
         }
         self.queues[queue].lane = NONE;
+    }
+
+    /// Takes `queue` out of the ring of `lane`, whosever turn it is. O(queues in the ring).
+    pub(super) fn withdraw(&mut self, port: u32, lane: u32, queue: u32) {
+        let last = self.lanes[lane as usize].ring;
+        let mut before = last;
+        while self.queues[before].next != queue {
+            before = self.queues[before].next;
+        }
+        // The ring turned so that this queue is next is the same ring.
+        self.lanes[lane as usize].ring = before;
+        self.leave(port, lane);
+        if last != queue {
+            self.lanes[lane as usize].ring = last;
+        }
     }
 
     /// The queue whose turn it was goes behind the others.

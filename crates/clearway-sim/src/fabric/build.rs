@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::Class;
 
+use super::control::{Control, Pauses};
 use super::digest::Digest;
 use super::host::Host;
 use super::parts::{Lane, Port};
@@ -14,7 +15,8 @@ use crate::arbiter::Arbitration;
 use crate::event::Queue;
 use crate::graph::{Channel, ChannelId, Graph};
 use crate::spec::{
-    Arbiter, ClassMap, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication, Routing, Service, Switching,
+    Arbiter, ClassMap, CongestionControl, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication, Routing, Service,
+    Switching,
 };
 use crate::time::Pace;
 use crate::topology::Network;
@@ -38,6 +40,7 @@ impl Fabric {
                 (0..lanes_per_port).map(|lane| a_lane(spec, channel, lane as usize / usize::from(steps)))
             })
             .collect();
+        let lane_count = lanes.len();
         let (host, switch) = (Arbitration::new(&spec.arbitration.host), Arbitration::new(&spec.arbitration.switch));
         let arbiters = graph
             .channels()
@@ -52,10 +55,10 @@ impl Fabric {
             lanes_per_port,
             tables,
             table_of_port,
-            constants: constants(spec, seed),
+            constants: constants(spec, seed, steps),
             limits: spec.classes.loss.map(limit),
             ports,
-            statistics: Statistics::new(count, lanes.len()),
+            statistics: Statistics::new(count, lane_count),
             lanes,
             arbiters,
             queues: Pool::new(),
@@ -77,9 +80,20 @@ impl Fabric {
             casts: BTreeMap::new(),
             shares: Pool::new(),
             holds: Pool::new(),
+            control: Control::of(spec, count),
+            words: Pool::new(),
+            pauses: Pauses::of(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
+            rates: spec.links.iter().map(|link| link.rate).collect(),
+            buffers: spec.links.iter().map(|link| link.buffer.0).collect(),
             network,
         }
     }
+}
+
+/// A bit for each lane of the virtual lanes in `express`.
+fn express_lanes(express: u16, steps: u8) -> u32 {
+    let lanes = |lane: u32| ((1 << steps) - 1) << (lane * u32::from(steps));
+    (0..16).filter(|lane| express & 1 << lane != 0).fold(0, |all, lane| all | lanes(lane))
 }
 
 /// What the queue of one lane of an output holds before it drops.
@@ -90,12 +104,13 @@ fn limit(loss: LossDomain) -> u32 {
     }
 }
 
-fn constants(spec: &FabricSpec, seed: u64) -> Constants {
+fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
     // A train stands for packets that go one way and that an arbiter would have let through one by one unchanged.
     let one_way = matches!(spec.routing, Routing::Minimal | Routing::DestinationModulo | Routing::Ecmp);
     let steady = |arbiter: &Arbiter| matches!(arbiter, Arbiter::RoundRobin | Arbiter::Strict { .. });
     let steady = steady(&spec.arbitration.host) && steady(&spec.arbitration.switch);
     let lossless = spec.classes.loss.iter().all(|loss| *loss == LossDomain::Credits);
+    let calm = spec.congestion_control == CongestionControl::None;
     let voq = spec.switch.queueing == Queueing::VirtualOutput;
     Constants {
         payload: spec.packet.payload.0 as u32,
@@ -106,7 +121,9 @@ fn constants(spec: &FabricSpec, seed: u64) -> Constants {
         hold_all: spec.switch.replication == Replication::HoldAll,
         in_order: spec.host.service == Service::InOrder,
         output_fifo: spec.switch.queueing == Queueing::OutputFifo,
-        trains: one_way && steady && voq && spec.host.rails == 1,
+        express: express_lanes(spec.arbitration.express, steps),
+        foreseeable: lossless && calm,
+        trains: one_way && steady && voq && lossless && calm && spec.host.rails == 1,
         lossless,
         level: Class::ALL.map(|class| spec.classes.service_level[class.index()]),
         seed,
@@ -121,6 +138,7 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) ->
     let cable = link.delay.0.max(1);
     Port {
         busy_until: 0,
+        express_until: 0,
         wake_at: u64::MAX,
         delay: cable + if to_host { 0 } else { spec.switch.delay.0 },
         back: cable,

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use super::control::Gate;
 use super::multicast::Membership;
 use super::parts::{Credit, Message, Next, Origin, Packet};
 use super::pool::NONE;
@@ -41,6 +42,10 @@ pub(super) struct Connection {
     pub(super) queue: u32,
     /// Messages that are not over.
     pub(super) alive: u32,
+    /// Packets that left and are neither there nor lost.
+    pub(super) in_network: u32,
+    /// What holds it back.
+    pub(super) gate: Gate,
 }
 
 impl Fabric {
@@ -119,10 +124,9 @@ impl Fabric {
     /// The connection of `key`, with one message more.
     fn connect(&mut self, key: (u32, u32, u8)) -> u32 {
         let connections = &mut self.connections;
-        let place = *self
-            .connection_of
-            .entry(key)
-            .or_insert_with(|| connections.put(Connection { key, queue: NONE, alive: 0 }));
+        let place = *self.connection_of.entry(key).or_insert_with(|| {
+            connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: Gate::Open })
+        });
         connections[place].alive += 1;
         place
     }
@@ -133,7 +137,7 @@ impl Fabric {
         self.messages.free(message);
         let it = &mut self.connections[connection];
         it.alive -= 1;
-        if it.alive == 0 {
+        if it.alive == 0 && matches!(it.gate, Gate::Open) {
             let key = it.key;
             self.connection_of.remove(&key);
             self.connections.free(connection);
@@ -167,8 +171,13 @@ impl Fabric {
             let bytes = self.next_bytes(message);
             let queue = self.new_queue(connection, message, bytes);
             self.connections[connection].queue = queue;
-            let lane = self.lane_of(port, level, 0);
-            self.enter(port, lane, queue);
+            let opens = self.gate_opens(connection);
+            if opens > self.now {
+                self.schedule(opens, Kind::Pace, port, connection);
+            } else {
+                let lane = self.lane_of(port, level, 0);
+                self.enter(port, lane, queue);
+            }
         } else {
             let tail = self.queues[queue].tail;
             self.messages[tail].next = message;
@@ -212,7 +221,12 @@ impl Fabric {
         it.started += count;
         it.sent += u64::from(payload) * u64::from(count);
         let (over, target, from) = (it.started == it.packets, it.target, it.from);
+        let connection = it.connection;
         let next = if over { it.next } else { message };
+        self.connections[connection].in_network += count;
+        self.pass_gate(connection, target, bytes);
+        let opens = self.gate_opens(connection);
+        let it = &mut self.messages[message];
         if over {
             it.sent_at = self.now + u64::from(count - 1) * gap + serial;
             let at = it.sent_at;
@@ -221,14 +235,18 @@ impl Fabric {
             }
         }
         if next == NONE {
-            let connection = self.queues[queue].source;
             self.connections[connection].queue = NONE;
             self.leave(port, lane);
             self.queues.free(queue);
         } else {
             self.queues[queue].head = next;
             self.queues[queue].bytes = self.next_bytes(next);
-            self.rotate(lane);
+            if opens > self.now {
+                self.leave(port, lane);
+                self.schedule(opens, Kind::Pace, port, connection);
+            } else {
+                self.rotate(lane);
+            }
         }
         let fetched = self.now + u64::from(count - 1) * gap + self.constants.memory.time(bytes).0;
         self.hosts[from as usize].fetch_free = fetched;
@@ -245,6 +263,7 @@ impl Fabric {
             next: NONE,
             share: NONE,
             hold: NONE,
+            marked: false,
             count,
             in_lane: 0,
             hops: 0,
@@ -281,6 +300,8 @@ impl Fabric {
         it.sent -= u64::from(taken) * u64::from(self.constants.payload);
         it.sent_at = u64::MAX;
         let (connection, level, from) = (it.connection, it.level, it.from);
+        let in_network = &mut self.connections[connection].in_network;
+        *in_network = in_network.saturating_sub(taken);
         let last_start = self.ports[port as usize].busy_until - self.ports[port as usize].pace.time(bytes).0;
         self.hosts[from as usize].fetch_free = last_start + self.constants.memory.time(bytes).0;
         let queue = self.connections[connection].queue;
@@ -314,6 +335,9 @@ impl Fabric {
             self.part_at_host(packet);
         }
         let it = self.packets[packet];
+        if it.marked {
+            self.marked(it.message);
+        }
         let port = &self.ports[channel as usize];
         let (host, back, lane) = (port.to, port.back, port.first_lane + u32::from(it.in_lane));
         let mut placed = tail;
@@ -407,6 +431,8 @@ impl Fabric {
     /// `count` packets of `message` are in memory or lost at `at`.
     pub(super) fn resolve(&mut self, message: u32, count: u32, at: u64) {
         let it = &mut self.messages[message];
+        let in_network = &mut self.connections[it.connection].in_network;
+        *in_network = in_network.saturating_sub(count);
         it.resolved += count;
         assert!(it.resolved <= it.packets, "a packet arrives once");
         if it.resolved < it.packets {

@@ -17,12 +17,17 @@ impl Fabric {
         self.discard(packet);
     }
 
+    /// A packet found no room in a buffer whose sender was not paused in time.
+    pub(super) fn overrun(&mut self, packet: u32) {
+        let Packet { in_channel, .. } = self.packets[packet];
+        self.statistics.ports[in_channel as usize].dropped += 1;
+        self.lose(packet);
+    }
+
     /// A packet in a switch is dropped. Its place in the buffer is free again.
     pub(super) fn discard(&mut self, packet: u32) {
-        let Packet { message, count, bytes, gap, in_channel, in_lane, .. } = self.packets[packet];
-        self.packets.free(packet);
-        self.statistics.totals.dropped += u64::from(count);
         let it = self.packets[packet];
+        let Packet { count, bytes, gap, in_channel, in_lane, .. } = it;
         if it.share != NONE {
             self.leave_share(it, self.now);
         } else {
@@ -30,6 +35,15 @@ impl Fabric {
             let lane = input.first_lane + u32::from(in_lane);
             self.freed(in_channel, lane, Credit { at: self.now + input.back, gap, bytes, left: count, next: NONE });
         }
+        self.lose(packet);
+    }
+
+    /// A packet that has no place in any buffer is gone.
+    fn lose(&mut self, packet: u32) {
+        let it = self.packets[packet];
+        let Packet { message, count, .. } = it;
+        self.packets.free(packet);
+        self.statistics.totals.dropped += u64::from(count);
         if it.target == NONE {
             self.lose_branch(message, it.out, self.now);
         } else {

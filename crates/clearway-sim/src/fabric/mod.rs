@@ -26,6 +26,7 @@
 
 mod arbitration;
 mod build;
+mod control;
 mod credit;
 mod digest;
 mod host;
@@ -46,7 +47,7 @@ pub use statistics::{LaneStatistics, PortStatistics, Totals};
 
 use std::collections::BTreeMap;
 
-use clearway_proto::base::GroupId;
+use clearway_proto::base::{BitsPerSec, GroupId};
 
 use crate::arbiter;
 use crate::event::{Event, Queue as EventOrder};
@@ -55,6 +56,7 @@ use crate::spec::VIRTUAL_LANES_MAX;
 use crate::time::{Pace, Picos};
 use crate::topology::Network;
 
+use control::{Control, Pauses, Word};
 use digest::Digest;
 use host::{Connection, Host};
 use multicast::{Cast, Hold, Membership, Share, Tree};
@@ -83,6 +85,14 @@ enum Kind {
     Acknowledge = 7,
     /// The last tail of a train came in at a host.
     Taken = 8,
+    /// A notice reached a sender.
+    Notice = 9,
+    /// A connection that was held back may send.
+    Pace = 10,
+    /// A packet has left a buffer whose sender is paused and released.
+    Left = 11,
+    /// The sender of a cable heeds a pause or a release.
+    Pause = 12,
 }
 
 /// A network in motion.
@@ -121,6 +131,12 @@ pub struct Fabric {
     casts: BTreeMap<u32, Cast>,
     shares: Pool<Share>,
     holds: Pool<Hold>,
+    control: Control,
+    words: Pool<Word>,
+    pauses: Pauses,
+    /// By link: rate, and buffer of a lane.
+    rates: Vec<BitsPerSec>,
+    buffers: Vec<u64>,
 }
 
 /// What does not change while a fabric runs.
@@ -132,10 +148,13 @@ struct Constants {
     receive_delay: u64,
     memory: Pace,
     hold_all: bool,
+    express: u32,
     in_order: bool,
     output_fifo: bool,
     /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters unchanged.
     trains: bool,
+    /// Whether the last hop to a host holds no surprise: nothing is dropped there, and nobody acts on what arrives.
+    foreseeable: bool,
     lossless: bool,
     /// The service level of each class.
     level: [u8; 5],
@@ -209,7 +228,11 @@ impl Fabric {
             5 => self.sent(arg),
             6 => self.delivered(entity, arg),
             7 => self.acknowledged(arg),
-            _ => self.taken(entity, arg),
+            8 => self.taken(entity, arg),
+            9 => self.noticed(entity, arg),
+            10 => self.paced(entity, arg),
+            11 => self.leave_place(entity, arg),
+            _ => self.pause(entity, arg),
         }
     }
 

@@ -15,6 +15,8 @@ use super::order::Reports;
 pub(super) struct Port {
     /// When the packet under way (or the last of a train) has left.
     pub(super) busy_until: u64,
+    /// When a packet that may overtake others has left.
+    pub(super) express_until: u64,
     /// The wake-up that counts; others for this port are stale.
     pub(super) wake_at: u64,
     /// From the first bit sent to the earliest start at the receiver: cable and, at a switch, its pipeline.
@@ -120,6 +122,8 @@ pub(super) struct Packet {
     pub(super) share: u32,
     /// The copies that leave together with it; `NONE` when it leaves alone.
     pub(super) hold: u32,
+    /// It met a queue that marks.
+    pub(super) marked: bool,
     pub(super) in_lane: u8,
     pub(super) hops: u8,
     pub(super) step: u8,

@@ -56,6 +56,11 @@ impl Fabric {
             return;
         }
         let it = self.packets[packet];
+        let input = self.ports[channel as usize].first_lane + u32::from(it.in_lane);
+        if !self.constants.lossless && !self.take_place(channel, input, it.bytes) {
+            self.overrun(packet);
+            return;
+        }
         if it.target == NONE {
             self.replicate(to, packet);
             return;
@@ -151,6 +156,7 @@ impl Fabric {
         self.ports[out as usize].queued += bytes;
         self.lanes[lane as usize].queued += bytes;
         self.statistics.queued(out, self.ports[out as usize].queued);
+        self.watch_arrival(out, lane, packet);
         self.touch(out);
     }
 
@@ -166,6 +172,7 @@ impl Fabric {
             return;
         }
         self.unqueue(port, lane);
+        self.watch_departure(port, packet);
         let it = self.packets[packet];
         self.settle_train(port);
         self.drop_train(port);
@@ -207,7 +214,14 @@ impl Fabric {
 
     /// Places of packets in the buffer behind `channel` are free; the records of the credits, where there are credits.
     pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: Credit) -> u32 {
-        if self.lanes[lane as usize].credited { self.give_credit(channel, lane, credit) } else { NONE }
+        if self.lanes[lane as usize].credited {
+            return self.give_credit(channel, lane, credit);
+        }
+        if !self.constants.lossless {
+            let left = credit.at - self.ports[channel as usize].back;
+            self.schedule(left.max(self.now + 1), Kind::Left, lane, credit.bytes);
+        }
+        NONE
     }
 
     /// Puts `packet` on the wire of `port` at `start`: takes the credit and schedules the arrival.
@@ -218,6 +232,9 @@ impl Fabric {
         let serial = out.pace.time(bytes).0;
         out.busy_until = start + u64::from(count - 1) * gap + serial;
         out.on_wire = bytes;
+        if self.constants.express & 1 << (lane - out.first_lane) != 0 {
+            out.express_until = start + serial;
+        }
         it.in_channel = port;
         it.share = NONE;
         it.in_lane = (lane - out.first_lane) as u8;
@@ -232,7 +249,7 @@ impl Fabric {
         if to_host {
             self.account_delivery(port, packet);
         }
-        let certain = to_host && self.constants.lossless && !self.slow(port, bytes);
+        let certain = to_host && self.constants.foreseeable && !self.slow(port, bytes);
         if certain && self.options.events == Events::Lazy {
             self.receive(port, packet, arrival);
         } else {

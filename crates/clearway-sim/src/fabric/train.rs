@@ -42,7 +42,7 @@ impl Fabric {
         let Packet { bytes, gap, .. } = self.packets[packet];
         if gap == it.pace.time(bytes).0
             && self.fits_as_train(port, lane, packet)
-            && let Some((choice, _)) = self.choose(port)
+            && let Some((choice, _)) = self.choose(port, self.ports[port as usize].occupied)
         {
             self.forward(port, lane, choice, start);
             return true;

@@ -326,6 +326,8 @@ pub struct Arbitration {
     pub host: Arbiter,
     /// On channels of switches.
     pub switch: Arbiter,
+    /// Virtual lanes, one bit each, whose packets overtake the packet in service (IEEE 802.3br).
+    pub express: u16,
 }
 
 /// A rule between virtual lanes. Within a virtual lane its steps take turns.

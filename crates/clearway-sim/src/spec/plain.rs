@@ -60,7 +60,7 @@ impl FabricSpec {
                 lane_exceptions: Vec::new(),
                 loss: [LossDomain::Credits; VIRTUAL_LANES_MAX],
             },
-            arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin },
+            arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin, express: 0 },
             congestion_control: CongestionControl::None,
         }
     }

@@ -296,6 +296,11 @@ fn policies(table: Section<'_>, wanted: Option<&str>, figures: &mut Vec<Figure>)
         let arbitration = Arbitration {
             host: arbiter(policy.needed("host")?, lanes, figures)?,
             switch: arbiter(policy.needed("switch")?, lanes, figures)?,
+            express: if policy.has("express") {
+                policy.counts("express", 0..=lanes - 1)?.iter().fold(0, |all, lane: &u8| all | 1 << lane)
+            } else {
+                0
+            },
         };
         policy.close(figures)?;
         all.push((name.clone(), about));

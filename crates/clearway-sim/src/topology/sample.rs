@@ -48,7 +48,7 @@ pub(crate) fn spec(topology: Topology, routing: Routing) -> FabricSpec {
             lane_exceptions: Vec::new(),
             loss: [LossDomain::Credits; VIRTUAL_LANES_MAX],
         },
-        arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin },
+        arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin, express: 0 },
         congestion_control: CongestionControl::None,
     }
 }
