@@ -11,6 +11,10 @@ use super::{Events, Fabric, Kind};
 impl Fabric {
     /// Returns `count` times `bytes` to `lane` of `port`, first at `at`, `gap` apart. Gives the record's number.
     pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: Credit) -> u32 {
+        if self.options.events == Events::Lazy {
+            // What is due makes room for the new record: lists stay short and in the cache.
+            self.absorb(lane);
+        }
         let record = self.credits.put(first);
         if self.options.events == Events::Eager {
             self.schedule(first.at, Kind::Credit, lane, record);
