@@ -93,6 +93,12 @@ impl Pace {
         Self(u64::try_from(pace).unwrap_or(u64::MAX))
     }
 
+    /// The pace at `percent` of the rate; at least 1.
+    pub const fn slowed_to(self, percent: u32) -> Self {
+        let percent = if percent == 0 { 1 } else { percent as u64 };
+        Self(self.0.saturating_mul(100) / percent)
+    }
+
     /// The time of `bytes`, rounded up to whole picoseconds.
     pub const fn time(self, bytes: u32) -> Picos {
         let wide = self.0 as u128 * bytes as u128 + ((1 << Self::POINT) - 1);

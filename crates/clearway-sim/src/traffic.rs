@@ -94,7 +94,7 @@ pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: Posting) -> 
                     }
                 }
                 Notice::Delivered { tag, at, .. } => outcome.arrived(tag, at),
-                Notice::Acknowledged { .. } | Notice::Lost { .. } => {}
+                Notice::Acknowledged { .. } | Notice::Doubled { .. } | Notice::Lost { .. } => {}
             }
         }
     }

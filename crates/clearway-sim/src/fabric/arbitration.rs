@@ -147,7 +147,7 @@ impl Fabric {
     fn sendable(&mut self, lane: u32) -> Option<u32> {
         let it = self.lanes[lane as usize];
         let bytes = self.queues[self.queues[it.ring].next].bytes;
-        if it.paused {
+        if it.paused || it.stuck {
             return None;
         }
         if !it.credited || it.free >= bytes {

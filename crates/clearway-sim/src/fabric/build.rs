@@ -80,6 +80,7 @@ impl Fabric {
             casts: BTreeMap::new(),
             shares: Pool::new(),
             holds: Pool::new(),
+            faults: None,
             control: Control::of(spec, count),
             words: Pool::new(),
             pauses: Pauses::of(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
@@ -157,6 +158,7 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) ->
         to_host,
         store_and_forward: spec.switch.switching == Switching::StoreAndForward,
         up: true,
+        avoided: false,
     }
 }
 
@@ -172,6 +174,7 @@ fn a_lane(spec: &FabricSpec, channel: &Channel, virtual_lane: usize) -> Lane {
         turn: 0,
         credited: spec.classes.loss[virtual_lane] == LossDomain::Credits,
         paused: false,
+        stuck: false,
     }
 }
 

@@ -15,6 +15,8 @@ impl Fabric {
             // What is due makes room for the new record: lists stay short and in the cache.
             self.absorb(lane);
         }
+        let first =
+            if self.faults.is_some() { Credit { bytes: self.after_theft(lane, first.bytes), ..first } } else { first };
         let record = self.credits.put(first);
         if self.options.events == Events::Eager {
             self.schedule(first.at, Kind::Credit, lane, record);

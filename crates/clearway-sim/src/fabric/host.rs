@@ -101,6 +101,7 @@ impl Fabric {
             marked: false,
             corrupt: false,
             lost: false,
+            over: false,
         });
         self.messages[message].connection = self.connect(key);
         if let Some(membership) = membership {
@@ -324,7 +325,7 @@ impl Fabric {
 
     /// Whether placing `bytes` takes the host behind `port` longer than receiving them.
     pub(super) fn slow(&self, port: u32, bytes: u32) -> bool {
-        self.constants.memory.time(bytes) > self.ports[port as usize].pace.time(bytes)
+        self.placing_time(port, bytes) > self.ports[port as usize].pace.time(bytes).0
     }
 
     /// The (first) tail of `packet` comes in at the host behind `channel` at `tail`: now, or in a future that is certain but
@@ -341,9 +342,11 @@ impl Fabric {
         let port = &self.ports[channel as usize];
         let (host, back, lane) = (port.to, port.back, port.first_lane + u32::from(it.in_lane));
         let mut placed = tail;
-        if slow {
+        let behind = self.faults.is_some() && self.hosts[host as usize].place_free > tail;
+        if slow || behind {
+            let time = self.placing_time(channel, it.bytes);
             let free = &mut self.hosts[host as usize].place_free;
-            placed = placed.max(*free + self.constants.memory.time(it.bytes).0);
+            placed = placed.max(*free + time);
             *free = placed;
         }
         let mut record = NONE;
@@ -441,7 +444,7 @@ impl Fabric {
         let (lost, target, tag) = (it.lost, it.target, it.tag);
         if lost {
             self.notices.push(Notice::Lost { tag, to: DeviceId(target), at: Picos(at) });
-            self.forget(message);
+            self.finish(message);
         } else {
             let at = at + self.constants.receive_delay;
             self.messages[message].deliver_at = at;
@@ -458,8 +461,9 @@ impl Fabric {
         }
         it.deliver_at = u64::MAX;
         let marked = if it.marked { Marked::Yes } else { Marked::No };
-        let payload = if it.corrupt { Payload::Corrupt } else { Payload::Intact };
         let (tag, from, all) = (it.tag, it.from, it.reports == Reports::All);
+        let corrupt = it.corrupt || cast && self.is_spoilt(message, host);
+        let payload = if corrupt { Payload::Corrupt } else { Payload::Intact };
         let to = DeviceId(host);
         self.notices.push(Notice::Delivered { tag, to, at: Picos(self.now), marked, payload });
         if cast {
@@ -477,6 +481,16 @@ impl Fabric {
         if self.messages[message].reports == Reports::All {
             let from = self.messages[message].from;
             self.schedule(self.now + 1, Kind::Acknowledge, from, message);
+        } else {
+            self.finish(message);
+        }
+    }
+
+    /// Nothing more comes of `message` at its receivers: it is over as soon as its last byte has left its host.
+    fn finish(&mut self, message: u32) {
+        let it = &mut self.messages[message];
+        if it.reports != Reports::Delivery && it.sent_at != u64::MAX {
+            it.over = true;
         } else {
             self.forget(message);
         }
@@ -496,6 +510,9 @@ impl Fabric {
             it.sent_at = u64::MAX;
             let (tag, from) = (it.tag, DeviceId(it.from));
             self.notices.push(Notice::Sent { tag, from, at: Picos(self.now) });
+            if self.messages[message].over {
+                self.forget(message);
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl Fabric {
     }
 
     /// A packet that has no place in any buffer is gone.
-    fn lose(&mut self, packet: u32) {
+    pub(super) fn lose(&mut self, packet: u32) {
         let it = self.packets[packet];
         let Packet { message, count, .. } = it;
         self.packets.free(packet);

@@ -29,6 +29,7 @@ mod build;
 mod control;
 mod credit;
 mod digest;
+mod fault;
 mod host;
 mod loss;
 mod multicast;
@@ -42,6 +43,7 @@ mod train;
 #[cfg(test)]
 mod tests;
 
+pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
 pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
 pub use statistics::{LaneStatistics, PortStatistics, Totals};
 
@@ -93,6 +95,8 @@ enum Kind {
     Left = 11,
     /// The sender of a cable heeds a pause or a release.
     Pause = 12,
+    /// A fault begins, ends or becomes known.
+    Fault = 15,
 }
 
 /// A network in motion.
@@ -131,6 +135,7 @@ pub struct Fabric {
     casts: BTreeMap<u32, Cast>,
     shares: Pool<Share>,
     holds: Pool<Hold>,
+    faults: Option<Box<fault::Faults>>,
     control: Control,
     words: Pool<Word>,
     pauses: Pauses,
@@ -232,7 +237,8 @@ impl Fabric {
             9 => self.noticed(entity, arg),
             10 => self.paced(entity, arg),
             11 => self.leave_place(entity, arg),
-            _ => self.pause(entity, arg),
+            12 => self.pause(entity, arg),
+            _ => self.fault_event(entity, arg),
         }
     }
 

@@ -227,9 +227,16 @@ impl Fabric {
         }
     }
 
-    /// All members below `device` lose a packet of `message` that was dropped on the way there.
+    /// All members behind `channel` lose a packet of `message` that was dropped on the way there.
     pub(super) fn lose_branch(&mut self, message: u32, channel: u32, at: u64) {
-        let Some(cast) = self.casts.get(&message) else { return };
+        for member in self.members_behind(message, channel) {
+            self.resolve_member(message, member, at, true);
+        }
+    }
+
+    /// The members of the multicast `message` that it reaches by way of `channel`.
+    pub(super) fn members_behind(&self, message: u32, channel: u32) -> Vec<u32> {
+        let Some(cast) = self.casts.get(&message) else { return Vec::new() };
         let tree = &self.trees[cast.tree as usize];
         let mut below = vec![self.ports[channel as usize].to];
         let mut members = Vec::new();
@@ -241,8 +248,18 @@ impl Fabric {
                 tree.branches.branches(DeviceId(device)).iter().map(|it| self.network.graph.channel(it.channel).to.0),
             );
         }
-        for member in members {
-            self.resolve_member(message, member, at, true);
+        members
+    }
+
+    /// Gives up a collecting packet: its outputs are free again. Its copies, which are left to the caller.
+    pub(super) fn break_hold(&mut self, number: u32) -> Vec<u32> {
+        let Hold { copies, taken, .. } = self.holds[number].clone();
+        self.holds.free(number);
+        for copy in &copies[..taken] {
+            let port = self.packets[*copy].out;
+            self.ports[port as usize].held = false;
+            self.touch(port);
         }
+        copies
     }
 }

@@ -80,6 +80,15 @@ pub enum Notice {
         /// When.
         at: Picos,
     },
+    /// A fault made a second copy of it. One more [`Notice::Delivered`] or [`Notice::Lost`] with the same tag follows.
+    Doubled {
+        /// The order's.
+        tag: u64,
+        /// Who gets it twice.
+        to: DeviceId,
+        /// When.
+        at: Picos,
+    },
     /// Some of it was dropped, so that it will never be delivered to `to`.
     Lost {
         /// The order's.

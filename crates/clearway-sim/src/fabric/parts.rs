@@ -47,6 +47,8 @@ pub(super) struct Port {
     pub(super) to_host: bool,
     pub(super) store_and_forward: bool,
     pub(super) up: bool,
+    /// Routing believes that it is not.
+    pub(super) avoided: bool,
 }
 
 /// One lane of a port.
@@ -69,6 +71,8 @@ pub(super) struct Lane {
     pub(super) credited: bool,
     /// The receiver asked for silence.
     pub(super) paused: bool,
+    /// A fault keeps it from sending.
+    pub(super) stuck: bool,
 }
 
 /// Credits under way: `left` times `bytes`, the first at `at`, `gap` apart.
@@ -161,6 +165,8 @@ pub(super) struct Message {
     pub(super) marked: bool,
     pub(super) corrupt: bool,
     pub(super) lost: bool,
+    /// It ended at its receivers before its last byte left its host.
+    pub(super) over: bool,
 }
 
 /// A window of equal packets that one port sends without a pause in between that anyone could use.

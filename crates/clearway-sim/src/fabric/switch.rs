@@ -23,7 +23,7 @@ impl Backlog for View<'_> {
     }
 
     fn up(&self, channel: ChannelId) -> bool {
-        self.ports[channel.index()].up
+        !self.ports[channel.index()].avoided
     }
 }
 
@@ -48,6 +48,9 @@ impl Fabric {
     pub(super) fn arrive(&mut self, channel: u32, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
+            return;
+        }
+        if self.faults.is_some() && self.is_stopped(channel, packet) {
             return;
         }
         let to = self.ports[channel as usize].to;
@@ -113,6 +116,9 @@ impl Fabric {
     pub(super) fn enqueue(&mut self, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
+            return;
+        }
+        if self.faults.is_some() && self.is_swept(packet) {
             return;
         }
         let Packet { out, message, step, bytes, .. } = self.packets[packet];
@@ -244,6 +250,9 @@ impl Fabric {
             self.lanes[lane as usize].free -= bytes * count;
         }
         self.statistics.sent(lane, bytes, count);
+        if self.faults.is_some() {
+            return self.send_at_risk(port, lane, packet, arrival);
+        }
         // What a host does with a packet is known when the packet is sent to it; an event is needed only to be seen by others.
         let to_host = self.ports[port as usize].to_host;
         if to_host {

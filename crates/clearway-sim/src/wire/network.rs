@@ -331,6 +331,10 @@ impl<C: Carrier> Network<C> {
                     }
                 }
             }
+            Notice::Doubled { tag, .. } => self.with(Tag(tag), |flight| {
+                // Interfaces number what they send one-sidedly: a second copy of that never gets to anyone.
+                flight.receivers += u32::from(flight.kind == super::flight::Kind::Message);
+            }),
             Notice::Acknowledged { tag, at, .. } => self.acknowledged(Tag(tag), at),
             Notice::Lost { tag, at, .. } => self.lost(Tag(tag), at),
         }
