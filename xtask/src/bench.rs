@@ -1,4 +1,5 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
+//! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every contestant once, forwards
@@ -9,6 +10,7 @@
 //! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
 
 mod contest;
+mod fabric;
 mod link;
 
 use std::collections::BTreeMap;
@@ -36,12 +38,18 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire [--rounds N] [--json]`.
+/// Runs `bench wire|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let (Some("wire"), rest) = (arguments.first().map(String::as_str), arguments.get(1..).unwrap_or_default()) else {
-        bail!("usage: cargo xtask bench wire [--rounds N] [--json]");
-    };
-    let asked = parse(rest)?;
+    let rest = arguments.get(1..).unwrap_or_default();
+    match arguments.first().map(String::as_str) {
+        Some("wire") => wire(rest),
+        Some("fabric") => fabric::run(&parse("fabric", rest)?),
+        _ => bail!("usage: cargo xtask bench wire|fabric [--rounds N] [--json]"),
+    }
+}
+
+fn wire(rest: &[String]) -> Result<ExitCode> {
+    let asked = parse("wire", rest)?;
     if let Some(program) = rest.iter().position(|a| a == INSIDE).and_then(|at| rest.get(at + 1)) {
         return inside(&asked, PathBuf::from(program));
     }
@@ -52,7 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let program = build()?;
+    let program = build("clearway-runtime", "wire_bench")?;
     let own = std::env::current_exe().context("the path of this program")?;
     // `-r` makes this user root of a namespace of its own; real root needs none.
     let flags = if is_root()? { "-n" } else { "-rn" };
@@ -68,7 +76,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn parse(arguments: &[String]) -> Result<Asked> {
+fn parse(bench: &str, arguments: &[String]) -> Result<Asked> {
     let mut asked = Asked { rounds: ROUNDS, json: false };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -79,7 +87,7 @@ fn parse(arguments: &[String]) -> Result<Asked> {
                 asked.rounds = rounds.context("--rounds takes a number from 1 on")?;
             }
             INSIDE => drop(arguments.next()),
-            other => bail!("bench wire does not know `{other}`; it takes --rounds N and --json"),
+            other => bail!("bench {bench} does not know `{other}`; it takes --rounds N and --json"),
         }
     }
     Ok(asked)
@@ -90,16 +98,16 @@ fn is_root() -> Result<bool> {
     Ok(id.stdout.trim_ascii() == b"0")
 }
 
-/// Builds the measuring program as users' programs are built.
-fn build() -> Result<PathBuf> {
+/// Builds the measuring program `example` of `package` as users' programs are built.
+fn build(package: &str, example: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--release", "-p", "clearway-runtime", "--example", "wire_bench"])
+        .args(["build", "--release", "-p", package, "--example", example])
         .status()
         .context("cargo")?;
     ensure!(status.success(), "the measuring program does not build");
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(metadata.target_directory.join("release/examples/wire_bench").into())
+    Ok(metadata.target_directory.join("release/examples").join(example).into())
 }
 
 /// The load of the machine over the last minute.
@@ -219,10 +227,10 @@ mod tests {
 
     #[test]
     fn parse__refuses_what_it_does_not_know() {
-        assert!(parse(&["--rounds".into(), "0".into()]).is_err());
-        assert!(parse(&["--fast".into()]).is_err());
+        assert!(parse("wire", &["--rounds".into(), "0".into()]).is_err());
+        assert!(parse("wire", &["--fast".into()]).is_err());
         assert_eq!(
-            parse(&["--rounds".into(), "7".into(), "--json".into()]).map(|a| (a.rounds, a.json)).ok(),
+            parse("wire", &["--rounds".into(), "7".into(), "--json".into()]).map(|a| (a.rounds, a.json)).ok(),
             Some((7, true))
         );
     }

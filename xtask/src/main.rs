@@ -23,7 +23,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        sentence: "`bench wire`: goodput and latency of the UDP wire beside iperf3 and plain sockets; `--json` prints a record",
+        sentence: "`bench wire`: the UDP wire beside iperf3 and plain sockets; `bench fabric`: the simulated fabric beside ns-3 and SimGrid; `--json` prints a record",
         run: bench::run,
     },
 ];

@@ -72,7 +72,7 @@ fn ends(link: &Link, program: &Path, near: &str, far: &str, seconds: &str) -> Re
 }
 
 /// A figure from a line of `name value` pairs.
-fn value(line: &str, name: &str) -> Result<f64> {
+pub(super) fn value(line: &str, name: &str) -> Result<f64> {
     let mut words = line.split_ascii_whitespace();
     words.find(|word| *word == name).with_context(|| format!("no `{name}` in `{}`", line.trim()))?;
     words.next().and_then(|text| text.parse().ok()).with_context(|| format!("no figure for `{name}`"))
