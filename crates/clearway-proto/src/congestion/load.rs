@@ -3,7 +3,8 @@
 //! # Model
 //! A flow sends one message every `link bytes of a message / rate`; the packets of a message leave back to back, as an
 //! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow with a window has so many
-//! messages without acknowledgement or answer at most, and its schedule stands still while it waits for one. A flow that
+//! messages under way at most (not yet gone, not acknowledged, or not answered, by its style), and its schedule stands still
+//! while it waits for one. A flow that
 //! finds its transmit queue full waits for room; one whose process was elsewhere catches up [`CATCH_UP`] at most. What was
 //! due and did not leave is counted, so that a load which never reached its rate is seen in the record.
 //!
@@ -37,6 +38,8 @@ const BURN_PERIOD: Nanos = Nanos::from_millis(10);
 const GET_MAX: u32 = 64 << 10;
 /// Bytes of a bulk header, for rates: kind, class, phase, message, part.
 const BULK_HEAD: usize = 11;
+/// The bit of a token that says: the last packet of a message. Below it are the packet's bytes on the link.
+const LAST: u64 = 1 << 31;
 /// Room that one message may need in the effect buffer: `GET_MAX` in packets of an Ethernet frame.
 const MESSAGE_EFFECTS: usize = 64;
 
@@ -142,7 +145,7 @@ impl Load {
 
     /// A message of this rank has arrived.
     pub(super) fn acknowledged(&mut self, message: u32) {
-        self.over(message, |flow| flow.style == FlowStyle::Push);
+        self.over(message, |flow| flow.style == FlowStyle::Put);
     }
 
     /// `from` has answered a request of this rank to the last byte. Its own messages look the same; their numbers are not
@@ -159,12 +162,26 @@ impl Load {
         }
     }
 
+    /// A packet has left this node.
+    pub(super) fn left(&mut self, token: Token) {
+        if token.0 >> 48 == self.index as u64
+            && token.0 & LAST != 0
+            && let Work::Flows(flows) = &mut self.work
+            && let Some(state) = flows.get_mut((token.0 >> 32 & 0xffff) as usize)
+            && state.flow.style == FlowStyle::Push
+        {
+            state.waiting.pop_first();
+        }
+    }
+
     /// A packet found no room, or was refused for good.
     pub(super) fn refused(&mut self, token: Token, record: &mut PhaseRecord) {
         if token.0 >> 48 != self.index as u64 {
             return;
         }
-        record.refused.0 += token.0 & 0xffff_ffff;
+        record.refused.0 += token.0 & (LAST - 1);
+        // What never started is not under way.
+        self.left(token);
         if let Work::Flows(flows) = &mut self.work
             && let Some(flow) = flows.get_mut((token.0 >> 32 & 0xffff) as usize)
         {
@@ -257,12 +274,14 @@ impl FlowState {
             cx.send(target, class, Frame::GetRequest { message, bytes }, 0, token);
             return;
         }
-        let last = if self.flow.window.is_some() { Part::Last } else { Part::LastUnacknowledged };
+        let acknowledged = self.flow.style == FlowStyle::Put && self.flow.window.is_some();
+        let last = if acknowledged { Part::Last } else { Part::LastUnacknowledged };
         for (body, is_last) in packets(self.flow.message.0, cx.config.body_max) {
             let part = if is_last { last } else { Part::Inner };
             let link = cx.link_bytes(BULK_HEAD, u64::from(body));
             cx.record.offered.0 += link;
-            cx.send(target, class, Frame::Bulk { message, part }, body, Some(Token(token | link)));
+            let end = if is_last { LAST } else { 0 };
+            cx.send(target, class, Frame::Bulk { message, part }, body, Some(Token(token | link | end)));
         }
     }
 }

@@ -146,6 +146,11 @@ impl Node {
                     running.loads.iter_mut().for_each(|load| load.refused(token, &mut running.record));
                 }
             }
+            Arrival::Done { token, .. } => {
+                if let Some(running) = &mut self.running {
+                    running.loads.iter_mut().for_each(|load| load.left(token));
+                }
+            }
             Arrival::Room { class, .. } => {
                 if let Some(running) = &mut self.running {
                     running.loads.iter_mut().for_each(|load| load.room(class));

@@ -57,7 +57,8 @@ impl CongestorKind {
             Self::Incast => to_target(FlowStyle::Push, None),
             Self::PutIncast => {
                 let window = Some(pressure.window.unwrap_or(PUT_WINDOW));
-                Self::Incast.load(number, group, me, Pressure { window, ..pressure })
+                let pressure = Pressure { window, ..pressure };
+                Self::put(Self::Incast.load(number, group, me, pressure)?)
             }
             Self::GetBroadcast => to_target(FlowStyle::Get, None),
             Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
@@ -67,6 +68,16 @@ impl CongestorKind {
                 flow(others, FlowStyle::Push, full, None)
             }
         }
+    }
+}
+
+impl CongestorKind {
+    /// The same load with its messages acknowledged.
+    fn put(mut load: LoadKind) -> Option<LoadKind> {
+        if let LoadKind::Flows(flows) = &mut load {
+            flows.iter_mut().for_each(|flow| flow.style = FlowStyle::Put);
+        }
+        Some(load)
     }
 }
 

@@ -169,8 +169,11 @@ impl VictimTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowStyle {
-    /// The messages are sent on schedule.
+    /// The messages are sent on schedule. One is under way until it has left this node, as a two-sided send of a size that
+    /// the receiver's side buffers.
     Push,
+    /// The same, but one is under way until its receiver has acknowledged it: a one-sided write that is flushed.
+    Put,
     /// Requests sent on schedule; the target answers each with the message.
     Get,
 }
@@ -195,7 +198,7 @@ pub struct Flow {
     pub rate: BitsPerSec,
     /// Bytes of one message, without headers.
     pub message: Bytes,
-    /// Present: at most so many messages are without their acknowledgement or answer; the schedule waits for them.
+    /// Present: at most so many messages are under way; the schedule waits for them. What that means the style says.
     pub window: Option<u32>,
     /// Present: only in bursts.
     pub burst: Option<Burst>,
