@@ -294,7 +294,7 @@ fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
         tokens.clone()
     };
     give(&mut node, 0, Input::Command(phase(MS.times(2000), None, loads)));
-    let load_on = 501_000_000;
+    let load_on = 1_501_000_000;
     let under_way = give(&mut node, load_on, Input::Tick);
     assert_eq!(under_way.len(), 2);
     assert_eq!(give(&mut node, load_on + 1_000_000, Input::Tick).len(), 2, "both are still here");
