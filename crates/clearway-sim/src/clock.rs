@@ -136,6 +136,14 @@ impl Clock {
         self.change(thaw, 0, slope);
     }
 
+    /// Fault: for `length` from `at` on the clock runs `ppm` parts per million fast (negative: slow), then as before.
+    pub fn drift_for(&mut self, at: Picos, length: Picos, ppm: i32) {
+        let before = self.last().slope;
+        self.drift(at, ppm);
+        let end = self.last().since + length;
+        self.change(end, 0, before);
+    }
+
     fn last(&self) -> Segment {
         self.segments.last().copied().unwrap_or(Segment { since: Picos::ZERO, base: 0, slope: ONE })
     }

@@ -42,6 +42,8 @@ pub enum DiskFault {
     Torn(Bytes),
     /// It takes so much longer.
     Slow(Picos),
+    /// It is a write that would make its file longer: it fails and changes nothing.
+    Full,
 }
 
 /// How a file operation ended.
@@ -59,6 +61,8 @@ pub struct Disk {
     files: BTreeMap<FileId, File>,
     /// Faults to come, latest first.
     faults: Vec<(Picos, DiskFault)>,
+    /// What befalls every operation that begins now.
+    ailment: Option<DiskFault>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,13 +100,18 @@ impl Request {
 
 impl Disk {
     pub(crate) const fn new(spec: DiskSpec) -> Self {
-        Self { spec, free_at: Picos::ZERO, files: BTreeMap::new(), faults: Vec::new() }
+        Self { spec, free_at: Picos::ZERO, files: BTreeMap::new(), faults: Vec::new(), ailment: None }
     }
 
     /// Fault: the first operation that begins at `at` or later goes wrong.
     pub fn inject(&mut self, at: Picos, fault: DiskFault) {
         let place = self.faults.partition_point(|(other, _)| *other > at);
         self.faults.insert(place, (at, fault));
+    }
+
+    /// Fault: from now on every operation that begins goes wrong like this, or well again.
+    pub(crate) fn ail(&mut self, ailment: Option<DiskFault>) {
+        self.ailment = ailment;
     }
 
     pub(crate) fn open(&mut self, file: FileId, contents: Memory) {
@@ -124,6 +133,8 @@ impl Disk {
         let begins = self.free_at.max(now);
         if self.faults.last().is_some_and(|(at, _)| *at <= begins) {
             request.fault = self.faults.pop().map(|(_, fault)| fault);
+        } else {
+            request.fault = self.ailment;
         }
         let bytes = u32::try_from(request.length).unwrap_or(u32::MAX);
         let work = match request.kind {
@@ -155,7 +166,8 @@ impl Disk {
                 let kept = if let Some(DiskFault::Torn(kept)) = request.fault { kept.0 } else { request.length };
                 let kept = kept.min(request.length);
                 let grows = end.saturating_sub(file.contents.length());
-                if grows > 0 && used + grows > self.spec.capacity.0 {
+                let full = used + grows > self.spec.capacity.0 || request.fault == Some(DiskFault::Full);
+                if grows > 0 && full {
                     return Ended::Badly;
                 }
                 file.write(request.at, kept, &request.body);

@@ -19,11 +19,13 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod arbiter;
+pub mod check;
 pub mod clock;
 mod control;
 pub mod disk;
 mod event;
 pub mod fabric;
+pub mod fault;
 pub mod graph;
 pub mod processor;
 pub mod routing;

@@ -165,6 +165,9 @@ impl Fabric {
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;
+            if self.lanes[(first + bit) as usize].stuck {
+                continue;
+            }
             if let Some(due) = self.next_credit(first + bit) {
                 at = at.min(due);
             }

@@ -13,9 +13,13 @@
 //! # Not here
 //! Names, files and drawing ([`crate::fault`]); what befalls nodes, clocks and disks.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use clearway_proto::base::RandomKey;
+use serde::{Deserialize, Serialize};
 
 use super::parts::{Credit, Message, Packet};
 use super::pool::NONE;
@@ -134,7 +138,8 @@ pub enum Harm {
 }
 
 /// Which packets are struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Odds {
     /// Each with this probability in millionths.
     Each(u32),
@@ -152,7 +157,8 @@ pub enum Odds {
 }
 
 /// Sorts of packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sort {
     /// All.
     #[default]
@@ -164,7 +170,8 @@ pub enum Sort {
 }
 
 /// What becomes of what should travel on a channel that is down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WhenDown {
     /// It is lost.
     Lost,

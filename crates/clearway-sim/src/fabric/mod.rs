@@ -25,11 +25,13 @@
 //! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks (`world`).
 
 mod arbitration;
+mod audit;
 mod build;
 mod control;
 mod credit;
 mod digest;
 mod fault;
+mod fifo;
 mod host;
 mod loss;
 mod multicast;
@@ -43,6 +45,7 @@ mod train;
 #[cfg(test)]
 mod tests;
 
+pub use audit::{Leak, Stall};
 pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
 pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
 pub use statistics::{LaneStatistics, PortStatistics, Totals};
@@ -60,6 +63,7 @@ use crate::topology::Network;
 
 use control::{Control, Pauses, Word};
 use digest::Digest;
+use fifo::Fifo;
 use host::{Connection, Host};
 use multicast::{Cast, Hold, Membership, Share, Tree};
 use parts::{Credit, Lane, Message, Packet, Port, Queue, Train};
@@ -95,6 +99,8 @@ enum Kind {
     Left = 11,
     /// The sender of a cable heeds a pause or a release.
     Pause = 12,
+    /// The first packet of an input's queue has left.
+    Advance = 14,
     /// A fault begins, ends or becomes known.
     Fault = 15,
 }
@@ -119,11 +125,13 @@ pub struct Fabric {
     packets: Pool<Packet>,
     messages: Pool<Message>,
     credits: Pool<Credit>,
+    /// By lane, where inputs keep one queue for each; empty elsewhere.
+    fifos: Vec<Fifo>,
     trains: Pool<Train>,
     train_serial: u64,
     hosts: Vec<Host>,
     connections: Pool<Connection>,
-    connection_of: BTreeMap<(u32, u32, u8), u32>,
+    connection_of: Vec<Vec<((u32, u8), u32)>>,
     dirty: Vec<u32>,
     current: u32,
     notices: Vec<Notice>,
@@ -238,6 +246,7 @@ impl Fabric {
             10 => self.paced(entity, arg),
             11 => self.leave_place(entity, arg),
             12 => self.pause(entity, arg),
+            14 => self.advance_fifo(entity),
             _ => self.fault_event(entity, arg),
         }
     }

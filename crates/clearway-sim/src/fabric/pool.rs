@@ -33,6 +33,13 @@ impl<T> Pool<T> {
         }
     }
 
+    /// The places in use, in order. O(places).
+    pub(super) fn alive(&self) -> Vec<u32> {
+        let mut free = vec![false; self.places.len()];
+        self.free.iter().for_each(|place| free[*place as usize] = true);
+        (0..self.places.len() as u32).filter(|place| !free[*place as usize]).collect()
+    }
+
     /// Gives the place back; its contents stay until they are overwritten.
     pub(super) fn free(&mut self, place: u32) {
         self.free.push(place);

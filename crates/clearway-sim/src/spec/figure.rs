@@ -89,7 +89,7 @@ pub(super) fn rate(text: &str) -> Result<BitsPerSec, String> {
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn time(text: &str) -> Result<Picos, String> {
+pub(crate) fn time(text: &str) -> Result<Picos, String> {
     quantity(text, &TIME_UNITS).map(Picos)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn write_rate(rate: BitsPerSec) -> String {
 }
 
 /// Writes a time so that [`time`] reads it back.
-pub(super) fn write_time(time: Picos) -> String {
+pub(crate) fn write_time(time: Picos) -> String {
     let unit = TIME_UNITS.iter().rev().find(|(_, scale)| time.0.is_multiple_of(*scale) && time.0 >= *scale);
     let (name, scale) = unit.unwrap_or(&TIME_UNITS[1]);
     format!("{}{name}", time.0 / scale)

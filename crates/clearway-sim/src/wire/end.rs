@@ -21,7 +21,7 @@ use super::capabilities::BODY_MAX;
 use super::digest::Digest;
 use super::flight::{Acknowledgement, Cargo, Flight, HEAD_MAX, Head, Kind, Outgoing, Queued};
 use super::memory::{Body, Extent, Memory, Origin};
-use super::{Bodies, Parts};
+use super::{Bodies, Parts, Trouble};
 use crate::clock::Clock;
 use crate::disk::{Disk, Request};
 use crate::processor::Processor;
@@ -48,6 +48,14 @@ struct Queue {
     bytes: u64,
     /// Somebody was told `NoRoom`.
     refused: bool,
+}
+
+impl Queue {
+    /// Whether somebody who was refused should try again, where a queue holds `most` messages.
+    fn is_roomy(&self, most: Option<u32>) -> bool {
+        let most = most.unwrap_or(QUEUE_MESSAGES);
+        most > 0 && self.messages <= most / 2 && self.bytes <= QUEUE_BYTES / 2
+    }
 }
 
 /// What lies ready for the next harvest.
@@ -98,6 +106,8 @@ pub struct SimWire {
     /// Inputs that the engine took without this end: paid for with the next post.
     pub(crate) owed_inputs: usize,
     pub(crate) digest: Digest,
+    /// What is wrong with this end now.
+    pub(crate) trouble: Trouble,
 }
 
 impl SimWire {
@@ -126,6 +136,7 @@ impl SimWire {
             harvested: 0,
             owed_inputs: 0,
             digest: Digest::default(),
+            trouble: Trouble::default(),
         }
     }
 
@@ -227,13 +238,24 @@ impl SimWire {
         let queue = self.queues.get_mut(place_of(path, class))?;
         queue.messages = queue.messages.saturating_sub(1);
         queue.bytes = queue.bytes.saturating_sub(bytes);
-        let roomy = queue.messages <= QUEUE_MESSAGES / 2 && queue.bytes <= QUEUE_BYTES / 2;
-        let waited_for = queue.refused && roomy;
+        let waited_for = queue.refused && queue.is_roomy(self.trouble.queue_messages);
         if waited_for {
             queue.refused = false;
             self.ready.push_back(Ready::Room { path, class });
         }
         waited_for.then_some(())
+    }
+
+    /// Fault: transmit queues hold so many messages, or as many as they should; those that have room again say so.
+    pub(crate) fn tighten(&mut self, messages: Option<u32>) {
+        self.trouble.queue_messages = messages;
+        for (place, queue) in self.queues.iter_mut().enumerate() {
+            if queue.refused && queue.is_roomy(messages) {
+                queue.refused = false;
+                let (path, class) = (PathId((place / Class::ALL.len()) as u8), Class::ALL[place % Class::ALL.len()]);
+                self.ready.push_back(Ready::Room { path, class });
+            }
+        }
     }
 
     /// The node crashed: everything but its clock, its counters and what is safe on its disk is gone.
@@ -256,7 +278,8 @@ impl SimWire {
     /// Whether the queue takes a message of `bytes`, which then counts.
     fn enter_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Result<(), Answer> {
         let queue = self.queues.get_mut(place_of(path, class)).ok_or(Answer::Refused(Missing::Path))?;
-        let full = queue.messages >= QUEUE_MESSAGES || queue.messages > 0 && queue.bytes + bytes > QUEUE_BYTES;
+        let most = self.trouble.queue_messages.unwrap_or(QUEUE_MESSAGES);
+        let full = queue.messages >= most || queue.messages > 0 && queue.bytes + bytes > QUEUE_BYTES;
         if full {
             queue.refused = true;
             self.counters.no_room += 1;

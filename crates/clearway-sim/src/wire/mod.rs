@@ -25,12 +25,14 @@ mod network;
 pub(crate) mod stand_in;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 pub use end::SimWire;
 pub use memory::{Extent, Origin};
 pub use network::Network;
 
 pub(crate) use memory::{Body, Memory};
+pub(crate) use trouble::Trouble;
 
 use clearway_proto::base::{Class, GroupId, RandomKey};
 use clearway_proto::wire::{Capabilities, OperationKind};

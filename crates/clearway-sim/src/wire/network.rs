@@ -42,6 +42,8 @@ enum Later {
     Loopback { tag: Tag, to: Option<Rank> },
     /// A lost one-sided message leaves again.
     Repeat { tag: Tag },
+    /// An interface reports late that something ended.
+    Report { rank: Rank, incarnation: u32, token: Token, status: Status, value: u64 },
     /// An interface gives up.
     GiveUp { rank: Rank, incarnation: u32, token: Token },
     /// A disk is done.
@@ -358,6 +360,9 @@ impl<C: Carrier> Network<C> {
                     let target = Target::Host(self.host(to));
                     self.order(at, tag, target);
                 }
+            }
+            Later::Report { rank, incarnation, token, status, value } => {
+                self.report(rank, incarnation, token, status, value, at);
             }
             Later::GiveUp { rank, incarnation, token } => {
                 self.complete(rank, incarnation, token, Status::Flushed, 0, at);

@@ -165,6 +165,17 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.schedule(rank);
     }
 
+    /// Fault: the driver of `rank` runs although there may be nothing to do.
+    pub fn nudge(&mut self, rank: Rank) {
+        self.wake(rank);
+    }
+
+    /// Fault: transmit queues of `rank` hold so many messages, or as many as they should.
+    pub fn tighten(&mut self, rank: Rank, messages: Option<u32>) {
+        self.network.wire(rank).tighten(messages);
+        self.wake(rank);
+    }
+
     /// Fault: the node of `rank` loses everything and is silent until [`World::restart`].
     pub fn crash(&mut self, rank: Rank) {
         self.network.crash(rank);
@@ -218,7 +229,8 @@ impl<E: Engine, C: Carrier> World<E, C> {
     /// `rank` runs when its deadline is due and its processor free.
     fn schedule(&mut self, rank: Rank) {
         let end = self.network.end(rank);
-        let due = self.nodes[rank.index()].deadline.map(|deadline| end.clock().true_time_of(deadline));
+        let late = end.trouble.late;
+        let due = self.nodes[rank.index()].deadline.map(|deadline| end.clock().true_time_of(deadline) + late);
         let at = if end.has_arrivals() { Some(Picos::ZERO) } else { due };
         self.wakes.set(rank, at.map_or(Picos::NEVER, |at| at.max(end.processor.free_at())));
     }

@@ -9,6 +9,7 @@ use clearway_proto::wire::{Destination, FileKind, Missing, PathId, Span, Status,
 use super::{Later, Network};
 use crate::disk::{Ended, Request};
 use crate::fabric::{Marked, Payload};
+use crate::fault::Completion;
 use crate::time::Picos;
 use crate::wire::Carrier;
 use crate::wire::end::{FileJob, Ready, SimWire};
@@ -261,6 +262,18 @@ impl<C: Carrier> Network<C> {
         value: u64,
         at: Picos,
     ) {
+        match self.ends[rank.index()].trouble.completions {
+            None => self.report(rank, incarnation, token, status, value, at),
+            Some(Completion::Error) => self.report(rank, incarnation, token, Status::Flushed, 0, at),
+            Some(Completion::Late(by)) => {
+                self.put_later(self.now + by, Later::Report { rank, incarnation, token, status, value });
+            }
+            Some(Completion::Never) => {}
+        }
+    }
+
+    /// The engine of `rank` learns how an operation ended, if it is still the one that issued it.
+    pub(super) fn report(&mut self, rank: Rank, incarnation: u32, token: Token, status: Status, value: u64, at: Picos) {
         let end = &mut self.ends[rank.index()];
         if end.up && end.incarnation == incarnation {
             let at = end.clock.local(at);

@@ -1,0 +1,13 @@
+//! Checks that ride along: random networks and loads, detectors, an engine that checks what it gets, failures that replay.
+//!
+//! # Model
+//! ```text
+//!    seed -> Trial (network, plan, load) -> run -> Outcome: coverage, or a Violation
+//!    Violation -> shrink -> Failure (a file) -> replay
+//! ```
+//! Everything works in release builds and costs nothing where it is not asked for.
+//!
+//! # Not here
+//! What faults do ([`crate::fabric`], [`crate::wire`], [`crate::world`]); thousands of seeds (`cargo xtask swarm`).
+
+pub mod draw;

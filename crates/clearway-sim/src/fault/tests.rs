@@ -1,0 +1,88 @@
+use clearway_proto::base::BitsPerSec;
+
+use super::{Disks, Fault, FaultKind, Plan, Site, shrink};
+use crate::graph::DeviceId;
+use crate::spec::{FabricSpec, Routing, Topology};
+use crate::time::Picos;
+use crate::topology;
+
+/// What is said about a plan whose one fault, in lines 2 to 6, has this target and kind.
+fn sentence(target: &str, kind: &str) -> String {
+    let text = format!("format = 1\n[[fault]]\nat = \"1us\"\nuntil = \"2us\"\ntarget = \"{target}\"\nkind = {kind}\n");
+    let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(1000));
+    let graph = topology::build(&spec).unwrap().graph;
+    let hosts = [DeviceId(0), DeviceId(2)];
+    let site = Site { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Absent };
+    let resolved = Plan::parse("plan.toml", &text).and_then(|plan| plan.resolve(&site));
+    resolved.map_or_else(
+        |error| error.to_string(),
+        |resolved| format!("{} faults", resolved.fabric.len() + resolved.nodes.len()),
+    )
+}
+
+#[test]
+fn resolve__what_is_there_is_found() {
+    assert_eq!(sentence("n0 -- switch", "{ link-down = { packets = \"kept\", notice-after = \"0ns\" } }"), "2 faults");
+    assert_eq!(sentence("*", "\"crash\""), "2 faults");
+    assert_eq!(sentence("n1", "{ interface-dead = { side = \"both\" } }"), "2 faults");
+    assert_eq!(sentence("switch", "{ switch-slow = { percent = 50, latency = \"1us\" } }"), "8 faults");
+    let flaps =
+        "{ link-flapping = { down = \"10ns\", period = \"300ns\", packets = \"lost\", notice-after = \"0ns\" } }";
+    assert_eq!(sentence("n0 -> switch", flaps), "4 faults");
+}
+
+#[test]
+fn resolve__what_is_not_there_is_named_with_its_line_and_what_there_is() {
+    let loss = "{ loss = { odds = { each = 5 } } }";
+    assert_eq!(
+        sentence("n9 -> switch", loss),
+        "plan.toml: line 2: loss: there is no host or switch `n9`; hosts are n0 to n3, switches begin with switch"
+    );
+    assert_eq!(
+        sentence("n0 -> n1", loss),
+        "plan.toml: line 2: loss: there is no link `n0 -> n1`; n0 has links to switch"
+    );
+    let cases = [
+        ("n1", "\"crash\"", "no rank runs on n1; name a host that has one"),
+        ("switch", "\"crash\"", "`switch` is not a host; name one"),
+        ("n0", loss, "`n0` is not a link; name one"),
+        ("n0", "{ pause-storm = { class = \"bulk\" } }", "storms need a fabric with `loss = \"pauses\"`"),
+        ("n0", "\"disk-full\"", "nodes of this run have no disks"),
+        ("n0 -> switch", "{ wrong-lane = { class = \"bulk\", lane = 3 } }", "there is no virtual lane 3"),
+        ("n0 -> switch", "{ link-degraded = { percent = 101, latency = \"0ns\" } }", "give 1 to 100"),
+        ("n0", "{ spurious-wake = { every = \"0ps\" } }", "give at least 1ps"),
+    ];
+    for (target, kind, part) in cases {
+        let sentence = sentence(target, kind);
+        assert!(sentence.starts_with("plan.toml: line 2: ") && sentence.contains(part), "{sentence}");
+    }
+}
+
+#[test]
+fn parse__a_kind_that_nobody_knows_is_refused_with_its_line() {
+    let sentence = sentence("n0", "{ los = { odds = { each = 5 } } }");
+    assert!(sentence.starts_with("plan.toml: line 6: unknown variant `los`"), "{sentence}");
+    let error = Plan::parse("plan.toml", "\nformat = 2\n").unwrap_err().to_string();
+    assert_eq!(error, "plan.toml: line 2: format 2 is not known; this program reads 1");
+}
+
+#[test]
+fn shrink__only_what_is_needed_remains_and_no_longer_than_needed() {
+    let fault = |target: u32| Fault {
+        at: Picos(1_000),
+        until: Picos(1_000_000),
+        target: format!("n{target}"),
+        kind: FaultKind::Crash,
+    };
+    let plan = Plan::of((0..9).map(fault).collect());
+    let mut tries = 200;
+    // It fails when n3 and n7 are down together at 50 ns.
+    let small = shrink(&plan, &mut tries, &mut |plan| {
+        let down = |name: &str| plan.faults.iter().any(|it| it.target == name && it.until > Picos(50_000));
+        down("n3") && down("n7")
+    });
+    let left: Vec<&str> = small.faults.iter().map(|fault| fault.target.as_str()).collect();
+    assert_eq!(left, ["n3", "n7"]);
+    assert!(small.faults.iter().all(|fault| fault.until < Picos(100_000)));
+    assert!(tries > 100);
+}

@@ -1,0 +1,15 @@
+//! What is wrong with one rank's end of the wire at the moment, and how the end behaves then.
+
+use crate::fault::Completion;
+use crate::time::Picos;
+
+/// What is wrong with an end now; sound by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    /// How operations end.
+    pub(crate) completions: Option<Completion>,
+    /// Messages that a transmit queue holds; none when it takes nothing.
+    pub(crate) queue_messages: Option<u32>,
+    /// How late the driver is woken.
+    pub(crate) late: Picos,
+}
