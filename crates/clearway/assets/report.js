@@ -284,7 +284,7 @@
   };
 
   const draws = place => {
-    const name = labels => [labels.victim, labels.congestor, labels.queue, labels.quantile].filter(Boolean).join(" ");
+    const name = labels => [labels.victim, labels.congestor, labels.place, labels.queue, labels.quantile].filter(Boolean).join(" ");
     const rows = new Map();
     report.draws.forEach((draw, i) => draw.cif.forEach(factor => {
       const key = name(factor.labels);

@@ -63,3 +63,6 @@ pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
     summary::close(&mut report, &*stage);
     Ok(report)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 
 use crate::bench::Place;
+use crate::scenario::Time;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
 #[derive(Debug, Parser)]
@@ -26,13 +27,15 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show congestion and its cure on a real kernel network inside this machine (less than a minute).
+    /// Show congestion and its cure on a real kernel network inside this machine, then on a simulated one of 384 nodes (about a
+    /// minute).
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
-    Bench(BenchFlags),
+    Bench(Box<BenchFlags>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
-        /// A TOML file, or one of: demo, incast, matrix, null, shares, trunk.
+        /// A TOML file, or or the name of a shipped one: demo, demo-machine, gpcnet-aries, gpcnet-edr,
+        /// gpcnet-slingshot, incast, matrix, null, shares, trunk.
         scenario: PathBuf,
         /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
         #[arg(long, value_enum, value_delimiter = ',')]
@@ -108,7 +111,8 @@ pub(crate) struct BenchFlags {
     /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet, cpu-only, none [default: incast].
     #[arg(long, value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
-    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict].
+    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict]; or policies of --fabric
+    /// [default: its first].
     #[arg(long, value_delimiter = ',')]
     pub(crate) queues: Vec<String>,
     /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: low-latency].
@@ -142,9 +146,19 @@ pub(crate) struct BenchFlags {
     /// Random assignments of hosts to roles [default: 1].
     #[arg(long)]
     pub(crate) draws: Option<u32>,
-    /// Seconds measured with congestors, and as many without [default: 4].
-    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=600))]
-    pub(crate) seconds: Option<u64>,
+    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, 96 slices].
+    #[arg(long)]
+    pub(crate) time: Option<Time>,
+    /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) on: Vec<Place>,
+    /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth of the nodes ping, four
+    /// fifths run its four congestors at once.
+    #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
+    pub(crate) fabric: Option<String>,
+    /// Hosts of the machine in use [default: all].
+    #[arg(long, requires = "fabric")]
+    pub(crate) nodes: Option<u32>,
     /// Print the scenario that these flags make, and run nothing.
     #[arg(long)]
     pub(crate) print_scenario: bool,

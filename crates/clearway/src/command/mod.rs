@@ -35,13 +35,18 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn exit_of(error: &anyhow::Error) -> Exit {
-    if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_)))) {
+    if refuses_permission(error) {
         Exit::NoPermission
     } else if error.chain().any(|cause| cause.is::<crate::bench::Interrupted>()) {
         Exit::Interrupted
     } else {
         Exit::Failed
     }
+}
+
+/// Whether the lab was refused for want of a permission.
+fn refuses_permission(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_))))
 }
 
 fn dispatch(command: Command) -> Result<Exit> {

@@ -5,27 +5,53 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
-use super::{BenchFlags, Output, print};
+use super::{BenchFlags, Output, print, refuses_permission};
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
-use crate::report::{diff, store, terminal};
-use crate::scenario::{self, Congestion, Scenario};
+use crate::report::{beside, diff, store, terminal};
+use crate::scenario::{self, Congestion, Fabric, Scenario};
 
-/// The tour.
+/// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a machine.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
     eprintln!(
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
          once, first through one FIFO queue per port, then with a queue for each traffic class. Less than a minute."
     );
-    let text = scenario::shipped("demo").context("the program was built without its tour")?;
+    let directory = directory_of("demo", output);
+    let here = Output { seed: output.seed, out: Some(directory.clone()) };
+    let exit = match shipped("demo", Place::Lab, &here) {
+        Err(error) if refuses_permission(&error) => {
+            eprintln!("clearway: {error:#}");
+            eprintln!(
+                "The same hosts, rates and queues now run on the simulated fabric instead, which needs no permission."
+            );
+            shipped("demo", Place::Sim, &here)?
+        }
+        other => other?,
+    };
+    eprintln!(
+        "\nAnd a machine that is not here: 384 simulated nodes of an InfiniBand tree, GPCNeT's congestors on four fifths\n\
+         of them, first on the lane of everybody, then beside victims with a lane of their own."
+    );
+    let there = Output { seed: output.seed, out: Some(directory.join("machine")) };
+    shipped("demo-machine", Place::Sim, &there)?;
+    Ok(exit)
+}
+
+fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
+    let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    conduct(scenario, text, &[], BTreeSet::new(), output)
+    conduct(scenario, text, &[place], BTreeSet::new(), output)
+}
+
+fn directory_of(name: &str, output: &Output) -> PathBuf {
+    output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(name))
 }
 
 /// A scenario from a file or from those that are shipped.
@@ -36,14 +62,14 @@ pub(crate) fn scenario(path: &Path, on: &[Place], output: &Output) -> Result<Exi
 
 /// A congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
-    let (scenario, set) = scenario_of(flags);
+    let (scenario, set) = scenario_of(flags)?;
     let text = toml::to_string(&scenario).context("the flags make no scenario")?;
     scenario.check().map_err(|why| anyhow!("{why}"))?;
     if flags.print_scenario {
         print(&text)?;
         return Ok(Exit::Good);
     }
-    conduct(scenario, &text, &[], set, &flags.output)
+    conduct(scenario, &text, &flags.on, set, &flags.output)
 }
 
 /// Runs, reports, and says how it went.
@@ -58,10 +84,25 @@ fn conduct(
         scenario.seed = seed;
         flags.insert("seed".to_owned());
     }
-    let directory = output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&scenario.name));
+    let usual = match scenario.fabric {
+        Fabric::Lab(_) => Place::Lab,
+        Fabric::Machine(_) => Place::Sim,
+    };
+    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
+    places.sort_unstable();
+    places.dedup();
+    if places.contains(&Place::Lab) && usual == Place::Sim {
+        bail!("the fabric `{}` is a machine, which only the simulator has: use --on sim", scenario.fabric);
+    }
+    let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
     try_writing(&directory)?;
-    let report = bench::run(&Order { scenario: &scenario, text, flags }, on.first().copied().unwrap_or(Place::Lab))?;
+    let order = Order { scenario: &scenario, text, flags };
+    // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
+    let reports: Result<Vec<Report>> = places.iter().rev().map(|place| bench::run(&order, *place)).collect();
+    let mut reports = reports?;
+    reports.reverse();
+    let report = beside::merge(reports).context("no place to run at")?;
     store::write(&directory, &report)?;
     show(&report, &directory)?;
     Ok(exit_of(&report))
@@ -116,19 +157,9 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
 }
 
 /// The scenario that `flags` make, and which parameters they set.
-fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
-    let mut set = BTreeSet::new();
-    let mut test = Congestion::default();
-    if flags.trunk.is_some() {
-        // Victims and congestors meet on the trunk, so they need not share hosts.
-        test.placement = Placement::Disjoint;
-        test.victim_hosts = 4;
-        test.congestor_hosts = 6;
-        test.congestor_groups = 2;
-        test.congestors = vec![CongestorKind::Alltoall];
-        test.intensity_percent = vec![100];
-        test.victim_interval = scenario::Time::micros(2000);
-    }
+fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
+    let (mut scenario, mut set) = on_fabric(flags)?;
+    let mut test = scenario.congestion.take().unwrap_or_default();
     let mut list = |name: &str, given: bool| {
         if given {
             set.insert(format!("congestion.{name}"));
@@ -156,41 +187,59 @@ fn scenario_of(flags: &BenchFlags) -> (Scenario, BTreeSet<String>) {
     list("congestor-hosts", take(&mut test.congestor_hosts, flags.congestor_hosts));
     list("congestor-groups", take(&mut test.congestor_groups, flags.congestor_groups));
     list("draws", take(&mut test.draws, flags.draws));
-    let length = flags.seconds.map(|seconds| scenario::Time::millis(seconds.saturating_mul(1000)));
-    list("isolated", take(&mut test.isolated, length));
-    list("congested", take(&mut test.congested, length));
-    let (scenario, more) = on_fabric(flags, test);
-    set.extend(more);
-    (scenario, set)
+    list("isolated", take(&mut test.isolated, flags.time));
+    list("congested", take(&mut test.congested, flags.time));
+    scenario.congestion = Some(test);
+    Ok((scenario, set))
 }
 
-/// Puts `test` on the fabric that `flags` name.
-fn on_fabric(flags: &BenchFlags, test: Congestion) -> (Scenario, Vec<String>) {
-    let mut set = Vec::new();
-    let mut name = |given: bool, key: &str| {
-        if given {
-            set.push(format!("fabric.topology.{key}"));
-        }
+/// The fabric that `flags` name with the test that is usual on it, and which parameters that sets.
+fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
+    let mut scenario = Scenario {
+        name: "bench".to_owned(),
+        about: "A congestion test made of flags.".to_owned(),
+        seed: 1,
+        fabric: Fabric::lab(topology_of(flags)),
+        congestion: Some(Congestion::default()),
+        shares: None,
+        verdict: clearway_proto::congestion::Rules::default(),
     };
-    name(flags.hosts.is_some(), "hosts");
-    name(flags.rate.is_some(), "rate");
-    name(flags.trunk.is_some(), "trunk");
+    if let Some(fabric) = &flags.fabric {
+        scenario.fabric = Fabric::machine(fabric.clone(), flags.nodes);
+        let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
+        scenario.congestion = Some(Congestion::gpcnet(hosts));
+        scenario.settle(&toml::Table::new()).map_err(|why| anyhow!(why))?;
+    } else if flags.trunk.is_some() {
+        // Victims and congestors meet on the trunk, so they need not share hosts.
+        scenario.congestion = Some(Congestion {
+            placement: Placement::Disjoint,
+            victim_hosts: 4,
+            congestor_hosts: 6,
+            congestor_groups: 2,
+            congestors: vec![CongestorKind::Alltoall],
+            intensity_percent: vec![100],
+            victim_interval: scenario::Time::micros(2000),
+            ..Congestion::default()
+        });
+    }
+    let given = [
+        (flags.hosts.is_some(), "topology.hosts"),
+        (flags.rate.is_some(), "topology.rate"),
+        (flags.trunk.is_some(), "topology.trunk"),
+        (flags.fabric.is_some(), "preset"),
+        (flags.nodes.is_some(), "nodes"),
+    ];
+    let set = given.into_iter().filter(|(given, _)| *given).map(|(_, key)| format!("fabric.{key}")).collect();
+    Ok((scenario, set))
+}
+
+/// The laboratory that `flags` name.
+fn topology_of(flags: &BenchFlags) -> Topology {
     let mega = clearway_proto::base::BitsPerSec::mega;
-    let topology = match flags.trunk {
+    match flags.trunk {
         None => Topology::Star { hosts: flags.hosts.unwrap_or(8), rate: flags.rate.unwrap_or(mega(100)) },
         Some(trunk) => {
             Topology::TwoSwitch { hosts: flags.hosts.unwrap_or(16), rate: flags.rate.unwrap_or(mega(25)), trunk }
         }
-    };
-    let fabric = scenario::Fabric::lab(topology);
-    let scenario = Scenario {
-        name: "bench".to_owned(),
-        about: "A congestion test made of flags.".to_owned(),
-        seed: 1,
-        fabric,
-        congestion: Some(test),
-        shares: None,
-        verdict: clearway_proto::congestion::Rules::default(),
-    };
-    (scenario, set)
+    }
 }

@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use super::model::{Labels, Outcome, Report, Verdict, labels};
 
+mod beside;
 #[cfg(test)]
 mod browser;
 mod charts;
@@ -40,6 +41,7 @@ pub(crate) fn render(report: &Report) -> String {
     page.push_str("<main>\n");
     for section in [
         tables::impact(report, &queues),
+        beside::beside(report),
         charts::survival(report, &queues),
         charts::timelines(report),
         charts::heat(report),
@@ -130,6 +132,10 @@ fn title_of(all: &Labels) -> String {
         (Some(victim), Some(congestor)) => format!("{victim} under {congestor}"),
         (one, other) => one.or(other).unwrap_or("").to_owned(),
     };
+    if let Some(place) = of(labels::PLACE) {
+        title.push_str(if title.is_empty() { "on " } else { " on " });
+        title.push_str(place);
+    }
     if let Some(queue) = of(labels::QUEUE) {
         title.push_str(if title.is_empty() { "" } else { ", " });
         title.push_str(queue);

@@ -10,6 +10,8 @@ pub(crate) struct Row<'a> {
     pub(crate) victim: &'a str,
     pub(crate) congestor: &'a str,
     pub(crate) queue: &'a str,
+    /// Where; only in a run at several places.
+    pub(crate) place: Option<&'a str>,
     /// p50 and p99 of the victim alone.
     pub(crate) isolated: [Option<&'a Figure>; 2],
     /// p50 and p99 of the victim beside the congestor.
@@ -23,6 +25,12 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// What rows below one heading have in common: `ping under incast`.
+    pub(crate) fn group(&self) -> String {
+        let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
+        format!("{} under {}{place}", self.victim, self.congestor)
+    }
+
     /// The factor that the table shows: that of p99, or else the last there is.
     pub(crate) fn factor(&self) -> Option<&'a Figure> {
         let of_p99 = self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
@@ -36,7 +44,10 @@ pub(crate) fn rows(report: &Report) -> Vec<Row<'_>> {
     for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {
         let [victim, congestor, queue] =
             [labels::VICTIM, labels::CONGESTOR, labels::QUEUE].map(|key| figure.label(key).unwrap_or("-"));
-        let known = rows.iter_mut().find(|row| (row.victim, row.congestor, row.queue) == (victim, congestor, queue));
+        let place = figure.label(labels::PLACE);
+        let known = rows
+            .iter_mut()
+            .find(|row| (row.victim, row.congestor, row.queue, row.place) == (victim, congestor, queue, place));
         match known {
             Some(row) => row.factors.push(figure),
             None => rows.push(row(report, figure, [victim, congestor, queue])),
@@ -54,6 +65,7 @@ fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [
                 && fits(labels::VICTIM, victim, figure)
                 && fits(labels::CONGESTOR, congestor, figure)
                 && fits(labels::QUEUE, queue, figure)
+                && figure.label(labels::PLACE) == factor.label(labels::PLACE)
                 && same(labels::PHASE, phase, figure)
                 && same(labels::QUANTILE, quantile, figure)
         })
@@ -63,6 +75,7 @@ fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [
         victim,
         congestor,
         queue,
+        place: factor.label(labels::PLACE),
         isolated: latency(labels::ISOLATED),
         congested: latency(labels::CONGESTED),
         factors: vec![factor],

@@ -24,6 +24,7 @@
 //! # Not here
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
 
+pub(crate) mod beside;
 pub(crate) mod diff;
 pub(crate) mod heat;
 pub(crate) mod html;

@@ -50,6 +50,8 @@ pub(crate) mod names {
 
 /// Keys of labels.
 pub(crate) mod labels {
+    /// Where it was measured; only in a run at several places.
+    pub(crate) const PLACE: &str = "place";
     /// The queue discipline of the network under test: `fifo`, `strict`.
     pub(crate) const QUEUE: &str = "queue";
     /// The pattern whose latency is measured.
@@ -79,7 +81,7 @@ pub(crate) struct Report {
     pub(crate) created: String,
     /// The command as it was typed, program first.
     pub(crate) command: Vec<String>,
-    /// Where it ran: `lab`, `sim`, `cluster`.
+    /// Where it ran: `lab`, `sim`; `sim,lab` when both.
     pub(crate) place: String,
     /// What was run.
     pub(crate) scenario: Scenario,
@@ -115,6 +117,47 @@ pub(crate) struct Report {
     /// Chart: what the choice of hosts alone changes.
     #[serde(default)]
     pub(crate) draws: Vec<Draw>,
+    /// The same figures from several places, side by side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) beside: Vec<Beside>,
+}
+
+/// One figure at two places, and how far they are apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// The figure's name.
+    pub(crate) name: String,
+    /// The figure's labels, without the place.
+    #[serde(default)]
+    pub(crate) labels: Labels,
+    pub(crate) unit: String,
+    /// Place and value, two of them.
+    pub(crate) values: Vec<(String, Real)>,
+    /// The first value over the second; absent where that is nothing (both zero).
+    pub(crate) ratio: Option<Real>,
+    /// What the ratio, or one over it, may be at most.
+    pub(crate) limit: Real,
+    pub(crate) distance: Distance,
+}
+
+/// How far two values of one figure are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Distance {
+    /// At most the limit.
+    Within,
+    /// More.
+    Beyond,
+}
+
+impl Distance {
+    /// The word, as it stands in JSON.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Within => "within",
+            Self::Beyond => "beyond",
+        }
+    }
 }
 
 /// The program that wrote a report.
@@ -457,6 +500,7 @@ impl Report {
             heat: Vec::new(),
             shares: Vec::new(),
             draws: Vec::new(),
+            beside: Vec::new(),
         }
     }
 

@@ -44,7 +44,8 @@ impl Paint {
 
 /// The report as text that ends with a newline.
 pub(crate) fn render(report: &Report, paint: Paint) -> String {
-    let sections = [impact_table(report), class_table(report), warnings(report), verdict(report, paint)];
+    let sections =
+        [impact_table(report), beside_table(report), class_table(report), warnings(report), verdict(report, paint)];
     let mut text = sections
         .iter()
         .filter(|lines| !lines.is_empty())
@@ -75,11 +76,36 @@ fn verdict(report: &Report, paint: Paint) -> Vec<String> {
     lines
 }
 
+/// Figures of two places, and how far they are apart.
+fn beside_table(report: &Report) -> Vec<String> {
+    let Some(first) = report.beside.first() else { return Vec::new() };
+    let line = |[what, a, b, ratio, limit]: [&str; 5]| {
+        format!("  {:<39}{:>9}{:>10}{:>8}  {limit}", fit(what, 38), fit(a, 9), fit(b, 9), fit(ratio, 7))
+    };
+    let [a, b] = [0, 1].map(|i| first.values.get(i).map_or("-", |(place, _)| place.as_str()));
+    let mut lines = vec!["Side by side".to_owned(), line(["", a, b, "ratio", "limit"])];
+    let mut name = "";
+    for it in &report.beside {
+        if name != it.name {
+            name = &it.name;
+            let unit = if it.unit == "1" { String::new() } else { format!(" ({})", it.unit) };
+            lines.push(fit(&format!("{name}{unit}"), WIDTH));
+        }
+        let of = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
+        let what: Vec<&str> = of.iter().filter_map(|key| it.labels.get(*key)).map(String::as_str).collect();
+        let [a, b] = [0, 1].map(|i| digits_or_dash(it.values.get(i).map(|(_, value)| *value)));
+        let limit = format!("{} {}", it.distance.word(), digits(it.limit));
+        lines.push(line([&what.join(" "), &a, &b, &digits_or_dash(it.ratio), &limit]));
+    }
+    lines
+}
+
 /// Queue and patterns of a part, at most 34 columns.
 fn part_name(part: &PartVerdict) -> String {
     let label = |key: &str| part.labels.get(key).map(String::as_str);
     let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
     let patterns = patterns.into_iter().flatten().collect::<Vec<_>>().join(" under ");
+    let patterns = label(labels::PLACE).map_or(patterns.clone(), |place| format!("{place}: {patterns}"));
     let name = format!("{:<10}{}", fit(label(labels::QUEUE).unwrap_or("-"), 9), fit(&patterns, 24));
     name.trim_end().to_owned()
 }
@@ -119,11 +145,11 @@ fn impact_table(report: &Report) -> Vec<String> {
             "queue", "p50", "p99", "p50", "p99", "times", "95 %", "%", "reached %"
         ),
     ];
-    let mut group = ("", "");
+    let mut group = String::new();
     for row in &rows {
-        if group != (row.victim, row.congestor) {
-            group = (row.victim, row.congestor);
-            lines.push(fit(&format!("{} under {}", row.victim, row.congestor), WIDTH));
+        if group != row.group() {
+            group = row.group();
+            lines.push(fit(&group, WIDTH));
         }
         lines.push(impact_row(row));
     }
@@ -178,8 +204,21 @@ fn class_table(report: &Report) -> Vec<String> {
             "queue", "class", "asked", "granted", "promised %", "got %", "longest gap"
         ),
     ];
-    lines.extend(report.shares.iter().map(class_row));
+    for_places(report, &mut lines, class_row);
     lines
+}
+
+/// A line for each share; below the name of its place where there are several.
+fn for_places(report: &Report, lines: &mut Vec<String>, row: impl Fn(&ClassShare) -> String) {
+    let mut place = None;
+    for share in &report.shares {
+        let here = share.labels.get(labels::PLACE);
+        if place != here {
+            place = here;
+            lines.extend(here.map(|here| fit(&format!("on {here}"), WIDTH)));
+        }
+        lines.push(row(share));
+    }
 }
 
 fn class_row(share: &ClassShare) -> String {
@@ -209,7 +248,7 @@ fn marks_table(report: &Report) -> Vec<String> {
         line([queue, &share.class, &share.asked, share.mark_seen(), &gap(share)])
     };
     let mut lines = vec!["Marks (DSCP)".to_owned(), line(["queue", "class", "asked", "seen", "longest gap"])];
-    lines.extend(report.shares.iter().map(row));
+    for_places(report, &mut lines, row);
     lines
 }
 

@@ -60,15 +60,18 @@ pub(crate) enum NullControl {
     Skip,
 }
 
-/// Probes of one victim to one neighbour in a slice on a machine: ten of 2 us at 100 Gb/s, a thousandth of what a host sends.
-const PROBES_PER_SLICE: u64 = 10;
-/// Slices measured with and without congestors on a machine, unless a scenario says otherwise: twice the least that blocks
-/// need for an interval of a quantile.
-const SLICES_USUAL: u64 = 2 * SLICES_MIN;
+/// Slices between two probes of one victim to one neighbour on a machine: in a tree of full buffers a message gets its turn
+/// once in tens of microseconds, and victims that ask for more would congest themselves.
+const SLICES_PER_PROBE: u64 = 10;
+/// Slices measured with and without congestors on a machine, unless a scenario says otherwise: enough for thousands of probes
+/// of a hundred victims.
+const SLICES_USUAL: u64 = 8 * SLICES_MIN;
 /// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
 const INTERVALS_MAX: u64 = 2000;
 /// Most slices between two probes; with fewer samples than one in ten slices there is nothing to resample.
 const SLICES_PER_INTERVAL_MAX: u64 = 10;
+/// Ten times the bottleneck: more than any window lets through.
+const INTENSITY_MAX: u32 = 1000;
 /// More processes than any node has processors.
 const PROCESSES_MAX: u32 = 1024;
 
@@ -98,6 +101,24 @@ impl Default for Congestion {
 }
 
 impl Congestion {
+    /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that run one congestor each, as
+    /// fast as 16 processes on each host can with one message under way.
+    pub(crate) fn gpcnet(hosts: u32) -> Self {
+        let congestors = hosts as usize * 4 / 5;
+        Self {
+            victim_hosts: hosts as usize - congestors,
+            congestors: vec![CongestorKind::Gpcnet],
+            congestor_hosts: congestors / 4,
+            congestor_groups: 4,
+            processes_per_host: Some(16),
+            intensity_percent: vec![INTENSITY_MAX],
+            placement: Placement::Disjoint,
+            // Nothing but congestors can move the figures of a simulated network.
+            null_control: NullControl::Skip,
+            ..Self::default()
+        }
+    }
+
     /// What one draw chooses, for a pattern that sends.
     pub(crate) fn request(&self) -> DrawRequest {
         let groups = vec![self.congestor_hosts; self.congestor_groups];
@@ -116,7 +137,7 @@ impl Congestion {
         }
         let slices = |count| Time(self.slice.0.times(count));
         if missing("victim-interval") {
-            self.victim_interval = Time(Nanos(self.slice.0.0 / PROBES_PER_SLICE));
+            self.victim_interval = slices(SLICES_PER_PROBE);
         }
         (self.isolated, self.congested) = (
             if missing("isolated") { slices(SLICES_USUAL) } else { self.isolated },
@@ -132,7 +153,7 @@ impl Congestion {
         distinct("congestors", &self.congestors)?;
         distinct("intensity-percent", &self.intensity_percent)?;
         for intensity in &self.intensity_percent {
-            within("intensity-percent", *intensity, 1, 1000)?;
+            within("intensity-percent", *intensity, 1, INTENSITY_MAX)?;
         }
         fabric.check_queue_time()?;
         within("draws", self.draws, 1, 1000)?;

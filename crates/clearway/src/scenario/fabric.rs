@@ -145,6 +145,11 @@ impl Fabric {
         Self::Lab(LabFabric { topology, queue_packets: QUEUE_PACKETS, weights: Weights::default() })
     }
 
+    /// `nodes` hosts of the machine in the fabric file `preset`, in random places.
+    pub(crate) fn machine(preset: String, nodes: Option<u32>) -> Self {
+        Self::Machine(MachineFabric { preset, nodes, node_map: NodeMap::Random })
+    }
+
     /// How many hosts take part.
     pub(crate) fn hosts(&self) -> Result<u32, String> {
         match self {

@@ -4,6 +4,7 @@
 //! I1. Text without a unit is refused: a laboratory is measured in seconds, a machine in microseconds.
 
 use std::fmt;
+use std::str::FromStr;
 
 use clearway_proto::base::Nanos;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,13 @@ impl TryFrom<String> for Time {
         let part: u64 = decimals.parse().map_err(|_| refuse())?;
         let nanos = whole.checked_mul(scale).and_then(|ns| ns.checked_add(part.checked_mul(scale)? / ten));
         nanos.map(|ns| Self(Nanos(ns))).ok_or_else(refuse)
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
     }
 }
 

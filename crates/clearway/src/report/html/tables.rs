@@ -39,17 +39,17 @@ fn few(figure: &Figure) -> &'static str {
 }
 
 /// A table cell that knows the name of its column, for screens on which the head is not shown.
-fn cell(column: &str, class: &str, content: &str) -> String {
+pub(super) fn cell(column: &str, class: &str, content: &str) -> String {
     format!("<td data-label=\"{}\" class=\"{class}\">{content}</td>", text(column))
 }
 
-fn table(class: &str, caption: &str, head: &str, body: &str) -> String {
+pub(super) fn table(class: &str, caption: &str, head: &str, body: &str) -> String {
     format!(
         "<div class=\"scroll\"><table class=\"{class}\">\n<caption>{caption}</caption>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n"
     )
 }
 
-fn head(columns: &[(&str, &str)]) -> String {
+pub(super) fn head(columns: &[(&str, &str)]) -> String {
     let cells: String =
         columns.iter().map(|(name, class)| format!("<th scope=\"col\" class=\"{class}\">{name}</th>")).collect();
     format!("<tr>{cells}</tr>")
@@ -65,11 +65,11 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     let unit = &text(if unit == "us" { "\u{b5}s" } else { unit });
     let scale = Scale::of(&rows);
     let mut body = String::new();
-    let mut group = ("", "");
+    let mut group = String::new();
     for row in &rows {
-        if group != (row.victim, row.congestor) {
-            group = (row.victim, row.congestor);
-            let title = text(&format!("{} under {}", row.victim, row.congestor));
+        if group != row.group() {
+            group = row.group();
+            let title = text(&group);
             let _ = writeln!(body, "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"9\">{title}</th></tr>");
         }
         body.push_str(&impact_row(row, queues, &scale, unit));
@@ -198,8 +198,9 @@ fn marks(report: &Report, queues: &[String]) -> String {
     let row = |share: &ClassShare| {
         let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
         format!(
-            "<tr><th scope=\"row\">{}</th>{}{}{}{}</tr>\n",
+            "<tr><th scope=\"row\">{}{}</th>{}{}{}{}</tr>\n",
             queue_name(queue, queues),
+            on_place(share),
             cell("class", "", &text(&share.class)),
             cell("asked", "", &text(&share.asked)),
             cell("seen", "", &text(share.mark_seen())),
@@ -213,6 +214,11 @@ fn marks(report: &Report, queues: &[String]) -> String {
         "The mark (DSCP) that senders set and that receivers saw; the gap is the longest time without a delivery.";
     let table = table("cards", caption, &head(columns.get(..shown).unwrap_or(&columns)), &body);
     section("classes", "Marks", "Whether the network leaves the classes' marks as they were sent.", &table)
+}
+
+/// Where it was measured, in a run at several places.
+fn on_place(share: &ClassShare) -> String {
+    share.labels.get(labels::PLACE).map_or_else(String::new, |place| format!(" on {}", text(place)))
 }
 
 fn gap(share: &ClassShare) -> String {
@@ -233,8 +239,9 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
         share.reached.map_or(0.0, width)
     );
     format!(
-        "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}</tr>\n",
+        "<tr><th scope=\"row\">{}{}</th>{}{}{}{}{}{}{}</tr>\n",
         queue_name(queue, queues),
+        on_place(share),
         cell("class", "", &text(&share.class)),
         cell("asked", "", &text(&share.asked)),
         cell("granted", "", &text(&share.granted)),

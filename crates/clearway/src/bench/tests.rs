@@ -1,0 +1,94 @@
+//! Whole runs on the simulated fabric: they need no permission and give the same figures everywhere.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::report::model::{Figure, Outcome, labels, names};
+use crate::scenario;
+
+fn simulated(text: &str) -> Report {
+    let scenario = scenario::read_text(text).unwrap_or_else(|why| panic!("{why}"));
+    let order = Order { scenario: &scenario, text, flags: BTreeSet::new() };
+    run(&order, Place::Sim).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// The figures that time of this machine has no part in.
+fn timeless(report: &Report) -> Vec<&Figure> {
+    report.figures.iter().filter(|figure| !figure.name.contains("wall")).collect()
+}
+
+fn figure(report: &Report, name: &str, queue: &str) -> f64 {
+    let of_p99 = |figure: &&Figure| figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == "p99");
+    let mut found = report.figures.iter().filter(|figure| figure.name == name);
+    let found = found.find(|figure| figure.label(labels::QUEUE) == Some(queue) && of_p99(figure));
+    found.unwrap_or_else(|| panic!("no {name} of {queue}")).value.get()
+}
+
+#[test]
+fn run__an_incast_of_the_lab_congests_a_fifo_and_not_classes() {
+    let text = scenario::shipped("incast").expect("it is shipped").replace("\"6s\"", "\"1200ms\"");
+    let report = simulated(&text);
+    let parts = report.verdict.expect("a verdict").parts;
+    assert_eq!(parts.iter().map(|part| part.outcome).collect::<Vec<_>>(), [Outcome::Congested, Outcome::Contained]);
+    // A queue of 100 packets of 1514 bytes at 100 Mb/s.
+    let wait = report.figures.iter().find(|figure| {
+        let is = |key: &str, value: &str| figure.label(key) == Some(value);
+        figure.name == names::LATENCY
+            && is(labels::QUEUE, "fifo")
+            && is(labels::CONGESTOR, "incast")
+            && is(labels::PHASE, labels::CONGESTED)
+            && is(labels::QUANTILE, "p99")
+    });
+    let wait = wait.expect("the latency in the full queue").value.get();
+    assert!((11_500.0..13_000.0).contains(&wait), "{wait} us");
+}
+
+#[test]
+fn run__shares_of_the_lab_are_those_of_the_weights() {
+    let text = scenario::shipped("shares").expect("it is shipped").replace("\"6s\"", "\"1200ms\"");
+    let report = simulated(&text);
+    let shares: Vec<f64> =
+        report.figures.iter().filter(|figure| figure.name == names::CLASS_SHARE).map(|f| f.value.get()).collect();
+    for (share, weight) in shares.iter().zip([8.0, 4.0, 2.0, 1.0]) {
+        assert!((share - weight / 15.0).abs() < 0.01, "{shares:?}");
+    }
+    assert!(figure(&report, "port_use", "weighted") > 99.0);
+}
+
+/// A part of a Cray XC40, for a fifth of a millisecond.
+const MACHINE: &str = r#"
+name = "machine"
+[fabric]
+preset = "aries"
+nodes = 72
+[congestion]
+queues = ["shared", "lanes"]
+victim-hosts = 16
+victim-interval = "20us"
+congestors = ["gpcnet"]
+congestor-hosts = 14
+congestor-groups = 4
+processes-per-host = 16
+intensity-percent = [1000]
+placement = "disjoint"
+slice = "20us"
+isolated = "240us"
+congested = "240us"
+null-control = "skip"
+"#;
+
+#[test]
+fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
+    let report = simulated(MACHINE);
+    let [shared, lanes] = ["shared", "lanes"].map(|queue| figure(&report, names::CIF, queue));
+    assert!(shared > 3.0 && lanes < 1.5, "{shared} {lanes}");
+    assert_eq!(report.place, "sim");
+}
+
+#[test]
+fn run__the_same_scenario_gives_the_same_figures_and_another_seed_others() {
+    let [a, b] = [simulated(MACHINE), simulated(MACHINE)];
+    assert_eq!(timeless(&a), timeless(&b));
+    let other = simulated(&format!("seed = 2\n{MACHINE}"));
+    assert_ne!(timeless(&a), timeless(&other));
+}

@@ -1,0 +1,184 @@
+//! Makes one report of the reports of several places: their figures labelled with the place, and how far they are apart.
+//!
+//! # Model
+//! Impact factors, the latencies that they are made of, and shares of classes are compared where all labels agree. Two values
+//! are *within* each other's reach when the larger is at most a limit times the smaller: 1.5 for latencies and their factors,
+//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide.
+//!
+//! # Invariants
+//! I1. No figure of any place is left out.
+
+use std::collections::BTreeMap;
+
+use super::model::{Beside, Distance, Draw, Figure, Labels, Outcome, Real, Report, Verdict, labels, names};
+
+/// The limit for latencies and impact factors.
+const TIMES_MAX: f64 = 1.5;
+/// The limit for shares: 10 %.
+const SHARE_TIMES_MAX: f64 = 1.1;
+
+/// The reports of one scenario, first place first, as one; `None` when there is none.
+pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
+    if reports.len() < 2 {
+        return reports.pop();
+    }
+    reports.iter_mut().for_each(label);
+    let mut reports = reports.into_iter();
+    let mut all = reports.next()?;
+    for mut other in reports {
+        all.beside.extend(compare(&all, &other));
+        all.place = format!("{},{}", all.place, other.place);
+        all.verdict = verdict(all.verdict.take(), other.verdict.take());
+        all.figures.append(&mut other.figures);
+        all.warnings.append(&mut other.warnings);
+        all.survival.append(&mut other.survival);
+        all.timelines.append(&mut other.timelines);
+        all.heat.append(&mut other.heat);
+        all.shares.append(&mut other.shares);
+        all.host.facts.append(&mut other.host.facts);
+        all.host.load_after = other.host.load_after.or(all.host.load_after);
+        all.created = other.created.max(all.created);
+        draws(&mut all.draws, other.draws);
+    }
+    all.beside.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(all)
+}
+
+/// Writes the place of `report` into everything that has labels, and before sentences that have none.
+fn label(report: &mut Report) {
+    let place = report.place.clone();
+    let figures = report.figures.iter_mut().map(|figure| &mut figure.labels);
+    let charts = report.survival.iter_mut().map(|curve| &mut curve.labels);
+    let lines = report.timelines.iter_mut().map(|line| &mut line.labels);
+    let maps = report.heat.iter_mut().map(|map| &mut map.labels);
+    let shares = report.shares.iter_mut().map(|share| &mut share.labels);
+    let parts = report.verdict.iter_mut().flat_map(|verdict| &mut verdict.parts).map(|part| &mut part.labels);
+    let factors = report.draws.iter_mut().flat_map(|draw| &mut draw.cif).map(|factor| &mut factor.labels);
+    for all in figures.chain(charts).chain(lines).chain(maps).chain(shares).chain(parts).chain(factors) {
+        all.insert(labels::PLACE.to_owned(), place.clone());
+    }
+    report.warnings.iter_mut().for_each(|warning| *warning = format!("{place}: {warning}"));
+    if let Some(verdict) = &mut report.verdict {
+        verdict.sentence = format!("On {place}: {}", verdict.sentence);
+    }
+}
+
+/// The worse outcome, both sentences, all parts.
+fn verdict(a: Option<Verdict>, b: Option<Verdict>) -> Option<Verdict> {
+    let (Some(mut a), Some(mut b)) = (a.clone(), b.clone()) else { return a.or(b) };
+    let either = |outcome| a.outcome == outcome || b.outcome == outcome;
+    let outcomes = [Outcome::Invalid, Outcome::Congested, Outcome::Contained];
+    a.outcome = outcomes.into_iter().find(|outcome| either(*outcome)).unwrap_or(a.outcome);
+    a.sentence = format!("{} {}", a.sentence, b.sentence);
+    a.reasons.append(&mut b.reasons);
+    a.parts.append(&mut b.parts);
+    Some(a)
+}
+
+fn draws(into: &mut Vec<Draw>, from: Vec<Draw>) {
+    for mut draw in from {
+        match into.iter_mut().find(|known| known.draw == draw.draw) {
+            Some(known) => known.cif.append(&mut draw.cif),
+            None => into.push(draw),
+        }
+    }
+}
+
+/// The figures that both have and that can be compared.
+fn compare(a: &Report, b: &Report) -> Vec<Beside> {
+    let placeless = |figure: &Figure| {
+        let mut all = figure.labels.clone();
+        all.remove(labels::PLACE);
+        (figure.name.clone(), all)
+    };
+    let others: BTreeMap<(String, Labels), &Figure> =
+        b.figures.iter().map(|figure| (placeless(figure), figure)).collect();
+    let pairs = a.figures.iter().filter_map(|figure| {
+        let (limit, key) = (limit_of(figure)?, placeless(figure));
+        Some(beside(key.1.clone(), limit, [(a, figure), (b, others.get(&key)?)]))
+    });
+    pairs.collect()
+}
+
+/// What the ratio of two values of `figure` may be; absent for figures that places need not share.
+fn limit_of(figure: &Figure) -> Option<f64> {
+    let of_p99 = figure.label(labels::QUANTILE) == Some("p99");
+    let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
+    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
+    match figure.name.as_str() {
+        _ if beside_nobody => None,
+        names::CIF if of_p99 => Some(TIMES_MAX),
+        names::LATENCY if of_p99 && congested => Some(TIMES_MAX),
+        names::CLASS_SHARE => Some(SHARE_TIMES_MAX),
+        _ => None,
+    }
+}
+
+fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside {
+    let [a, b] = sides.map(|(_, figure)| figure.value.get());
+    // Of two losses neither is worse.
+    let ratio = if a == b && a.is_infinite() { Some(Real::finite(1.0)) } else { Real::new(a / b) };
+    let near = ratio.is_some_and(|ratio| ratio.get() <= limit && ratio.get() >= 1.0 / limit) || a == b;
+    Beside {
+        name: sides[0].1.name.clone(),
+        labels,
+        unit: sides[0].1.unit.clone(),
+        values: sides.map(|(report, figure)| (report.place.clone(), figure.value)).into(),
+        ratio,
+        limit: Real::finite(limit),
+        distance: if near { Distance::Within } else { Distance::Beyond },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn two() -> [Report; 2] {
+        let [lab, mut sim] = [sample::incast_demo(), sample::incast_demo()];
+        sim.place = "sim".to_owned();
+        [sim, lab]
+    }
+
+    #[test]
+    fn merge__keeps_every_figure_under_its_place_and_compares_what_can_be() {
+        let [sim, lab] = two();
+        let figures = lab.figures.len();
+        let all = merge(vec![sim, lab]).expect("two");
+        assert_eq!((all.place.as_str(), all.figures.len()), ("sim,lab", 2 * figures));
+        let keys: std::collections::BTreeSet<_> = all.figures.iter().map(|f| (&f.name, &f.labels)).collect();
+        assert_eq!(keys.len(), all.figures.len());
+        assert_eq!(all.beside.len(), 4, "a factor and a latency of two queues");
+        assert!(all.beside.iter().all(|it| it.distance == Distance::Within && it.ratio == Some(Real::finite(1.0))));
+        assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
+    }
+
+    #[test]
+    fn merge__one_report_stays_as_it_is() {
+        let report = sample::incast_demo();
+        assert_eq!(merge(vec![report.clone()]), Some(report));
+        assert_eq!(merge(Vec::new()), None);
+    }
+
+    #[test]
+    fn beside__the_limit_holds_both_ways_and_of_two_losses_neither_is_worse() {
+        let cases = [
+            (15.0, 10.0, Distance::Within),
+            (16.0, 10.0, Distance::Beyond),
+            (10.0, 16.0, Distance::Beyond),
+            (f64::INFINITY, f64::INFINITY, Distance::Within),
+            (f64::INFINITY, 5.0, Distance::Beyond),
+        ];
+        for (a, b, distance) in cases {
+            let [mut sim, mut lab] = two();
+            for (report, value) in [(&mut sim, a), (&mut lab, b)] {
+                let factor = report.figures.iter_mut().find(|figure| limit_of(figure).is_some()).expect("one");
+                factor.value = Real::new(value).expect("a number");
+            }
+            let beside = merge(vec![sim, lab]).expect("two").beside;
+            let beyond = beside.iter().filter(|it| it.distance == Distance::Beyond).count();
+            assert_eq!(beyond, usize::from(distance == Distance::Beyond), "{a} {b}");
+        }
+    }
+}
