@@ -6,6 +6,7 @@ use clearway_proto::base::Class;
 
 use super::control::{Control, Pauses};
 use super::digest::Digest;
+use super::fifo::Fifo;
 use super::host::Host;
 use super::parts::{Lane, Port};
 use super::pool::{NONE, Pool};
@@ -65,11 +66,12 @@ impl Fabric {
             packets: Pool::new(),
             messages: Pool::new(),
             credits: Pool::new(),
+            fifos: if spec.switch.queueing == Queueing::InputFifo { vec![Fifo::EMPTY; lane_count] } else { Vec::new() },
             trains: Pool::new(),
             train_serial: 0,
             hosts: (0..graph.hosts()).map(|_| Host::default()).collect(),
             connections: Pool::new(),
-            connection_of: BTreeMap::new(),
+            connection_of: vec![Vec::new(); graph.hosts() as usize],
             dirty: Vec::new(),
             current: 0,
             notices: Vec::new(),

@@ -190,7 +190,11 @@ impl Fabric {
                 let packet = self.constants.payload + self.constants.header;
                 let pace = self.pace_into(target);
                 for class in 0..5 {
-                    let Some(connection) = self.connection_of.get(&(host, target, class)).copied() else { continue };
+                    let Some(connection) =
+                        self.connection_of[host as usize].iter().find(|(k, _)| *k == (target, class)).map(|(_, c)| *c)
+                    else {
+                        continue;
+                    };
                     let it = &mut self.connections[connection];
                     let in_network = u64::from(it.in_network) * u64::from(packet);
                     let mut throttle = if let Gate::Throttle(throttle) = it.gate { throttle } else { Throttle::OPEN };

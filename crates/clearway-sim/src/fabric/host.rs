@@ -125,9 +125,15 @@ impl Fabric {
     /// The connection of `key`, with one message more.
     fn connect(&mut self, key: (u32, u32, u8)) -> u32 {
         let connections = &mut self.connections;
-        let place = *self.connection_of.entry(key).or_insert_with(|| {
-            connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: Gate::Open })
-        });
+        let own = &mut self.connection_of[key.0 as usize];
+        let place = match own.binary_search_by_key(&(key.1, key.2), |(k, _)| *k) {
+            Ok(at) => own[at].1,
+            Err(at) => {
+                let place = connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: Gate::Open });
+                own.insert(at, ((key.1, key.2), place));
+                place
+            }
+        };
         connections[place].alive += 1;
         place
     }
@@ -140,7 +146,10 @@ impl Fabric {
         it.alive -= 1;
         if it.alive == 0 && matches!(it.gate, Gate::Open) {
             let key = it.key;
-            self.connection_of.remove(&key);
+            let own = &mut self.connection_of[key.0 as usize];
+            if let Ok(at) = own.binary_search_by_key(&(key.1, key.2), |(k, _)| *k) {
+                own.remove(at);
+            }
             self.connections.free(connection);
         }
     }
@@ -222,6 +231,9 @@ impl Fabric {
         it.started += count;
         it.sent += u64::from(payload) * u64::from(count);
         let (over, target, from) = (it.started == it.packets, it.target, it.from);
+        let (flow_hash, level, id) = (it.flow_hash, it.level, it.id);
+        let packet_hash = self.packet_hash(id, number);
+        let it = &self.messages[message];
         let connection = it.connection;
         let next = if over { it.next } else { message };
         self.connections[connection].in_network += count;
@@ -264,6 +276,10 @@ impl Fabric {
             next: NONE,
             share: NONE,
             hold: NONE,
+            source: from,
+            flow_hash,
+            packet_hash,
+            level,
             marked: false,
             count,
             in_lane: 0,
@@ -345,8 +361,10 @@ impl Fabric {
         let behind = self.faults.is_some() && self.hosts[host as usize].place_free > tail;
         if slow || behind {
             let time = self.placing_time(channel, it.bytes);
+            // Placing begins with the first byte, at the earliest.
+            let head = tail - self.ports[channel as usize].pace.time(it.bytes).0;
             let free = &mut self.hosts[host as usize].place_free;
-            placed = placed.max(*free + time);
+            placed = tail.max(head.max(*free) + time);
             *free = placed;
         }
         let mut record = NONE;

@@ -14,6 +14,11 @@ impl Fabric {
     /// A packet in a switch is dropped at its output `port`.
     pub(super) fn drop_at(&mut self, port: u32, packet: u32) {
         self.statistics.ports[port as usize].dropped += u64::from(self.packets[packet].count);
+        let it = self.packets[packet];
+        if it.share == NONE {
+            let lane = self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane);
+            self.advance_after(lane, self.now);
+        }
         self.discard(packet);
     }
 

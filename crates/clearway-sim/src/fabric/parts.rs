@@ -126,6 +126,11 @@ pub(super) struct Packet {
     pub(super) share: u32,
     /// The copies that leave together with it; `NONE` when it leaves alone.
     pub(super) hold: u32,
+    /// What routing asks of its message.
+    pub(super) source: u32,
+    pub(super) flow_hash: u32,
+    pub(super) packet_hash: u32,
+    pub(super) level: u8,
     /// It met a queue that marks.
     pub(super) marked: bool,
     pub(super) in_lane: u8,

@@ -68,12 +68,11 @@ impl Fabric {
             self.replicate(to, packet);
             return;
         }
-        let message = &self.messages[it.message];
         let mut transit = Transit {
-            source: DeviceId(message.from),
+            source: DeviceId(it.source),
             target: DeviceId(it.target),
-            flow_hash: message.flow_hash,
-            packet_hash: self.packet_hash(message.id, it.number),
+            flow_hash: it.flow_hash,
+            packet_hash: it.packet_hash,
             via: it.via,
             hops: it.hops,
             step: it.step,
@@ -121,9 +120,16 @@ impl Fabric {
         if self.faults.is_some() && self.is_swept(packet) {
             return;
         }
-        let Packet { out, message, step, bytes, .. } = self.packets[packet];
+        if self.is_first(packet) {
+            self.offer(packet);
+        }
+    }
+
+    /// A packet that nothing holds up in its input queues for its output.
+    pub(super) fn offer(&mut self, packet: u32) {
+        let Packet { out, level, step, bytes, .. } = self.packets[packet];
         self.disturb(out);
-        let lane = self.lane_of(out, self.messages[message].level, step);
+        let lane = self.lane_of(out, level, step);
         if !self.constants.lossless && self.overflows(lane, bytes) {
             self.drop_at(out, packet);
             return;
@@ -140,8 +146,8 @@ impl Fabric {
 
     /// A packet waits at its output from now on.
     pub(super) fn join_queue(&mut self, packet: u32) {
-        let Packet { out, message, step, bytes, in_channel, in_lane, .. } = self.packets[packet];
-        let lane = self.lane_of(out, self.messages[message].level, step);
+        let Packet { out, level, step, bytes, in_channel, in_lane, .. } = self.packets[packet];
+        let lane = self.lane_of(out, level, step);
         self.packets[packet].next = NONE;
         let source = if self.constants.output_fifo { ANY_INPUT } else { in_channel };
         let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
@@ -188,6 +194,7 @@ impl Fabric {
             let input = &self.ports[it.in_channel as usize];
             let input_lane = input.first_lane + u32::from(it.in_lane);
             let credit = Credit { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            self.advance_after(input_lane, left);
             self.freed(it.in_channel, input_lane, credit)
         } else {
             self.release_share(port, packet);
@@ -291,7 +298,7 @@ impl Fabric {
     }
 
     /// Different for each packet, the same in every run.
-    fn packet_hash(&self, message: u64, number: u32) -> u32 {
+    pub(super) fn packet_hash(&self, message: u64, number: u32) -> u32 {
         (super::digest::mix(message ^ self.constants.seed.wrapping_add(u64::from(number) << 20)) >> 32) as u32
     }
 }

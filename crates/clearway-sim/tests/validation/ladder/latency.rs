@@ -71,17 +71,17 @@ pub(crate) fn figures(switching: Switching) -> Vec<Figure> {
     figures
 }
 
-/// Hosts whose memory is slower than their cable: `D + L p + (m - 1) L q`, where `q` is the pace of memory.
+/// Hosts whose memory is slower than their cable: `D + m L q`, where `q` is the pace of memory: placing begins with a
+/// packet's first byte.
 pub(crate) fn slow_hosts() -> Vec<Figure> {
     let (cable, memory) = (gigabits(100), gigabits(30));
     let mut spec = rig::chain(&[cable, cable]).spec();
     spec.host.memory_rate = memory;
     let fixed = 10_000.0 + spec.switch.delay.0 as f64;
-    let length = PAYLOAD as f64;
     let messages = (12..=20).map(|power| 1u64 << power);
     let figure = |bytes: u64| Figure {
         what: format!("{bytes} B between hosts with slow memory"),
-        expected: fixed + length * rig::pace(cable) + ((bytes / PAYLOAD) as f64 - 1.0) * length * rig::pace(memory),
+        expected: fixed + bytes as f64 * rig::pace(memory),
         measured: rig::alone(&spec, 0, 1, bytes).0 as f64,
     };
     messages.map(figure).collect()
