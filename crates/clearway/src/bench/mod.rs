@@ -38,6 +38,7 @@ use crate::scenario::{Mechanism, Scenario};
 
 pub(crate) use place::Place;
 pub(crate) use stage::Interrupted;
+pub(crate) use windows::SETTLE;
 
 /// What to run and how it came about.
 pub(crate) struct Order<'a> {

@@ -17,7 +17,7 @@ const WARM_UP: u64 = 3;
 /// Slices that the load gets to fill its queues: ten times the time that the slowest of a laboratory needs.
 const RAMP: u64 = 5;
 /// Slices after the load stopped until the network counts as empty.
-const SETTLE: u64 = 5;
+pub(crate) const SETTLE: u64 = 5;
 
 /// The grid of time of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

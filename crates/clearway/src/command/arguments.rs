@@ -146,7 +146,7 @@ pub(crate) struct BenchFlags {
     /// Random assignments of hosts to roles [default: 1].
     #[arg(long)]
     pub(crate) draws: Option<u32>,
-    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, 96 slices].
+    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, 16 slices].
     #[arg(long)]
     pub(crate) time: Option<Time>,
     /// Where to run; with two places, side by side [default: lab, or sim with --fabric].

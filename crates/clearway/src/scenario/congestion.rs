@@ -1,12 +1,13 @@
 //! The congestion test as a scenario describes it.
 
-use clearway_proto::base::{Class, Nanos, RandomKey};
+use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
 use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, VictimKind};
 use serde::{Deserialize, Serialize};
 
-use super::fabric::Fabric;
+use super::fabric::{Fabric, round};
 use super::time::Time;
-use super::{SLICES_MIN, check_queues, check_slice, check_window, distinct, within};
+use super::{check_queues, check_slice, check_window, distinct, within};
+use crate::bench::SETTLE;
 
 /// The congestion test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,10 +63,11 @@ pub(crate) enum NullControl {
 
 /// Slices between two probes of one victim to one neighbour on a machine: in a tree of full buffers a message gets its turn
 /// once in tens of microseconds, and victims that ask for more would congest themselves.
-const SLICES_PER_PROBE: u64 = 10;
-/// Slices measured with and without congestors on a machine, unless a scenario says otherwise: enough for thousands of probes
-/// of a hundred victims.
-const SLICES_USUAL: u64 = 8 * SLICES_MIN;
+const SLICES_PER_PROBE: u64 = 2;
+/// Slices measured with and without congestors on a machine, unless a scenario says otherwise.
+const SLICES_USUAL: u64 = 16;
+/// Bytes of one congestor message (GPCNeT).
+const MESSAGE: u64 = 4096;
 /// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
 const INTERVALS_MAX: u64 = 2000;
 /// Most slices between two probes; with fewer samples than one in ten slices there is nothing to resample.
@@ -133,7 +135,8 @@ impl Congestion {
             self.queues = fabric.queues()?.into_iter().take(1).collect();
         }
         if missing("slice") {
-            self.slice = fabric.slice()?;
+            let least = Nanos(self.backlog(fabric)?.0.div_ceil(SETTLE));
+            self.slice = fabric.slice()?.max(Time(round(least)));
         }
         let slices = |count| Time(self.slice.0.times(count));
         if missing("victim-interval") {
@@ -146,6 +149,27 @@ impl Congestion {
         Ok(())
     }
 
+    /// How long what a group's senders keep under way takes to come out of one port; zero without a window.
+    fn backlog(&self, fabric: &Fabric) -> Result<Nanos, String> {
+        let senders = self.congestor_hosts.saturating_sub(1) as u64;
+        let messages = senders.saturating_mul(u64::from(self.processes_per_host.unwrap_or(0)));
+        Ok(fabric.host_rate()?.time_for(Bytes(messages.saturating_mul(MESSAGE))))
+    }
+
+    /// Refuses a backlog that outlasts the time between congestors and the isolated window behind them.
+    fn check_backlog(&self, fabric: &Fabric) -> Result<(), String> {
+        let (backlog, settle) = (self.backlog(fabric)?, self.slice.0.times(SETTLE));
+        if backlog <= settle {
+            return Ok(());
+        }
+        let enough = Time(round(Nanos(backlog.0.div_ceil(SETTLE))));
+        Err(format!(
+            "what the congestors of a group keep under way takes {backlog} to come out of one port, and {SETTLE} slices of {} \
+             are left for it; use slice = \"{enough}\" or fewer processes-per-host",
+            self.slice
+        ))
+    }
+
     pub(super) fn check(&self, fabric: &Fabric) -> Result<(), String> {
         check_queues(fabric, &self.queues)?;
         check_slice(fabric, self.slice)?;
@@ -156,6 +180,7 @@ impl Congestion {
             within("intensity-percent", *intensity, 1, INTENSITY_MAX)?;
         }
         fabric.check_queue_time()?;
+        self.check_backlog(fabric)?;
         within("draws", self.draws, 1, 1000)?;
         let slice = self.slice.0.0;
         let (least, most) = (slice / INTERVALS_MAX, slice.saturating_mul(SLICES_PER_INTERVAL_MAX));

@@ -228,12 +228,17 @@ impl Fabric {
     pub(crate) fn slice(&self) -> Result<Time, String> {
         match self {
             Self::Lab(_) => Ok(LAB_SLICE),
+            Self::Machine(_) => Ok(Time(round(self.host_rate()?.time_for(SLICE_BYTES)))),
+        }
+    }
+
+    /// The rate of a host's link.
+    pub(super) fn host_rate(&self) -> Result<BitsPerSec, String> {
+        match self {
+            Self::Lab(lab) => Ok(lab.layout().host_rate),
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
-                let rate = spec
-                    .link(LinkRole::Host)
-                    .map_or(BitsPerSec::mega(100_000), |link| spec.links[usize::from(link)].rate);
-                Ok(Time(round(rate.time_for(SLICE_BYTES))))
+                Ok(spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| spec.links[usize::from(link)].rate))
             }
         }
     }
@@ -258,7 +263,7 @@ impl Fabric {
 }
 
 /// One, two or five times a power of ten: the least that is not below `time`.
-fn round(time: Nanos) -> Nanos {
+pub(super) fn round(time: Nanos) -> Nanos {
     let mut step = 1u64;
     loop {
         if let Some(round) = [1, 2, 5].into_iter().map(|n| step.saturating_mul(n)).find(|round| *round >= time.0) {

@@ -55,6 +55,39 @@ fn read__a_queue_that_outlasts_the_windows_is_refused() {
     assert!(refusal(&trunk).contains("to empty at 2 Mb/s"));
 }
 
+/// A machine with as few keys as can be.
+const MACHINE: &str = "name = \"m\"\n[fabric]\npreset = \"edr\"\nnodes = 128\n[congestion]\n";
+
+#[test]
+fn read__a_machine_has_a_grid_of_its_own_and_a_laboratory_has_not() {
+    let test = read_text(MACHINE).expect("defaults work").congestion.expect("one table");
+    assert_eq!((test.queues.as_slice(), test.slice), (&["shared".to_owned()][..], Time::micros(20)));
+    assert_eq!((test.victim_interval, test.isolated), (Time::micros(40), Time::micros(320)));
+    let many = format!("{MACHINE}congestor-hosts = 101\nprocesses-per-host = 16\nplacement = \"disjoint\"\n");
+    let slice = |text: &str| read_text(text).expect("it can run").congestion.expect("one table").slice;
+    assert_eq!(slice(&many), Time::micros(200), "524 us of messages come out in five slices");
+    let sentence = refusal(&format!("{many}slice = \"20us\"\n"));
+    assert!(
+        sentence.contains("takes 524 us to come out of one port") && sentence.contains("slice = \"200us\""),
+        "{sentence}"
+    );
+    let sentence = refusal(&incast().replace("draws", "x").replace("[congestion]", "[congestion]\nslice = \"1ms\""));
+    assert_eq!(sentence, "[congestion]: slice is 1ms; a laboratory is measured in slices of 100ms");
+}
+
+#[test]
+fn read__keys_of_the_other_kind_of_fabric_are_refused() {
+    let with = |key: &str| refusal(&MACHINE.replace("nodes = 128", &format!("nodes = 128\n{key}")));
+    assert!(with("queue-packets = 10").contains("`queue-packets` and `weights` belong to a `topology`"));
+    assert!(
+        with("topology = { kind = \"star\", hosts = 8, rate = \"1Mb/s\" }").contains("both `topology` and `preset`")
+    );
+    assert!(refusal(&incast().replace("queue-packets = 100", "nodes = 8")).contains("belong to a `preset`"));
+    assert!(refusal(&MACHINE.replace("edr", "edrr")).contains("one of the shipped fabrics: aries"));
+    let sentence = refusal(&format!("{MACHINE}queues = [\"fifo\"]\n"));
+    assert_eq!(sentence, "[congestion]: `fifo` is no queue of this fabric; there are shared, lanes");
+}
+
 #[test]
 fn read__limits_that_judge_nothing_are_refused() {
     let with = |limit: &str| refusal(&format!("{}\n[verdict]\n{limit}\n", incast()));
