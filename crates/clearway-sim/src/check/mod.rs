@@ -10,4 +10,12 @@
 //! # Not here
 //! What faults do ([`crate::fabric`], [`crate::wire`], [`crate::world`]); thousands of seeds (`cargo xtask swarm`).
 
+mod courier;
+mod coverage;
 pub mod draw;
+mod memory;
+mod starvation;
+mod trial;
+
+pub use coverage::{Coverage, State};
+pub use trial::{Listener, Outcome, Symptom, Trial, Violation};

@@ -159,7 +159,7 @@ impl Fabric {
     }
 
     /// The packets that wait at `lane` of a switch's port.
-    fn queued_at(&self, lane: u32) -> Vec<u32> {
+    pub(super) fn queued_at(&self, lane: u32) -> Vec<u32> {
         let last = self.lanes[lane as usize].ring;
         let mut packets = Vec::new();
         let mut queue = last;

@@ -88,6 +88,7 @@ impl Fabric {
             pauses: Pauses::of(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
             rates: spec.links.iter().map(|link| link.rate).collect(),
             buffers: spec.links.iter().map(|link| link.buffer.0).collect(),
+            watch: super::trace::Watch::Nothing,
             network,
         }
     }

@@ -236,7 +236,8 @@ impl Fabric {
         if let Gate::Open = self.connections[connection].gate {
             return;
         }
-        let pace = self.pace_into(target);
+        // A multicast has no one channel at its end; only marks of other messages can hold it back.
+        let pace = if target == NONE { Pace::INSTANT } else { self.pace_into(target) };
         match (&mut self.connections[connection].gate, &self.control) {
             (Gate::Throttle(throttle), _) => throttle.sent(now, bytes, pace),
             (Gate::Reaction(reaction, _), Control::Dcqcn(rule)) => reaction.sent(rule, now, bytes),

@@ -104,6 +104,7 @@ impl Fabric {
             over: false,
         });
         self.messages[message].connection = self.connect(key);
+        self.trace_post(message, at.0);
         if let Some(membership) = membership {
             let tree = self.cast_to(from.0, membership);
             if self.nobody(tree) {
@@ -193,6 +194,7 @@ impl Fabric {
             self.messages[tail].next = message;
             self.queues[queue].tail = message;
         }
+        self.trace_accept(message);
         self.touch(port);
     }
 
@@ -362,11 +364,12 @@ impl Fabric {
         if slow || behind {
             let time = self.placing_time(channel, it.bytes);
             // Placing begins with the first byte, at the earliest.
-            let head = tail - self.ports[channel as usize].pace.time(it.bytes).0;
+            let head = tail.saturating_sub(self.ports[channel as usize].pace.time(it.bytes).0);
             let free = &mut self.hosts[host as usize].place_free;
             placed = tail.max(head.max(*free) + time);
             *free = placed;
         }
+        self.trace_taken(channel, packet, tail, placed);
         let mut record = NONE;
         if self.lanes[lane as usize].credited {
             let credit = Credit { at: placed + back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
@@ -483,6 +486,7 @@ impl Fabric {
         let corrupt = it.corrupt || cast && self.is_spoilt(message, host);
         let payload = if corrupt { Payload::Corrupt } else { Payload::Intact };
         let to = DeviceId(host);
+        self.trace_delivery(host, message);
         self.notices.push(Notice::Delivered { tag, to, at: Picos(self.now), marked, payload });
         if cast {
             self.member_over(message);

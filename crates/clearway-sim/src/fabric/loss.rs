@@ -47,6 +47,7 @@ impl Fabric {
     pub(super) fn lose(&mut self, packet: u32) {
         let it = self.packets[packet];
         let Packet { message, count, .. } = it;
+        self.trace_loss(packet);
         self.packets.free(packet);
         self.statistics.totals.dropped += u64::from(count);
         if it.target == NONE {

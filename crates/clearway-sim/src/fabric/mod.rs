@@ -40,6 +40,7 @@ mod parts;
 mod pool;
 mod statistics;
 mod switch;
+mod trace;
 mod train;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use audit::{Leak, Stall};
 pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
 pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
 pub use statistics::{LaneStatistics, PortStatistics, Totals};
+pub use trace::{Among, Cause, Chain, Hop, Link, MessageId, Root, Slow, Trace, Wait};
 
 use std::collections::BTreeMap;
 
@@ -150,6 +152,7 @@ pub struct Fabric {
     /// By link: rate, and buffer of a lane.
     rates: Vec<BitsPerSec>,
     buffers: Vec<u64>,
+    watch: trace::Watch,
 }
 
 /// What does not change while a fabric runs.
@@ -226,6 +229,7 @@ impl Fabric {
             let port = self.dirty[i];
             self.ports[port as usize].dirty = false;
             self.arbitrate(port);
+            self.trace_look(port);
         }
         self.dirty.clear();
     }

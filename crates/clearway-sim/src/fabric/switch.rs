@@ -87,6 +87,7 @@ impl Fabric {
         own.via = transit.via;
         own.step = transit.step;
         own.hops += 1;
+        self.trace_routed(packet);
         let wait = self.deferral(channel, out.0, it.bytes);
         if wait == 0 {
             self.enqueue(packet);
@@ -169,6 +170,7 @@ impl Fabric {
         self.lanes[lane as usize].queued += bytes;
         self.statistics.queued(out, self.ports[out as usize].queued);
         self.watch_arrival(out, lane, packet);
+        self.trace_queued(packet);
         self.touch(out);
     }
 
@@ -239,6 +241,7 @@ impl Fabric {
 
     /// Puts `packet` on the wire of `port` at `start`: takes the credit and schedules the arrival.
     pub(super) fn send(&mut self, port: u32, lane: u32, packet: u32, start: u64) {
+        self.trace_start(port, lane, packet);
         let it = &mut self.packets[packet];
         let (bytes, count, gap) = (it.bytes, it.count, it.gap);
         let out = &mut self.ports[port as usize];
