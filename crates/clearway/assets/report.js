@@ -139,7 +139,9 @@
   const timeline = (place, items) => {
     const line = report.timelines[items[0]];
     const steps = Math.max(line.victim_p99_us.length, line.goodput_mbps.length, line.cpu_noise.length);
-    const step = line.step_ms / 1000, start = line.start_s || 0;
+    // Laboratories run for seconds, machines for milliseconds.
+    const [unit, factor] = steps * line.step_ms >= 100 ? ["s", 1] : ["ms", 1e3];
+    const step = line.step_ms / 1000 * factor, start = (line.start_s || 0) * factor;
     const xs = Array.from({ length: steps }, (_, i) => start + i * step);
     if (!steps) return [];
     const column = values => xs.map((_, i) => finite(values[i]));
@@ -147,17 +149,18 @@
     const end = start + steps * step;
     const [low, high] = latencyRange(line.labels);
     const lost = xs.filter((_, i) => num(line.victim_p99_us[i]) === Infinity);
-    const stretches = (line.phases || []).filter(phase => phase.from_s < end && phase.to_s > start);
+    const stretches = (line.phases || []).map(phase => ({ name: phase.name, from: phase.from_s * factor, to: phase.to_s * factor }))
+      .filter(phase => phase.from < end && phase.to > start);
     const shade = u => {
       const context = u.ctx, box = u.bbox;
       context.fillStyle = wash;
       for (const phase of stretches.filter(phase => phase.name !== "isolated")) {
-        const from = u.valToPos(Math.max(phase.from_s, start), "x", true), to = u.valToPos(Math.min(phase.to_s, end), "x", true);
+        const from = u.valToPos(Math.max(phase.from, start), "x", true), to = u.valToPos(Math.min(phase.to, end), "x", true);
         context.fillRect(from, box.top, to - from, box.height);
       }
     };
     const phaseNames = u => nameLines(u, stretches.map(phase => (
-      { ...at(u, Math.max(phase.from_s, start), high), y: u.bbox.top / devicePixelRatio + 20, text: phase.name, color: soft })));
+      { ...at(u, Math.max(phase.from, start), high), y: u.bbox.top / devicePixelRatio + 20, text: phase.name, color: soft })));
     const triangles = u => {
       const context = u.ctx, ratio = devicePixelRatio, top = u.bbox.top + 20 * ratio;
       context.save();
@@ -170,7 +173,10 @@
       }
       context.restore();
     };
-    const ideal = finite(line.ideal_mbps);
+    const mega = [...column(line.goodput_mbps), finite(line.ideal_mbps)];
+    const [rateUnit, rateFactor] = spread(mega)[1] >= 1e5 ? ["Gb/s", 1e-3] : ["Mb/s", 1];
+    const rate = mbps => mbps === null ? null : mbps * rateFactor;
+    const ideal = rate(finite(line.ideal_mbps));
     const idealLine = u => {
       if (ideal === null) return;
       const context = u.ctx, y = u.valToPos(ideal, "y", true), ratio = devicePixelRatio;
@@ -178,12 +184,12 @@
       context.strokeStyle = ink; context.lineWidth = ratio; context.setLineDash([4 * ratio, 4 * ratio]);
       context.beginPath(); context.moveTo(u.bbox.left, y); context.lineTo(u.bbox.left + u.bbox.width, y); context.stroke();
       context.restore();
-      nameLines(u, [{ x: u.bbox.left / ratio + 2, y: y / ratio + 21, text: "ideal " + digits(ideal) + " Mb/s", color: soft }]);
+      nameLines(u, [{ x: u.bbox.left / ratio + 2, y: y / ratio + 21, text: "ideal " + digits(ideal) + " " + rateUnit, color: soft }]);
     };
     const read = i => {
       const p99 = line.victim_p99_us[i] === undefined ? null : num(line.victim_p99_us[i]);
-      const parts = [digits(xs[i]) + " s", "p99 " + micros(p99)];
-      if (finite(line.goodput_mbps[i]) !== null) parts.push(digits(finite(line.goodput_mbps[i])) + " Mb/s");
+      const parts = [digits(xs[i]) + " " + unit, "p99 " + micros(p99)];
+      if (finite(line.goodput_mbps[i]) !== null) parts.push(digits(rate(finite(line.goodput_mbps[i]))) + " " + rateUnit);
       if (finite(line.cpu_noise[i]) !== null) parts.push("CPU wait " + digits(finite(line.cpu_noise[i])) + " %");
       return parts.join(", ");
     };
@@ -192,18 +198,20 @@
     const bare = axis({ size: 8, values: (u, splits) => splits.map(() => "") });
     const row = (height, label, values, series, scale, extra, hooks, bottom) => plot(place, height, {
       ...sync, scales: { x, y: scale }, padding: [8, 14, 0, 0],
-      axes: [bottom ? axis({ label: "time of the run, s", size: 30 }) : bare, axis({ label, size: 58, ...extra })],
+      axes: [bottom ? axis({ label: "time of the run, " + unit, size: 30 }) : bare, axis({ label, size: 58, ...extra })],
       series: [{}, { points: { show: false }, ...series }], hooks,
     }, [xs, column(values)], read);
-    const rates = spread([...column(line.goodput_mbps), ideal])[1];
+    const rates = spread(mega.map(rate))[1];
+    // A simulated machine has no noise to show.
+    const noisy = line.cpu_noise.length === 0 || line.cpu_noise.some(value => value !== null);
     const noise = Math.max(10, spread(column(line.cpu_noise))[1]);
     return [
       row(210, "victim p99", line.victim_p99_us, { stroke: strong, width: 2 }, { distr: 3, range: () => [low, high] },
         { splits: decadeSplits, values: (u, splits) => splits.map(micros) }, { drawClear: [shade], draw: [triangles, phaseNames] }),
-      row(120, "goodput, Mb/s", line.goodput_mbps, { stroke: strong, width: 1.5, fill: strong + "24" }, { range: () => [0, rates * 1.08] },
-        {}, { drawClear: [shade], draw: [idealLine] }),
-      row(112, "CPU wait, %", line.cpu_noise, { stroke: soft, fill: soft, width: 0, paths: uPlot.paths.bars({ size: [0.8, 8], align: 1 }) },
-        { range: () => [0, noise * 1.1] }, {}, { drawClear: [shade] }, true),
+      row(noisy ? 120 : 142, "goodput, " + rateUnit, column(line.goodput_mbps).map(rate), { stroke: strong, width: 1.5, fill: strong + "24" }, { range: () => [0, rates * 1.08] },
+        {}, { drawClear: [shade], draw: [idealLine] }, !noisy),
+      ...noisy ? [row(112, "CPU wait, %", line.cpu_noise, { stroke: soft, fill: soft, width: 0, paths: uPlot.paths.bars({ size: [0.8, 8], align: 1 }) },
+        { range: () => [0, noise * 1.1] }, {}, { drawClear: [shade] }, true)] : [],
     ];
   };
 

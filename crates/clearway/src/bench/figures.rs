@@ -24,6 +24,9 @@ fn bootstrap(test: &Congestion) -> String {
     format!("block bootstrap, 95 %, blocks of {}", test.slice.0)
 }
 
+/// Hosts of the largest map that shows everybody; on larger ones most were not asked.
+const MAP_HOSTS_MAX: usize = 64;
+
 /// Writes the figures and charts of the congestion test.
 pub(super) fn write(
     report: &mut Report,
@@ -132,7 +135,7 @@ fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage
     report.survival.push(Survival::of(&evidence.isolated_times, isolated));
     report.survival.push(Survival::of(&evidence.congested_times, congested));
     report.timelines.push(timeline(labels_of(test, result), first));
-    let hosts: Vec<String> = stage.hosts();
+    let mut hosts: Vec<String> = stage.hosts();
     let mut rows = vec![vec![None; hosts.len()]; hosts.len()];
     // Later draws add pairs; where two draws share one, the worse stays.
     for ((from, to), ratio) in result.draws.iter().flat_map(|draw| &draw.evidence.pair_ratios) {
@@ -145,7 +148,18 @@ fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage
             *cell = Real::new(*ratio);
         }
     }
+    if hosts.len() > MAP_HOSTS_MAX {
+        drop_unmeasured(&mut hosts, &mut rows);
+    }
     report.heat.push(Heat { labels: labels_of(test, result), ranks: hosts, rows });
+}
+
+/// Takes hosts that no victim was on out of a map.
+fn drop_unmeasured(hosts: &mut Vec<String>, rows: &mut Vec<Vec<Option<Real>>>) {
+    let met = |i: usize| rows[i].iter().any(Option::is_some) || rows.iter().any(|row| row[i].is_some());
+    let measured: Vec<usize> = (0..hosts.len()).filter(|i| met(*i)).collect();
+    *hosts = measured.iter().map(|i| hosts[*i].clone()).collect();
+    *rows = measured.iter().map(|i| measured.iter().map(|j| rows[*i][*j]).collect()).collect();
 }
 
 fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {

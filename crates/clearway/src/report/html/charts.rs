@@ -89,7 +89,7 @@ pub(super) fn timelines(report: &Report) -> String {
         return String::new();
     }
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
-                   Bottom: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
+                   Bottom, where the machine is real: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
     let one = |(i, timeline): (usize, &crate::report::model::Timeline)| {
         chart("timeline", &[i], &title_of(&timeline.labels), "", caption)
     };
