@@ -54,11 +54,15 @@ impl CongestorKind {
             Self::None => None,
             Self::CpuOnly => Some(LoadKind::Burn { percent: pressure.percent.clamp(1, 100) as u8 }),
             Self::Gpcnet => GPCNET[number % GPCNET.len()].load(number, group, me, pressure),
-            Self::Incast => to_target(FlowStyle::Push, None),
+            Self::Incast => {
+                // Two-sided senders run ahead of their root only as far as its eager buffers reach: a message of a window
+                // makes room for the next when the root has taken it.
+                let style = if pressure.window.is_some() { FlowStyle::Put } else { FlowStyle::Push };
+                to_target(style, None)
+            }
             Self::PutIncast => {
                 let window = Some(pressure.window.unwrap_or(PUT_WINDOW));
-                let pressure = Pressure { window, ..pressure };
-                Self::put(Self::Incast.load(number, group, me, pressure)?)
+                Self::Incast.load(number, group, me, Pressure { window, ..pressure })
             }
             Self::GetBroadcast => to_target(FlowStyle::Get, None),
             Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
@@ -68,16 +72,6 @@ impl CongestorKind {
                 flow(others, FlowStyle::Push, full, None)
             }
         }
-    }
-}
-
-impl CongestorKind {
-    /// The same load with its messages acknowledged.
-    fn put(mut load: LoadKind) -> Option<LoadKind> {
-        if let LoadKind::Flows(flows) = &mut load {
-            flows.iter_mut().for_each(|flow| flow.style = FlowStyle::Put);
-        }
-        Some(load)
     }
 }
 

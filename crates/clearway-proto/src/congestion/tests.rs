@@ -278,7 +278,7 @@ fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
 #[test]
 fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
     let pressure = Pressure { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
-    let loads = load_under(CongestorKind::Incast, &ring(2), Rank(1), pressure);
+    let loads = load_under(CongestorKind::Permutation, &ring(2), Rank(1), pressure);
     let payload = Span { region: RegionId(0), offset: 0, length: 4096 };
     let key = RandomKey::new(1);
     let mut node = Node::new(NodeConfig { rank: Rank(1), payload, body_max: 4096, shared_clock: None, key });
