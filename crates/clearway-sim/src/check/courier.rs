@@ -122,9 +122,9 @@ impl Courier {
         self.incarnation
     }
 
-    /// Operations whose end it still awaits.
-    pub(super) fn awaited(&self) -> usize {
-        self.awaited.len()
+    /// Operations whose end it still awaits, as a person would list them.
+    pub(super) fn awaited(&self) -> Vec<String> {
+        self.awaited.iter().map(|(token, job)| format!("{job:?} with token {token:#x}")).collect()
     }
 
     /// Parcels that were not acknowledged.

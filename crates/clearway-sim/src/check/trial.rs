@@ -347,8 +347,9 @@ impl<'a> Run<'a> {
             if parcels > 0 {
                 self.violate(Symptom::Unanswered, format!("rank {}: {parcels} parcels or posts are left", rank.0));
             }
-            if awaited > 0 && !silent {
-                self.violate(Symptom::Unanswered, format!("rank {}: {awaited} tokens never came back", rank.0));
+            if !awaited.is_empty() && !silent {
+                let sentence = format!("rank {}: nothing was heard of {}", rank.0, awaited.join(", "));
+                self.violate(Symptom::Unanswered, sentence);
             }
             let layout = Layout { ranks: self.trial.ranks };
             let stray = self.world.network().end(rank).region(REGION).map(|memory| layout.inspect(rank, memory));

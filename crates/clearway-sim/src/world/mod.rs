@@ -72,6 +72,8 @@ struct Node<E: Engine> {
     inbox: VecDeque<E::Command>,
     /// When the driver wants to run, by the rank's clock.
     deadline: Option<LocalNs>,
+    /// It must run as soon as its processor is free, whatever its clock says: it was booted, or given something.
+    summoned: bool,
 }
 
 impl<E: Engine, C: Carrier> World<E, C> {
@@ -81,7 +83,12 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let nodes = (0..ranks).map(|rank| {
             let wire = network.wire(Rank(rank));
             let engine = make(wire);
-            Node { driver: Some(Driver::boot_lean(engine, wire.now(), 0)), inbox: VecDeque::new(), deadline: None }
+            Node {
+                driver: Some(Driver::boot_lean(engine, wire.now(), 0)),
+                inbox: VecDeque::new(),
+                deadline: None,
+                summoned: false,
+            }
         });
         let nodes = nodes.collect();
         let mut world = Self {
@@ -180,7 +187,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
     pub fn crash(&mut self, rank: Rank) {
         self.network.crash(rank);
         let node = &mut self.nodes[rank.index()];
-        *node = Node { driver: None, inbox: VecDeque::new(), deadline: None };
+        *node = Node { driver: None, inbox: VecDeque::new(), deadline: None, summoned: false };
         self.wakes.set(rank, Picos::NEVER);
     }
 
@@ -219,6 +226,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
     /// `rank` runs as soon as its processor is free.
     fn wake(&mut self, rank: Rank) {
         if self.nodes[rank.index()].driver.is_some() {
+            self.nodes[rank.index()].summoned = true;
             let free_at = self.network.free_at(rank);
             if free_at < self.wakes.of(rank) {
                 self.wakes.set(rank, free_at);
@@ -231,7 +239,8 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let end = self.network.end(rank);
         let late = end.trouble.late;
         let due = self.nodes[rank.index()].deadline.map(|deadline| end.clock().true_time_of(deadline) + late);
-        let at = if end.has_arrivals() { Some(Picos::ZERO) } else { due };
+        let at_once = end.has_arrivals() || self.nodes[rank.index()].summoned;
+        let at = if at_once { Some(Picos::ZERO) } else { due };
         self.wakes.set(rank, at.map_or(Picos::NEVER, |at| at.max(end.processor.free_at())));
     }
 
@@ -247,7 +256,8 @@ impl<E: Engine, C: Carrier> World<E, C> {
 
     /// Runs one step of the driver of `rank`.
     fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(Told<'_, E>)) {
-        let Node { driver: Some(driver), inbox, deadline } = &mut self.nodes[rank.index()] else { return };
+        let Node { driver: Some(driver), inbox, deadline, summoned } = &mut self.nodes[rank.index()] else { return };
+        *summoned = false;
         self.steps += 1;
         let wire = self.network.wire(rank);
         for command in inbox.drain(..) {
