@@ -485,6 +485,16 @@ impl Fabric {
         true
     }
 
+    /// How long `packet`, whose head is here, must wait so that `out` does not overtake its tail, whatever the rates of channels
+    /// have become since it was sent and will be when it leaves.
+    pub(super) fn wait_for_tail(&self, packet: u32, out: u32) -> u64 {
+        let Packet { in_channel, bytes, tail_at, .. } = self.packets[packet];
+        match &self.faults {
+            None => self.deferral(in_channel, out, bytes),
+            Some(faults) => tail_at.saturating_sub(self.now + faults.sound[out as usize].0.time(bytes).0),
+        }
+    }
+
     /// The time that the host behind `port` takes to place `bytes`.
     pub(super) fn placing_time(&self, port: u32, bytes: u32) -> u64 {
         let sound = self.constants.memory.time(bytes).0;

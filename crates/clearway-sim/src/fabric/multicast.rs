@@ -138,8 +138,8 @@ impl Fabric {
     }
 
     fn queue_copy(&mut self, copy: u32) {
-        let Packet { in_channel, out, bytes, .. } = self.packets[copy];
-        let wait = self.deferral(in_channel, out, bytes);
+        let Packet { in_channel, out, .. } = self.packets[copy];
+        let wait = self.wait_for_tail(copy, out);
         if wait == 0 {
             self.enqueue(copy);
         } else {

@@ -88,7 +88,7 @@ impl Fabric {
         own.step = transit.step;
         own.hops += 1;
         self.trace_routed(packet);
-        let wait = self.deferral(channel, out.0, it.bytes);
+        let wait = self.wait_for_tail(packet, out.0);
         if wait == 0 {
             self.enqueue(packet);
         } else {
