@@ -135,7 +135,8 @@ impl<'a> Conductor<'a> {
     fn draw(&mut self, case: Case<'_>, number: u32) -> Result<DrawResult> {
         let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
         let cell = self.cell(case, &draw);
-        let sighting = self.stage.phase(&Plan { windows: &cell.windows, part: &|rank| cell.part(rank) })?;
+        let what = format!("{case}, draw {}", number + 1);
+        let sighting = self.stage.phase(&Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what })?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
         let evidence = Evidence::of(&cell, &sighting, key)
             .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;

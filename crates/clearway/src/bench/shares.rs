@@ -31,7 +31,8 @@ pub(super) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, repor
     for queue in &test.queues {
         stage.arm(queue)?;
         let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
-        let sighting = stage.phase(&Plan { windows: &windows, part: &part })?;
+        let sighting =
+            stage.phase(&Plan { windows: &windows, part: &part, what: format!("{queue}: all classes at once") })?;
         let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
         seen.summarise(report);
     }

@@ -83,6 +83,18 @@ fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
     let [shared, lanes] = ["shared", "lanes"].map(|queue| figure(&report, names::CIF, queue));
     assert!(shared > 3.0 && lanes < 1.5, "{shared} {lanes}");
     assert_eq!(report.place, "sim");
+    let fabric = report.fabric.expect("a simulated run shows its fabric");
+    assert_eq!(
+        fabric.loads.iter().map(|load| load.labels[labels::QUEUE].as_str()).collect::<Vec<_>>(),
+        ["shared", "lanes"]
+    );
+    for load in &fabric.loads {
+        // An incast fills its receiver's port, and full buffers hold up those before it.
+        assert!(load.busiest[0].load > 90.0 && load.busiest[0].load <= 100.0, "{:?}", load.busiest);
+        assert!(load.stalled[0].stalled > 10.0 && load.stalled[0].stalled <= 100.0, "{:?}", load.stalled);
+        assert_eq!(load.links.len(), fabric.links.len());
+        assert!(load.links.iter().flatten().all(|percent| (0.0..=100.0).contains(percent)));
+    }
 }
 
 #[test]

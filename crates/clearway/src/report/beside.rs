@@ -35,6 +35,7 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
         all.timelines.append(&mut other.timelines);
         all.heat.append(&mut other.heat);
         all.shares.append(&mut other.shares);
+        all.fabric = all.fabric.take().or(other.fabric);
         all.host.facts.append(&mut other.host.facts);
         all.host.load_after = other.host.load_after.or(all.host.load_after);
         all.created = other.created.max(all.created);
@@ -152,6 +153,14 @@ mod tests {
         assert_eq!(all.beside.len(), 4, "a factor and a latency of two queues");
         assert!(all.beside.iter().all(|it| it.distance == Distance::Within && it.ratio == Some(Real::finite(1.0))));
         assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
+    }
+
+    #[test]
+    fn merge__keeps_the_fabric_of_the_simulator_whichever_place_comes_first() {
+        for reports in [[sample::simulated(), sample::incast_demo()], [sample::incast_demo(), sample::simulated()]] {
+            let merged = merge(reports.into()).expect("two");
+            assert_eq!(merged.fabric, sample::simulated().fabric);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod beside;
 #[cfg(test)]
 mod browser;
 mod charts;
+mod fabric;
 mod tables;
 
 const CHART_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -45,6 +46,7 @@ pub(crate) fn render(report: &Report) -> String {
         charts::survival(report, &queues),
         charts::timelines(report),
         charts::heat(report),
+        fabric::fabric(report, &queues),
         tables::classes(report, &queues),
         charts::draws(report),
         tables::parameters(report),

@@ -13,9 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
 use real::write_rounded;
 pub(crate) use real::{Real, rounded};
 
+mod fabric;
 mod real;
 
 /// The schema that is written. Readers accept the same number with any minor version (`clearway-report/1.4`).
@@ -120,6 +122,9 @@ pub(crate) struct Report {
     /// The same figures from several places, side by side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) beside: Vec<Beside>,
+    /// The simulated network; absent where the network was real.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fabric: Option<Fabric>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -501,6 +506,7 @@ impl Report {
             shares: Vec::new(),
             draws: Vec::new(),
             beside: Vec::new(),
+            fabric: None,
         }
     }
 

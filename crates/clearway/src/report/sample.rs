@@ -77,6 +77,45 @@ pub(crate) fn odd() -> Report {
     report
 }
 
+/// The demo as if it had been simulated, on two groups of two switches with two hosts each.
+pub(crate) fn simulated() -> Report {
+    let mut report = incast_demo();
+    report.place = "sim".to_owned();
+    let host = |n: u32| Link { ends: [n, 8 + n / 2], cables: 1, gbps: 100.0 };
+    let mut links: Vec<Link> = (0..8).map(host).collect();
+    links.extend([[8, 9], [10, 11]].map(|ends| Link { ends, cables: 1, gbps: 100.0 }));
+    links.push(Link { ends: [9, 10], cables: 2, gbps: 200.0 });
+    let port = |ends, load, stalled| Port {
+        ends,
+        port: 3,
+        load,
+        lanes: vec![12.5, 87.5],
+        stalled,
+        queue_bytes: 65_536,
+        drops: 0,
+    };
+    let load = |queue: &str| Load {
+        labels: with(Labels::new(), labels::QUEUE, queue),
+        phase: format!("{queue}: {VICTIM} beside {CONGESTOR}, draw 1"),
+        window_ms: 2.0,
+        lanes: vec!["control, low-latency".to_owned(), "best-effort, bulk, scavenger".to_owned()],
+        links: (0..links.len()).map(|i| [i as f64 * 10.0, 3.0]).collect(),
+        busiest: vec![port([9, 10], 99.8, 0.0)],
+        stalled: vec![port([9, 10], 99.8, 76.0), port([0, 8], 30.0, 41.5), port([1, 8], 30.0, 0.5)],
+    };
+    report.fabric = Some(Fabric {
+        name: "pairs".to_owned(),
+        kind: "a dragonfly".to_owned(),
+        shape: Shape::Groups,
+        cables: 12,
+        hosts: (0..8).map(|n| format!("n{n}")).collect(),
+        switches: (0..4).map(|n| Switch { name: format!("g{}s{}", n / 2, n % 2), group: n / 2, row: 0 }).collect(),
+        loads: LEVELS.iter().map(|level| load(level.queue)).collect(),
+        links,
+    });
+    report
+}
+
 fn labels_of(level: &Level) -> Labels {
     let pairs = [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

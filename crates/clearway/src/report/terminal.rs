@@ -5,7 +5,7 @@
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
 use super::impact::{self, Row};
-use super::model::{ClassShare, Figure, Outcome, PartVerdict, Real, Report, labels};
+use super::model::{ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
 
 /// Columns of the narrowest terminal in use.
@@ -44,8 +44,14 @@ impl Paint {
 
 /// The report as text that ends with a newline.
 pub(crate) fn render(report: &Report, paint: Paint) -> String {
-    let sections =
-        [impact_table(report), beside_table(report), class_table(report), warnings(report), verdict(report, paint)];
+    let sections = [
+        impact_table(report),
+        beside_table(report),
+        class_table(report),
+        fabric(report),
+        warnings(report),
+        verdict(report, paint),
+    ];
     let mut text = sections
         .iter()
         .filter(|lines| !lines.is_empty())
@@ -97,6 +103,26 @@ fn beside_table(report: &Report) -> Vec<String> {
         let limit = format!("{} {}", it.distance.word(), digits(it.limit));
         lines.push(line([&what.join(" "), &a, &b, &digits_or_dash(it.ratio), &limit]));
     }
+    lines
+}
+
+/// The simulated network and the ports that stand out, over all queues.
+fn fabric(report: &Report) -> Vec<String> {
+    let Some(fabric) = &report.fabric else { return Vec::new() };
+    let most = |pick: &dyn Fn(&Load) -> &[Port], by: &dyn Fn(&Port) -> f64, what: &str| {
+        let first = fabric.loads.iter().filter_map(|load| Some((load, pick(load).first()?)));
+        first.max_by(|(_, a), (_, b)| by(a).total_cmp(&by(b))).map(|(load, port)| {
+            let percent = Real::new(by(port)).map_or_else(String::new, digits);
+            let queue = load.labels.get(labels::QUEUE).map_or("-", String::as_str);
+            format!("{what} {}, {percent} % ({queue})", fabric.label(port).replace('\u{2192}', "->"))
+        })
+    };
+    let busiest = most(&|load| &load.busiest, &|port| port.load, "busiest");
+    let stalled = most(&|load| &load.stalled, &|port| port.stalled, "most stalled");
+    let ports: Vec<String> = [busiest, stalled].into_iter().flatten().collect();
+    let mut lines = vec![fit(&format!("The fabric: {}, {}", fabric.name, fabric.kind), WIDTH)];
+    lines.push(format!("  {}", fabric.size()));
+    lines.extend(wrap(&ports.join("; "), WIDTH - 2).into_iter().map(|line| format!("  {line}").trim_end().to_owned()));
     lines
 }
 
@@ -282,6 +308,20 @@ mod tests {
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(WIDTH), "{widest:?}\n{text}");
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn render__a_simulated_fabric_takes_a_few_lines_and_a_real_network_none() {
+        let text = render(&sample::simulated(), Paint::Plain);
+        let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("The fabric")).take(4).collect();
+        let wanted = [
+            "The fabric: pairs, a dragonfly",
+            "  8 hosts, 4 switches, 12 cables",
+            "  busiest g0s1 -> g1s0 (port 3), 99.8 % (strict); most stalled g0s1 -> g1s0",
+            "  (port 3), 76.0 % (strict)",
+        ];
+        assert_eq!(lines, wanted);
+        assert!(!render(&sample::incast_demo(), Paint::Plain).contains("The fabric"));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
 
 mod lab;
+mod ports;
 mod sim;
 
 use std::fmt;
@@ -105,6 +106,8 @@ pub(super) struct Part {
 pub(super) struct Plan<'a> {
     pub(super) windows: &'a Windows,
     pub(super) part: &'a dyn Fn(Rank) -> Part,
+    /// What it is, for a person.
+    pub(super) what: String,
 }
 
 impl Plan<'_> {

@@ -25,9 +25,11 @@ use clearway_sim::topology::{self, Network as Topology};
 use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
 
+use super::ports::{self, Reading};
 use super::{Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
-use crate::report::model::{Figure, Real, Report};
+use crate::bench::windows::Windows;
+use crate::report::model::{Figure, Load, Real, Report};
 use crate::scenario::{Fabric, Mechanism, Scenario};
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message.
@@ -47,10 +49,13 @@ pub(super) struct SimStage {
     armed: Armed,
     phases: u32,
     spent: Spent,
+    /// What the ports did in the last phase of each queue.
+    loads: Vec<Load>,
 }
 
 /// A fabric with one of its queues.
 struct Armed {
+    queue: String,
     spec: FabricSpec,
     network: Topology,
     hosts: Vec<DeviceId>,
@@ -85,7 +90,7 @@ impl Armed {
         spec.host.input_cost.0 /= processes;
         spec.host.effect_cost.0 /= processes;
         let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
-        Ok(Self { spec, network, hosts, body_max })
+        Ok(Self { queue: queue.to_owned(), spec, network, hosts, body_max })
     }
 
     /// Headers of all packets of one message with the longest body.
@@ -123,8 +128,33 @@ impl SimStage {
             Mechanism::Shares(test) => &test.queues,
         };
         let armed = Armed::new(scenario, queues.first().context("no queue")?, key)?;
-        Ok(Self { scenario: scenario.clone(), interrupt, key, armed, phases: 0, spent: Spent::default() })
+        Ok(Self {
+            scenario: scenario.clone(),
+            interrupt,
+            key,
+            armed,
+            phases: 0,
+            spent: Spent::default(),
+            loads: Vec::new(),
+        })
     }
+}
+
+impl SimStage {
+    /// Keeps what the ports did between the first and the last of `readings`, in place of the queue's earlier phases.
+    fn keep(&mut self, phase: &str, readings: &[Reading]) {
+        let (Some(first), Some(last)) = (readings.first(), readings.last()) else { return };
+        let Armed { queue, spec, network, .. } = &self.armed;
+        let load = ports::load(queue, phase, spec, &network.graph, [first, last]);
+        self.loads.retain(|kept| kept.labels != load.labels);
+        self.loads.push(load);
+    }
+}
+
+/// When the window that counts begins and ends.
+fn borders(windows: &Windows) -> [Picos; 2] {
+    let Windows { grid, congested, .. } = windows;
+    [congested.from, congested.until].map(|slice| Picos::from(LEAD + grid.slices(slice)))
 }
 
 impl Stage for SimStage {
@@ -162,14 +192,22 @@ impl Stage for SimStage {
         // A rank whose processor is away when its phase ends answers later.
         let whole = LEAD + plan.windows.length() + plan.windows.grid.drain.times(2);
         let mut records = vec![None; ranks as usize];
-        for look in 1..=LOOKS {
+        let borders = borders(plan.windows);
+        let looks = (1..=LOOKS).map(|look| Picos::from(Nanos(whole.0 / LOOKS * look)));
+        let mut stops: Vec<Picos> = looks.chain(borders).collect();
+        stops.sort();
+        let mut readings = Vec::new();
+        for until in stops {
             self.interrupt.check()?;
-            let until = Picos::from(Nanos(whole.0 / LOOKS * look));
             world.run_until(until, &mut |told| match told.event {
                 Event::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
                 Event::Burn(length) => told.processor.spend(length.into()),
             });
+            if borders.contains(&until) {
+                readings.push(Reading::of(world.network().carrier(), &self.armed.spec, until));
+            }
         }
+        self.keep(&plan.what, &readings);
         let totals = world.network().carrier().totals();
         self.spent.wall += started.elapsed();
         self.spent.simulated = self.spent.simulated + whole;
@@ -204,5 +242,7 @@ impl Stage for SimStage {
         push("packets_per_wall_second", "1/s", packets as f64 / seconds, "packets that arrived");
         let fact = format!("{packets} packets, {events} events, {steps} steps of engines");
         report.host.facts.insert("simulation".into(), fact);
+        let Armed { spec, network, .. } = &self.armed;
+        report.fabric = Some(ports::fabric(spec, &network.graph, self.loads.clone()));
     }
 }

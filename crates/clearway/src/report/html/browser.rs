@@ -81,3 +81,8 @@ fn page__is_drawn_whole_in_every_window() {
 fn page__copes_with_losses_gaps_and_lone_samples() {
     check("odd", &sample::odd(), 4);
 }
+
+#[test]
+fn page__shows_a_simulated_fabric_in_every_window() {
+    check("fabric", &sample::simulated(), 6);
+}

@@ -1,0 +1,138 @@
+//! Shows a simulated network: a picture of its links by load for each queue, and the ports that matter by name.
+
+use std::fmt::Write;
+
+use super::tables::{cell, head, number, table};
+use super::{queue_class, queue_name, section, text};
+use crate::report::model::{Fabric, Load, Port, Real, Report, labels};
+
+mod picture;
+mod place;
+
+/// The shares of a link's rate from which its colour changes, in percent; the style sheet has one more colour.
+const STEPS: [f64; 5] = [10.0, 30.0, 50.0, 70.0, 90.0];
+/// Ports that a picture marks: more would hide what they stand on.
+const MARKED: usize = 5;
+/// A stall that is worth a mark, in percent of the window.
+const MARK_MIN: f64 = 1.0;
+
+/// The section, or nothing where the network was real.
+pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
+    let Some(fabric) = &report.fabric else { return String::new() };
+    let mut body = legend();
+    for load in &fabric.loads {
+        let queue = load.labels.get(labels::QUEUE).map_or("", String::as_str);
+        let class = queue_class(queue, queues);
+        let title = queue_name(queue, queues);
+        let caption = format!(
+            "{}: {}\u{202f}ms beside the congestors. Colours are those of the busier direction.",
+            text(&load.phase),
+            number(real(load.window_ms))
+        );
+        let _ = write!(
+            body,
+            "<figure class=\"fabric {class}\">\n<h3>{title}</h3>\n<div class=\"scroll\">{}</div>\n<figcaption>{caption}</figcaption>\n</figure>\n{}",
+            picture::draw(fabric, load),
+            ports(fabric, load)
+        );
+    }
+    let lead = format!("{}, {}: {}.", text(&fabric.name), text(&fabric.kind), fabric.size());
+    section("fabric", "The fabric", &lead, &body)
+}
+
+/// `value` as a number of a report; what a foreign file holds instead counts as nothing.
+fn real(value: f64) -> Real {
+    Real::new(value).unwrap_or(Real::finite(0.0))
+}
+
+/// The class of the colour of a link that carries `percent` of its rate.
+fn step(percent: f64) -> usize {
+    STEPS.iter().filter(|from| percent >= **from).count()
+}
+
+/// The ports of `load` that deserve a mark in its picture.
+fn marked(load: &Load) -> impl Iterator<Item = (usize, &Port)> {
+    load.stalled.iter().take(MARKED).filter(|port| port.stalled >= MARK_MIN).enumerate()
+}
+
+fn legend() -> String {
+    let mut entries = String::new();
+    for i in 0..=STEPS.len() {
+        let range = match (i.checked_sub(1).and_then(|i| STEPS.get(i)), STEPS.get(i)) {
+            (None, Some(to)) => format!("below {to}\u{202f}%"),
+            (Some(from), Some(to)) => format!("{from} to {to}\u{202f}%"),
+            (Some(from), None) => format!("{from}\u{202f}% and more"),
+            (None, None) => String::new(),
+        };
+        let _ = writeln!(
+            entries,
+            "<li><svg class=\"load\" width=\"26\" height=\"10\" aria-hidden=\"true\"><line class=\"l{i}\" x1=\"1\" x2=\"25\" y1=\"5\" y2=\"5\"/></svg>{range}</li>"
+        );
+    }
+    format!(
+        "<ul class=\"legend\">\n<li>Load, percent of the rate:</li>{entries}</ul>\n<ul class=\"legend\">\n\
+         <li>Thicker lines have a higher rate.</li>\
+         <li><svg class=\"load\" width=\"20\" height=\"20\" aria-hidden=\"true\"><g class=\"mark\"><circle cx=\"10\" cy=\"10\" r=\"8\"/><text x=\"10\" y=\"14\">1</text></g></svg>\
+         the ports that stood still longest, at their senders</li>\
+         <li><svg class=\"load\" width=\"16\" height=\"16\" aria-hidden=\"true\"><rect class=\"host\" x=\"3\" y=\"3\" width=\"9\" height=\"9\"/></svg>a host, in the colour of its cable</li></ul>\n"
+    )
+}
+
+/// Both lists of ports.
+fn ports(fabric: &Fabric, load: &Load) -> String {
+    let list = |title: &str, ports: &[Port], caption: &str| {
+        if ports.is_empty() {
+            return String::new();
+        }
+        let body: String = ports.iter().map(|port| row(fabric, load, port)).collect();
+        let columns = [
+            ("From \u{2192} to", ""),
+            ("Load", "n"),
+            ("Of it, by virtual lane", ""),
+            ("Stalled", "n"),
+            ("Longest queue", "n"),
+            ("Drops", "n"),
+        ];
+        format!("<h3>{title}</h3>\n{}", table("cards ports", caption, &head(&columns), &body))
+    };
+    let busiest = list(
+        "Busiest ports",
+        &load.busiest,
+        "Load is what the port sent, headers included, of what its cable can carry. The longest queue is that of the whole phase.",
+    );
+    let stalled = list(
+        "Most stalled ports",
+        &load.stalled,
+        "Stalled is the part of the time in which something waited and nothing could be sent: no credit, a pause, or a slow host. The first five have their numbers in the picture.",
+    );
+    format!("{busiest}{stalled}")
+}
+
+fn row(fabric: &Fabric, load: &Load, port: &Port) -> String {
+    let percent = |value: f64| format!("{}\u{202f}%", number(real(value)));
+    let lanes: Vec<String> = port
+        .lanes
+        .iter()
+        .zip(&load.lanes)
+        .filter(|(share, _)| **share > 0.0)
+        .map(|(share, name)| if *share >= 100.0 { text(name) } else { format!("{} {}", text(name), percent(*share)) })
+        .collect();
+    let lanes = if lanes.is_empty() { "\u{2013}".to_owned() } else { lanes.join("; ") };
+    format!(
+        "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>\n",
+        text(&fabric.label(port)),
+        cell("load", "n", &percent(port.load)),
+        cell("by lane", "", &lanes),
+        cell("stalled", "n", &percent(port.stalled)),
+        cell("longest queue", "n", &bytes(port.queue_bytes)),
+        cell("drops", "n", &port.drops.to_string())
+    )
+}
+
+fn bytes(count: u64) -> String {
+    let digits = if count < 1000 { count.to_string() } else { number(real(count as f64)) };
+    format!("{digits}\u{202f}B")
+}
+
+#[cfg(test)]
+mod tests;
