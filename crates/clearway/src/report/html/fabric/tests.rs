@@ -1,3 +1,5 @@
+//! Pictures of every shape hold together, and pages show them for simulated networks only.
+
 use super::*;
 use crate::report::html;
 use crate::report::model::{Link, Shape, Switch};
