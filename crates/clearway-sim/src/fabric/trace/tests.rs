@@ -1,3 +1,5 @@
+//! Traces beside the same runs without them, and what they say of jams made on purpose.
+
 use clearway_proto::base::{BitsPerSec, Class, RandomKey};
 
 use super::{Among, Cause, MessageId, Root, Trace};
