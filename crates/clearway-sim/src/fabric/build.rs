@@ -127,7 +127,13 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
         output_fifo: spec.switch.queueing == Queueing::OutputFifo,
         express: express_lanes(spec.arbitration.express, steps),
         foreseeable: lossless && calm,
-        trains: one_way && steady && voq && lossless && calm && spec.host.rails == 1,
+        trains: one_way
+            && steady
+            && voq
+            && spec.switch.switching != Switching::TokenBucket
+            && lossless
+            && calm
+            && spec.host.rails == 1,
         lossless,
         level: Class::ALL.map(|class| spec.classes.service_level[class.index()]),
         seed,
@@ -159,7 +165,8 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) ->
         held: false,
         from_host: graph.is_host(channel.from),
         to_host,
-        store_and_forward: spec.switch.switching == Switching::StoreAndForward,
+        store_and_forward: spec.switch.switching != Switching::CutThrough,
+        at_once: spec.switch.switching == Switching::TokenBucket,
         up: true,
         avoided: false,
     }

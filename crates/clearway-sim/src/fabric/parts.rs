@@ -46,6 +46,8 @@ pub(super) struct Port {
     pub(super) from_host: bool,
     pub(super) to_host: bool,
     pub(super) store_and_forward: bool,
+    /// A packet is through at once, and the port rests afterwards.
+    pub(super) at_once: bool,
     pub(super) up: bool,
     /// Routing believes that it is not.
     pub(super) avoided: bool,

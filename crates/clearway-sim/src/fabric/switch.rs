@@ -254,7 +254,7 @@ impl Fabric {
         it.in_channel = port;
         it.share = NONE;
         it.in_lane = (lane - out.first_lane) as u8;
-        it.tail_at = start + serial + out.delay;
+        it.tail_at = start + if out.at_once { 0 } else { serial } + out.delay;
         let arrival = if out.store_and_forward || out.to_host { it.tail_at } else { start + out.delay };
         if self.lanes[lane as usize].credited {
             self.lanes[lane as usize].free -= bytes * count;

@@ -109,6 +109,7 @@ impl Page {
         let switching = match switch.switching {
             Switching::CutThrough => "cut-through",
             Switching::StoreAndForward => "store and forward",
+            Switching::TokenBucket => "token buckets",
         };
         let queueing = match switch.queueing {
             Queueing::VirtualOutput => "inputs keep a queue for each output",
@@ -280,11 +281,13 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
             let (ready, until) = match (place, spec.switch.switching) {
                 (0, _) => (head, head),
                 (_, Switching::StoreAndForward) => (tail + spec.switch.delay, tail + spec.switch.delay),
+                (_, Switching::TokenBucket) => (head + spec.switch.delay, head + spec.switch.delay),
                 (_, Switching::CutThrough) => (head + spec.switch.delay, (tail + spec.switch.delay) - length),
             };
             let start = ready.max(until).max(free[place]);
             free[place] = start + length;
-            (head, tail) = (start + link.delay, start + length + link.delay);
+            let seen = if spec.switch.switching == Switching::TokenBucket { Picos::ZERO } else { length };
+            (head, tail) = (start + link.delay, start + seen + link.delay);
         }
         done = done.max(tail);
         left = left.saturating_sub(payload);

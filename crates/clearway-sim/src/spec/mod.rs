@@ -22,6 +22,7 @@ mod read;
 mod section;
 mod size;
 mod tree;
+mod write;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
@@ -205,6 +206,9 @@ pub enum Switching {
     CutThrough,
     /// When its tail is there.
     StoreAndForward,
+    /// When it is there, and then at once as a whole; the channel rests for its time afterwards. A software queue behind a
+    /// token bucket: an idle one lets a packet through in no time.
+    TokenBucket,
 }
 
 /// In which order packets wait in a switch.

@@ -204,7 +204,11 @@ fn switch(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<(SwitchSp
         delay: table.time("delay")?,
         switching: table.choice(
             "switching",
-            &[("cut-through", Switching::CutThrough), ("store-and-forward", Switching::StoreAndForward)],
+            &[
+                ("cut-through", Switching::CutThrough),
+                ("store-and-forward", Switching::StoreAndForward),
+                ("token-bucket", Switching::TokenBucket),
+            ],
         )?,
         queueing: table.choice(
             "queueing",
