@@ -13,9 +13,15 @@
 mod courier;
 mod coverage;
 pub mod draw;
+mod failure;
 mod memory;
+mod shrink;
 mod starvation;
 mod trial;
 
+#[cfg(test)]
+mod tests;
+
 pub use coverage::{Coverage, State};
+pub use failure::Failure;
 pub use trial::{Listener, Outcome, Symptom, Trial, Violation};

@@ -34,6 +34,8 @@ const LOOK_EVERY: Picos = Picos::from_micros(10);
 /// Everything must be answered so long after the last fault: an interface repeats what was lost every 67 ms, seven times, and
 /// then waits as long again for a node that is down.
 const PATIENCE: Picos = Picos::from_micros(1_200_000);
+/// A fault that lasts longer is there to stay: nobody waits for its end, and no check excuses it. Deliberate bugs are such.
+const FOR_GOOD: Picos = Picos::from_micros(1_000_000);
 /// Faults lie in the first so much of a run.
 const FAULTS_UNTIL: Picos = Picos::from_micros(150);
 
@@ -114,6 +116,7 @@ impl Trial {
         let mut stream = key.purpose("trial").stream();
         let mut spec = draw::network(&mut stream);
         spec.host.clock_ppm = draw::one_of(&mut stream, &[0, 50]);
+        spec.arbitration.express &= (1 << spec.classes.virtual_lanes) - 1;
         let hosts = spec.topology.hosts();
         let mut trial = Self {
             seed,
@@ -231,15 +234,16 @@ impl<'a> Run<'a> {
 
     /// Runs to the end or to the first violation.
     fn finish(mut self, listen: Listener<'_>) -> Outcome {
-        let healed = self.trial.plan.healed_at();
-        let last = healed.max(FAULTS_UNTIL) + PATIENCE;
+        let passing = self.trial.plan.faults.iter().map(|fault| fault.until).filter(|until| *until < FOR_GOOD);
+        let healed = passing.max().unwrap_or_default().max(FAULTS_UNTIL);
+        let last = healed + PATIENCE;
         let mut next = LOOK_EVERY;
         let mut ended = Ended::InTime;
         while self.outcome.violation.is_none() && ended == Ended::InTime && next <= last {
             ended = self.run_until(next, listen);
             self.look();
             // What is left after the faults is a matter of milliseconds.
-            let step = if next < healed.max(FAULTS_UNTIL) { LOOK_EVERY } else { Picos(PATIENCE.0 / 64) };
+            let step = if next < healed { LOOK_EVERY } else { Picos(PATIENCE.0 / 64) };
             next += step;
         }
         if self.outcome.violation.is_none() {
@@ -310,7 +314,10 @@ impl<'a> Run<'a> {
         // A thief of credits is at work until its fault is over.
         let now = self.world.now();
         let stealing = |fault: &fault::Fault| {
-            matches!(fault.kind, FaultKind::LostCredit { .. }) && fault.at <= now && now <= fault.until
+            matches!(fault.kind, FaultKind::LostCredit { .. })
+                && fault.at <= now
+                && now <= fault.until
+                && fault.until < FOR_GOOD
         };
         let honest = !self.trial.plan.faults.iter().any(stealing);
         if self.options == WAY && honest {

@@ -24,6 +24,8 @@ mod shrink;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use plan::{line_of, picos, wrong};
+
 pub use apply::{Injector, Remake};
 pub use draw::draw;
 pub use plan::{Completion, Fault, FaultKind, Lengths, Plan, Side, Struck};
