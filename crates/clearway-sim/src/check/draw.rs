@@ -46,7 +46,8 @@ pub fn network(stream: &mut RandomStream) -> FabricSpec {
     spec.packet.payload = Bytes(4096 - header);
     spec.host.memory_rate = BitsPerSec::mega(one_of(stream, &[u64::MAX / 1_000_000, 80_000, 30_000]));
     spec.host.service = one_of(stream, &[Service::ByConnection, Service::InOrder]);
-    spec.switch.switching = one_of(stream, &[Switching::CutThrough, Switching::StoreAndForward]);
+    spec.switch.switching =
+        one_of(stream, &[Switching::CutThrough, Switching::StoreAndForward, Switching::TokenBucket]);
     if stream.below(2) == 0 {
         spec.classes.virtual_lanes = 2;
         spec.classes.service_level = [0, 1, 0, 1, 1];

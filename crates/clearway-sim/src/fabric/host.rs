@@ -243,7 +243,9 @@ impl Fabric {
         let opens = self.gate_opens(connection);
         let it = &mut self.messages[message];
         if over {
-            it.sent_at = self.now + u64::from(count - 1) * gap + serial;
+            // Behind a token bucket it is through before its time is over.
+            let last = if self.ports[port as usize].at_once { 1 } else { serial };
+            it.sent_at = self.now + u64::from(count - 1) * gap + last;
             let at = it.sent_at;
             if it.reports != Reports::Delivery {
                 self.schedule(at, Kind::Sent, from, message);

@@ -3,7 +3,7 @@ use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
 use crate::check::draw;
 use crate::graph::{ChannelId, DeviceId};
-use crate::spec::{FabricSpec, LossDomain, Replication, Routing, Topology};
+use crate::spec::{FabricSpec, LossDomain, Replication, Routing, Switching, Topology};
 use crate::time::Picos;
 use crate::topology;
 use crate::traffic::{self, Source};
@@ -156,4 +156,27 @@ fn multicast__a_busy_branch_delays_the_others_only_where_all_are_held() {
     let (idle, busy) = cast_beside_bulk(Replication::HoldAll);
     assert_eq!(idle, busy);
     assert!(idle > unloaded);
+}
+
+#[test]
+fn token_bucket__a_message_has_left_before_it_arrives() {
+    let mut spec = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Ecmp, BitsPerSec::mega(25));
+    spec.switch.switching = Switching::TokenBucket;
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    for tag in 0..3 {
+        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, 1000, Reports::All, tag));
+    }
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let of = |wanted: u64| {
+        notices.iter().filter(
+            move |notice| matches!(**notice, Notice::Sent { tag, .. } | Notice::Delivered { tag, .. } if tag == wanted),
+        )
+    };
+    for tag in 0..3 {
+        let both: Vec<_> = of(tag).collect();
+        assert!(matches!(both[..], [Notice::Sent { .. }, Notice::Delivered { .. }]), "{both:?}");
+    }
 }

@@ -43,6 +43,8 @@ fn formula(spec: &FabricSpec, rates: &[BitsPerSec], bytes: u64) -> f64 {
     let first = match spec.switch.switching {
         Switching::CutThrough => paces[0] + paces.windows(2).map(|pair| f64::max(0.0, pair[1] - pair[0])).sum::<f64>(),
         Switching::StoreAndForward => paces.iter().sum(),
+        // Not part of this rung: a packet is through at once.
+        Switching::TokenBucket => 0.0,
     };
     fixed + length * first + (packets - 1.0) * length * slowest
 }
