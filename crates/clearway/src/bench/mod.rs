@@ -37,7 +37,7 @@ use crate::report::model::Report;
 use crate::scenario::{Mechanism, Scenario};
 
 pub(crate) use place::Place;
-pub(crate) use stage::Interrupted;
+pub(crate) use stage::{Interrupted, Wanted, Watch, micros};
 pub(crate) use windows::SETTLE;
 
 /// What to run and how it came about.
@@ -57,12 +57,27 @@ pub(crate) struct Order<'a> {
 pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
     let mut stage = stage::open(order.scenario, place)?;
     let mut report = summary::opened(order, &*stage);
-    match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
-        Mechanism::Congestion(test) => congestion::run(test, order, &mut *stage, &mut report)?,
-        Mechanism::Shares(test) => shares::run(test, order, &mut *stage, &mut report)?,
-    }
+    conduct(order, &mut *stage, &mut report)?;
     summary::close(&mut report, &*stage);
     Ok(report)
+}
+
+/// Simulates `order` again and returns what `wanted` asks about.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn watched(order: &Order<'_>, wanted: Wanted) -> Result<Watch> {
+    stage::watched(order.scenario, wanted, |stage| {
+        let mut report = summary::opened(order, &*stage);
+        conduct(order, stage, &mut report)
+    })
+}
+
+fn conduct(order: &Order<'_>, stage: &mut dyn stage::Stage, report: &mut Report) -> Result<()> {
+    match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
+        Mechanism::Congestion(test) => congestion::run(test, order, stage, report),
+        Mechanism::Shares(test) => shares::run(test, order, stage, report),
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
     #[command(subcommand)]
     Topo(TopoCommand),
+    /// Look into a simulated run by repeating it.
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.
@@ -224,6 +227,19 @@ pub(crate) enum LabCommand {
         /// The lab's name.
         #[arg(long, default_value = "lab")]
         name: LabName,
+    },
+}
+
+/// A simulated run.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    /// Tell why a message was slow, up to the port that was the reason; without a message, list the slowest.
+    Explain {
+        /// The directory of the run, with its report.json.
+        run: PathBuf,
+        /// The message: p3:n12:345 is number 345 of host n12 in phase 3.
+        #[arg(long)]
+        message: Option<String>,
     },
 }
 

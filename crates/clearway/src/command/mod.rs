@@ -8,6 +8,7 @@ mod arguments;
 mod generate;
 mod lab;
 mod run;
+mod sim;
 mod topo;
 
 use std::io::{self, Write};
@@ -20,7 +21,7 @@ use crate::doctor::Form;
 
 use crate::exit::Exit;
 
-pub(crate) use arguments::{Arguments, BenchFlags, Command, LabCommand, Output, TopoCommand};
+pub(crate) use arguments::{Arguments, BenchFlags, Command, LabCommand, Output, SimCommand, TopoCommand};
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
@@ -55,6 +56,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(flags) => run::bench(&flags),
         Command::Run { scenario, on, output } => run::scenario(&scenario, &on, &output),
         Command::Lab(command) => lab::command(command),
+        Command::Sim(command) => sim::command(command),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
         Command::Report { directories } => run::report(&directories),

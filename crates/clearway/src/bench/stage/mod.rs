@@ -10,6 +10,7 @@
 mod lab;
 mod ports;
 mod sim;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use super::Place;
 use super::windows::Windows;
 use crate::report::model::Report;
 use crate::scenario::Scenario;
+use watch::is_enough;
+pub(crate) use watch::{Wanted, Watch, micros};
 
 /// The user pressed Ctrl-C, or the system asked this process to end.
 #[derive(Debug)]
@@ -151,4 +154,18 @@ pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> 
         Place::Lab => Box::new(lab::LabStage::open(scenario, interrupt)?),
         Place::Sim => Box::new(sim::SimStage::open(scenario, interrupt)?),
     })
+}
+
+/// Simulates `scenario`, watched, and lets `conduct` run it; what was seen. An answer found early ends the run.
+pub(super) fn watched(
+    scenario: &Scenario,
+    wanted: Wanted,
+    conduct: impl FnOnce(&mut dyn Stage) -> Result<()>,
+) -> Result<Watch> {
+    let mut stage = sim::SimStage::open(scenario, Interrupt::listen()?)?;
+    stage.watch = Some(Watch::new(wanted));
+    match conduct(&mut stage) {
+        Err(error) if !is_enough(&error) => Err(error),
+        _ => stage.watch.take().context("nothing was watched"),
+    }
 }

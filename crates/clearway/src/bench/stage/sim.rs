@@ -26,6 +26,7 @@ use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
 
 use super::ports::{self, Reading};
+use super::watch::Watch;
 use super::{Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::windows::Windows;
@@ -49,6 +50,8 @@ pub(super) struct SimStage {
     armed: Armed,
     phases: u32,
     spent: Spent,
+    /// Only in a repeated run.
+    pub(super) watch: Option<Watch>,
     /// What the ports did in the last phase of each queue.
     loads: Vec<Load>,
 }
@@ -99,9 +102,9 @@ impl Armed {
         Bytes(packets * self.spec.packet.header.0)
     }
 
-    fn world(&self, key: RandomKey) -> World<Node, fabric::Fabric> {
+    fn world(&self, key: RandomKey, options: Options) -> World<Node, fabric::Fabric> {
         let seed = key.purpose("fabric").stream().next_u64();
-        let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), seed, Options::default());
+        let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), seed, options);
         let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
         World::new(Network::new(carrier, &self.spec, config), |wire| self.node(wire, key))
     }
@@ -135,6 +138,7 @@ impl SimStage {
             armed,
             phases: 0,
             spent: Spent::default(),
+            watch: None,
             loads: Vec::new(),
         })
     }
@@ -184,7 +188,11 @@ impl Stage for SimStage {
         self.interrupt.check()?;
         self.phases += 1;
         let started = Instant::now();
-        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(self.phases)));
+        let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(self.phases));
+        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(self.phases)), options);
+        if let Some(watch) = &self.watch {
+            watch.begin(self.phases, world.network_mut().carrier_mut(), plan, &self.armed.hosts)?;
+        }
         let (ranks, begin) = (self.armed.hosts.len() as u32, LocalNs(LEAD.0));
         for rank in (0..ranks).map(Rank) {
             world.command(Picos::ZERO, rank, plan.orders(rank, self.phases, begin, self.armed.overhead()));
@@ -208,6 +216,9 @@ impl Stage for SimStage {
             }
         }
         self.keep(&plan.what, &readings);
+        if let Some(watch) = &mut self.watch {
+            watch.end(self.phases, world.network().carrier())?;
+        }
         let totals = world.network().carrier().totals();
         self.spent.wall += started.elapsed();
         self.spent.simulated = self.spent.simulated + whole;

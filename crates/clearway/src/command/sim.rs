@@ -1,0 +1,15 @@
+//! `clearway sim`: looks into runs of the simulator after the fact, by repeating them.
+
+mod explain;
+
+use anyhow::Result;
+
+use super::SimCommand;
+use crate::exit::Exit;
+
+/// Does what `command` says.
+pub(crate) fn command(command: SimCommand) -> Result<Exit> {
+    match command {
+        SimCommand::Explain { run, message } => explain::explain(&run, message.as_deref()),
+    }
+}
