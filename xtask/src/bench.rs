@@ -99,7 +99,7 @@ fn is_root() -> Result<bool> {
 }
 
 /// Builds the measuring program `example` of `package` as users' programs are built.
-fn build(package: &str, example: &str) -> Result<PathBuf> {
+pub(crate) fn build(package: &str, example: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(["build", "--release", "-p", package, "--example", example])

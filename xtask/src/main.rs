@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 mod bench;
+mod swarm;
 mod tidy;
 
 use std::process::ExitCode;
@@ -25,6 +26,11 @@ const COMMANDS: &[Command] = &[
         name: "bench",
         sentence: "`bench wire`: the UDP wire beside iperf3 and plain sockets; `bench fabric`: the simulated fabric beside ns-3 and SimGrid; `--json` prints a record",
         run: bench::run,
+    },
+    Command {
+        name: "swarm",
+        sentence: "run thousands of small networks under random faults; `--seeds N --jobs N --minutes N --first SEED`",
+        run: swarm::run,
     },
 ];
 

@@ -4,7 +4,6 @@
 //! The habit of asserting that a state is *sometimes* reached, over all runs, is Antithesis'.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A state worth reaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,12 +86,24 @@ impl State {
 }
 
 /// Pairs of a fault and a state that it must lead to in some run, or the swarm looks the wrong way.
-const SOMETIMES: [(&str, State); 22] = [
+const SOMETIMES: [(&str, State); 34] = [
     ("loss", State::SentAgain),
     ("caught-corruption", State::Dropped),
     ("corruption", State::DamageSeen),
     ("duplication", State::CopySeen),
     ("reordering", State::Healed),
+    ("wrong-lane", State::Healed),
+    ("switch-slow", State::Healed),
+    ("pause-storm", State::Healed),
+    ("slow-receiver", State::Healed),
+    ("paused", State::Healed),
+    ("interruptions", State::Healed),
+    ("clock-jump", State::Healed),
+    ("clock-drift", State::Healed),
+    ("clock-frozen", State::Healed),
+    ("disk-slow", State::Healed),
+    ("spurious-wake", State::Healed),
+    ("late-timer", State::Healed),
     ("link-down", State::Dropped),
     ("link-flapping", State::SentAgain),
     ("link-degraded", State::Healed),
@@ -130,29 +141,24 @@ impl Coverage {
         }
     }
 
-    /// Takes over what was counted elsewhere.
-    pub fn merge(&mut self, other: &Self) {
-        other.runs.iter().for_each(|(kind, n)| *self.runs.entry(kind.clone()).or_default() += n);
-        other.counts.iter().for_each(|(pair, n)| *self.counts.entry(pair.clone()).or_default() += n);
-    }
-
     /// What should have been reached sometimes and never was.
     pub fn never(&self) -> Vec<(&'static str, State)> {
         let reached = |kind: &str, state| self.counts.get(&(kind.to_owned(), state)).is_some_and(|count| *count > 0);
         SOMETIMES.iter().filter(|(kind, state)| !reached(kind, *state)).copied().collect()
     }
-}
 
-impl fmt::Display for Coverage {
-    /// One line for each state, one column for each fault.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// One line for each count, and one for each pair that should have been reached and never was: what programs read.
+    pub fn to_lines(&self) -> String {
+        let mut text = String::new();
         for (kind, runs) in &self.runs {
-            let states = State::ALL.iter().filter_map(|state| {
-                let count = self.counts.get(&(kind.clone(), *state))?;
-                Some(format!("{state:?} {count}"))
-            });
-            writeln!(f, "{kind} ({runs} runs): {}", states.collect::<Vec<_>>().join(", "))?;
+            text.push_str(&format!("run {kind} {runs}\n"));
         }
-        Ok(())
+        for ((kind, state), count) in &self.counts {
+            text.push_str(&format!("state {kind} {state:?} {count}\n"));
+        }
+        for (kind, state) in SOMETIMES {
+            text.push_str(&format!("sometimes {kind} {state:?}\n"));
+        }
+        text
     }
 }
