@@ -58,6 +58,12 @@ pub fn network(stream: &mut RandomStream) -> FabricSpec {
         rank[1] = 1;
         spec.arbitration.switch = Arbiter::Strict { rank };
     }
+    what_is_lost(stream, &mut spec);
+    spec
+}
+
+/// What happens where there is no room ahead, and what is done against congestion.
+fn what_is_lost(stream: &mut RandomStream, spec: &mut FabricSpec) {
     match stream.below(6) {
         0 => {
             spec.congestion_control = CongestionControl::Edge(EdgeControl {
@@ -89,7 +95,6 @@ pub fn network(stream: &mut RandomStream) -> FabricSpec {
         }
         _ => {}
     }
-    spec
 }
 
 /// A source or two for each of `hosts` hosts.

@@ -1,3 +1,5 @@
+//! Trials find what is planted, shrink it, and repeat it from a file.
+
 use super::{Coverage, Failure, Symptom, Trial};
 use crate::fault::{Fault, FaultKind};
 use crate::time::Picos;

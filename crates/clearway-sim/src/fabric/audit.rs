@@ -1,4 +1,4 @@
-//! Looks at a fabric from outside the rules that move it: are all credits accounted for, and can everything still move?
+//! Looks at a fabric from outside the rules that move it: whether all credits are accounted for, and everything can still move.
 //!
 //! # Model
 //! The books of a lane: what its sender may still send, what comes back to the sender, and what lies at or is on its way to

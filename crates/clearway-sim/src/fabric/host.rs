@@ -240,31 +240,17 @@ impl Fabric {
         let next = if over { it.next } else { message };
         self.connections[connection].in_network += count;
         self.pass_gate(connection, target, bytes);
-        let opens = self.gate_opens(connection);
-        let it = &mut self.messages[message];
         if over {
             // Behind a token bucket it is through before its time is over.
             let last = if self.ports[port as usize].at_once { 1 } else { serial };
+            let it = &mut self.messages[message];
             it.sent_at = self.now + u64::from(count - 1) * gap + last;
             let at = it.sent_at;
             if it.reports != Reports::Delivery {
                 self.schedule(at, Kind::Sent, from, message);
             }
         }
-        if next == NONE {
-            self.connections[connection].queue = NONE;
-            self.leave(port, lane);
-            self.queues.free(queue);
-        } else {
-            self.queues[queue].head = next;
-            self.queues[queue].bytes = self.next_bytes(next);
-            if opens > self.now {
-                self.leave(port, lane);
-                self.schedule(opens, Kind::Pace, port, connection);
-            } else {
-                self.rotate(lane);
-            }
-        }
+        self.turn_over(port, lane, next);
         let fetched = self.now + u64::from(count - 1) * gap + self.constants.memory.time(bytes).0;
         self.hosts[from as usize].fetch_free = fetched;
         let packet = self.packets.put(Packet {
@@ -296,6 +282,27 @@ impl Fabric {
             self.grant(port, lane, choice);
         }
         self.send(port, lane, packet, self.now);
+    }
+
+    /// The connection whose turn it was on `lane` goes on with message `next`, if there is one and it may.
+    fn turn_over(&mut self, port: u32, lane: u32, next: u32) {
+        let queue = self.turn_of(lane);
+        let connection = self.queues[queue].source;
+        if next == NONE {
+            self.connections[connection].queue = NONE;
+            self.leave(port, lane);
+            self.queues.free(queue);
+            return;
+        }
+        self.queues[queue].head = next;
+        self.queues[queue].bytes = self.next_bytes(next);
+        let opens = self.gate_opens(connection);
+        if opens > self.now {
+            self.leave(port, lane);
+            self.schedule(opens, Kind::Pace, port, connection);
+        } else {
+            self.rotate(lane);
+        }
     }
 
     /// How many packets can start as one.

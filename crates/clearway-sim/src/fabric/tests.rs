@@ -1,3 +1,5 @@
+//! No way to compute changes what happens; multicasts reach every member once.
+
 use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 
 use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};

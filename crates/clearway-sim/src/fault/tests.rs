@@ -1,3 +1,5 @@
+//! Plans are drawn, saved, resolved against a network, and shrunk.
+
 use clearway_proto::base::BitsPerSec;
 
 use super::{Disks, Fault, FaultKind, Plan, Site, shrink};

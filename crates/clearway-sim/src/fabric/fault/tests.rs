@@ -1,3 +1,5 @@
+//! Faults hit what they name, heal, and are the same however the fabric is computed.
+
 use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 
 use crate::check::draw;
