@@ -89,7 +89,14 @@ impl Drawing<'_> {
             | FaultKind::StuckLane { .. }
             | FaultKind::WrongLane { .. }
             | FaultKind::WrongArbitration { .. } => {
-                let channel = *graph.channel(ChannelId(self.below(channels) as u32));
+                // Half of them at a host with a rank, where something passes for certain.
+                let busy = !self.site.hosts.is_empty() && self.below(2) == 0;
+                let id =
+                    if busy { graph.ports(self.one_of(self.site.hosts)).start } else { self.below(channels) as u32 };
+                let mut channel = *graph.channel(ChannelId(id));
+                if self.below(2) == 0 {
+                    channel = *graph.channel(channel.reverse);
+                }
                 let word = self.one_of(&["->", "--"]);
                 format!("{} {word} {}", graph.name(channel.from), graph.name(channel.to))
             }
