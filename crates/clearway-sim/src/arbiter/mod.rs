@@ -1,8 +1,8 @@
 //! Who may send next on a channel: the rules between virtual lanes as state machines, and the shares they lead to.
 //!
 //! # Model
-//! A channel asks [`Arbitration::pick`] which of the lanes that could send now (a packet *and* room for it ahead) is the next,
-//! and tells [`Arbitration::grant`] when it has sent. The rule is shared; what a channel keeps is its place in it.
+//! A channel asks `pick` which of the lanes that could send now (a packet *and* room for it ahead) is the next,
+//! and tells `grant` when it has sent. The rule is shared; what a channel keeps is its place in it.
 //!
 //! # Invariants
 //! I1. `pick` changes nothing: asking again, or for nothing, leads to the same grants. All change is in `grant`, the entries
