@@ -9,6 +9,7 @@
 //! I1. It is quiet when everything it posted has been answered and every parcel acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
@@ -43,6 +44,21 @@ pub(super) enum Event {
     Stranger(Token),
     /// An operation ended in a way in which this kind never does.
     Wrong(Token, Status),
+}
+
+impl fmt::Display for Event {
+    /// What the rank does, without its name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Reached(state) => write!(f, "{}", state.sentence()),
+            Self::Accepted { from, incarnation: 0, number } => write!(f, "accepts parcel {number} of rank {}", from.0),
+            Self::Accepted { from, incarnation, number } => {
+                write!(f, "accepts parcel {number} of rank {}, started {incarnation} times again", from.0)
+            }
+            Self::Stranger(token) => write!(f, "hears of token {:#x}, which it does not await", token.0),
+            Self::Wrong(token, status) => write!(f, "hears that token {:#x} ended as {status:?}", token.0),
+        }
+    }
 }
 
 /// What a node does in one run.

@@ -85,6 +85,37 @@ impl State {
     ];
 }
 
+impl State {
+    /// What a rank does when it reaches this state.
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            Self::Sent => "has sent a message",
+            Self::SentAgain => "sends a parcel again",
+            Self::RepeatIgnored => "ignores a parcel that it has",
+            Self::CopySeen => "sees the same copy of a parcel twice",
+            Self::DamageSeen => "sees that a head is damaged",
+            Self::GroupHeard => "hears a multicast",
+            Self::Written => "has written into another's memory",
+            Self::Landed => "finds that another wrote into its memory",
+            Self::Fetched => "has read another's memory",
+            Self::Counted => "has counted in another's memory",
+            Self::OutsideRefused => "is refused a write outside memory",
+            Self::StaleRefused => "is refused memory of an earlier start",
+            Self::StaleHeard => "hears something of an earlier start",
+            Self::Flushed => "hears that an operation was flushed",
+            Self::NoRoom => "finds a queue full",
+            Self::RoomAgain => "hears that a queue has room again",
+            Self::Filed => "is done with a file",
+            Self::FileFailed => "hears that its disk failed",
+            Self::Restarted => "starts again",
+            Self::PeerRestarted => "notices that another started again",
+            Self::Dropped => "loses packets",
+            Self::Starved => "has a lane that starves",
+            Self::Healed => "has everything answered",
+        }
+    }
+}
+
 /// Pairs of a fault and a state that it must lead to in some run, or the swarm looks the wrong way.
 const SOMETIMES: [(&str, State); 34] = [
     ("loss", State::SentAgain),

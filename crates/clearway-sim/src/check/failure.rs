@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use clearway_proto::base::Nanos;
 
-use super::trial::{Symptom, Trial, Violation};
+use super::trial::{Listener, Outcome, Symptom, Trial, Violation};
 use crate::fault::{Fault, Plan, line_of, wrong};
 use crate::spec::file::{FabricFile, FileError, Wanted};
 use crate::time::Picos;
@@ -142,6 +142,15 @@ impl Failure {
             fault: &plan.faults,
         };
         toml::to_string(&written).unwrap_or_default()
+    }
+
+    /// Runs the trial again; `listen` hears everything that happens.
+    ///
+    /// # Errors
+    /// As [`Trial::run`].
+    pub fn replay(&self, listen: Listener<'_>) -> Result<Outcome, FileError> {
+        let outcome = self.trial.run(listen)?;
+        if self.violation.symptom == Symptom::Differs { self.trial.run_both_ways() } else { Ok(outcome) }
     }
 
     /// How many looks of `trail` are those of this failure: all of them when a replay is the same run.

@@ -7,7 +7,7 @@
 //! # Invariants
 //! I1. A trial is a value; running it twice gives the same outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos, RandomKey, Rank};
@@ -175,6 +175,17 @@ impl Trial {
         Ok(Run::new(self, network, hosts, &resolved, options).finish(listen))
     }
 
+    /// When faults begin and end, in order, as a person reads it.
+    fn changes(&self) -> VecDeque<(Picos, String)> {
+        let ends = self.plan.faults.iter().flat_map(|fault| {
+            let (kind, target) = (fault.kind.name(), &fault.target);
+            [(fault.at, format!("{kind} begins at {target}")), (fault.until, format!("{kind} ends at {target}"))]
+        });
+        let mut changes: Vec<(Picos, String)> = ends.collect();
+        changes.sort();
+        changes.into()
+    }
+
     fn errand(&self) -> Errand {
         Errand { ranks: self.ranks, count: self.operations, gap: self.gap }
     }
@@ -239,7 +250,15 @@ impl<'a> Run<'a> {
         let last = healed + PATIENCE;
         let mut next = LOOK_EVERY;
         let mut ended = Ended::InTime;
+        let mut changes = self.trial.changes();
         while self.outcome.violation.is_none() && ended == Ended::InTime && next <= last {
+            while let Some((at, _)) = changes.front().filter(|(at, _)| *at <= next) {
+                let at = *at;
+                self.run_until(at, listen);
+                if let Some((_, what)) = changes.pop_front() {
+                    listen(at, format_args!("{what}"));
+                }
+            }
             ended = self.run_until(next, listen);
             self.look();
             // What is left after the faults is a matter of milliseconds.
@@ -269,7 +288,7 @@ impl<'a> Run<'a> {
         let Self { trial, world, injector, outcome, accepted, .. } = self;
         let copies_made = trial.has(|kind| matches!(kind, FaultKind::Duplication(_)));
         let mut hear = |told: Told<'_, Courier>| {
-            listen(told.at, format_args!("rank {}: {:?}", told.rank.0, told.event));
+            listen(told.at, format_args!("rank {} {}", told.rank.0, told.event));
             let violation = match told.event {
                 Event::Reached(state) => {
                     outcome.states.insert(state);

@@ -241,6 +241,14 @@ pub(crate) enum SimCommand {
         #[arg(long)]
         message: Option<String>,
     },
+    /// Run a failure that the swarm found again, tell what happens, and say whether it is still there (exit 0) or not (exit 1).
+    Replay {
+        /// The file that the swarm wrote.
+        failure: PathBuf,
+        /// Print events up to this number only.
+        #[arg(long, value_name = "EVENT")]
+        until: Option<u64>,
+    },
 }
 
 /// A fabric.
