@@ -5,7 +5,7 @@ use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
 use crate::check::draw;
 use crate::graph::{ChannelId, DeviceId};
-use crate::spec::{FabricSpec, LossDomain, Replication, Routing, Switching, Topology};
+use crate::spec::{CongestionControl, FabricSpec, LossDomain, Replication, Routing, Service, Switching, Topology};
 use crate::time::Picos;
 use crate::topology;
 use crate::traffic::{self, Source};
@@ -122,6 +122,29 @@ fn multicast__every_member_gets_every_message_once_however_it_is_computed() {
             assert_eq!(plainest, run_casts(&spec, *options, seed), "seed {seed}, {options:?}, {spec:?}");
         }
     }
+}
+
+#[test]
+fn multicast__shares_a_connection_that_marks_have_slowed_down() {
+    // Hosts that serve in order have one connection for all targets of a class, groups too.
+    let marking = (0..).map(|seed| draw::network(&mut RandomKey::new(seed).purpose("network").stream()));
+    let mut marking = marking.filter(|spec| matches!(spec.congestion_control, CongestionControl::Dcqcn(_)));
+    let mut spec = marking.next().expect("some mark");
+    spec.host.service = Service::InOrder;
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("sound"), 1, Options::default());
+    let hosts = fabric.graph().hosts();
+    (0..hosts).for_each(|host| fabric.join(GroupId(7), DeviceId(host)));
+    for from in 1..hosts {
+        fabric.post(Picos::ZERO, traffic::order(from, 0, Class::Bulk, 1 << 20, Reports::Delivery, 0));
+        let cast = traffic::order(from, 0, Class::Bulk, 5_000, Reports::Delivery, 1);
+        fabric.post(Picos::from_micros(1), Order { to: Target::Group(GroupId(7)), ..cast });
+    }
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let heard = notices.iter().filter(|notice| matches!(notice, Notice::Delivered { tag: 1, .. })).count();
+    assert_eq!(heard as u32, (hosts - 1) * (hosts - 1));
 }
 
 /// When a 64-byte multicast from host 0 to hosts 1 and 2 of a star arrives while host 2's link is busy with bulk.

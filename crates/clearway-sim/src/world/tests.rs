@@ -174,3 +174,16 @@ fn pause__what_an_event_asks_for_begins_behind_its_step() {
     });
     assert_eq!(at, [100, 230, 360]);
 }
+
+#[test]
+fn disturb__a_node_that_was_summoned_and_is_still_paused_is_not_forgotten() {
+    let mut world = World::new(network(1, &spec(|_| ())), beat(Nanos::from_micros(100)));
+    assert_eq!(ticks(&mut world, Picos::from_micros(150)), [100]);
+    world.crash(Rank(0));
+    world.network_mut().wire(Rank(0)).processor.pause(Picos::from_micros(150), Picos::from_micros(100));
+    world.restart(Rank(0), beat(Nanos::from_micros(40)));
+    // It has neither run nor said when it wants to; only that it was started keeps it alive.
+    world.disturb(Rank(0), |clock| clock.jump(Picos::from_micros(150), Nanos::from_micros(1)));
+    let seen = ticks(&mut world, Picos::from_micros(400));
+    assert!(seen.len() >= 3, "{seen:?}");
+}
