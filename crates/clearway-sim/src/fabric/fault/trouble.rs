@@ -107,7 +107,8 @@ pub enum Harm {
     Lost,
     /// It arrives damaged and no check notices.
     Damaged,
-    /// It arrives twice. A second copy that belongs to a longer message is recognised and dropped by the receiver.
+    /// It arrives twice, if it is a whole message to one host; a second copy of any other packet would be recognised, and is not
+    /// made.
     Doubled,
     /// It is late by up to so much, so that others overtake it.
     Late(Picos),
