@@ -47,7 +47,7 @@ pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, Slic
 pub use task::{
     Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,
 };
-pub use verdict::{NullEvidence, Outcome, Rules, Verdict, VictimEvidence, judge};
+pub use verdict::{Brake, NullEvidence, Outcome, Rules, Verdict, VictimEvidence, judge};
 
 #[cfg(test)]
 mod tests;

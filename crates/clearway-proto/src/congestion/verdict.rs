@@ -12,6 +12,10 @@
 //!   network on which messages already wait longer than the floor, a load that never became one, an interval on both sides
 //!   of the limit.
 //!
+//! Congestors short of their fair rate never acquit. Where the network itself held them up, they do not shield it either: harm
+//! at less load than was asked for is harm at that load all the more. Where the machine may have held them up, it may have
+//! held up the victims too, and nothing is said.
+//!
 //! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the excess must be far above it;
 //! in the base case it could acquit one wrongly, so an idle p99 above `idle_limit` forbids every statement.
 //!
@@ -21,6 +25,7 @@
 //!
 //! # Invariants
 //! I1. CONTAINED is never said when congestors fell short of `congestor_share_min` of their fair rate.
+//! I2. A shortfall that the network caused never turns CONGESTED into INVALID.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -118,6 +123,15 @@ impl Default for Rules {
     }
 }
 
+/// What can have held up congestors that fell short of their fair rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// The network alone: full buffers hold senders back, and nothing else does.
+    Network,
+    /// Perhaps the machine that runs them: then it may have held up victims too.
+    Unknown,
+}
+
 /// What was measured of one victim under one congestor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VictimEvidence {
@@ -133,6 +147,8 @@ pub struct VictimEvidence {
     pub processor_delay: Nanos,
     /// What congestors reached of their max-min fair rate; absent when the pattern sends nothing.
     pub congestor_share: Option<f64>,
+    /// What held them up if that is little.
+    pub brake: Brake,
     /// What congestors offered of the fullest link that victims use; absent when the pattern sends nothing.
     pub overload: Option<f64>,
     /// The longest p99 that an idle network explains; absent for patterns whose time is their own work.
@@ -173,10 +189,34 @@ pub struct Verdict {
 
 /// Applies `rules` to `evidence`.
 pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
-    let flaws = flaws(rules, evidence);
-    if !flaws.is_empty() {
-        return Verdict { outcome: Outcome::Invalid, reasons: flaws };
+    let mut flaws = flaws(rules, evidence);
+    let Some(share) = evidence.congestor_share.filter(|share| *share < rules.congestor_share_min) else {
+        return if flaws.is_empty() { effect(rules, evidence) } else { invalid(flaws) };
+    };
+    let (reached, needed) = (share * 100.0, rules.congestor_share_min * 100.0);
+    let shortfall = format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
+    if !flaws.is_empty() || evidence.brake == Brake::Unknown {
+        flaws.push(shortfall);
+        return invalid(flaws);
     }
+    let mut verdict = effect(rules, evidence);
+    match verdict.outcome {
+        Outcome::Congested => verdict.reasons.push(format!(
+            "congestors reached {reached:.0} % of their fair rate because the network held them up too, and what harms at less \
+             load harms at full load"
+        )),
+        Outcome::Contained => return invalid(Vec::from([shortfall])),
+        Outcome::Invalid => verdict.reasons.push(shortfall),
+    }
+    verdict
+}
+
+fn invalid(reasons: Vec<String>) -> Verdict {
+    Verdict { outcome: Outcome::Invalid, reasons }
+}
+
+/// What the intervals say of a measurement without flaws.
+fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let factor = &evidence.factor;
     let floor = evidence.floor.0 as f64;
     let excess_low = evidence.congested.low - evidence.isolated.high;
@@ -224,7 +264,7 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     verdict(Outcome::Congested, reason)
 }
 
-/// Everything that forbids a statement.
+/// Everything that forbids any statement.
 fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
     let mut flaws = Vec::new();
     if let Some(null) = &evidence.null
@@ -244,15 +284,6 @@ fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
         flaws.push(format!(
             "p99 alone is up to {}, an idle network explains {limit} at most: the machine is too busy",
             nanos(evidence.isolated.high)
-        ));
-    }
-    if let Some(share) = evidence.congestor_share
-        && share < rules.congestor_share_min
-    {
-        flaws.push(format!(
-            "congestors reached {:.0} % of their fair rate, {:.0} % are needed",
-            share * 100.0,
-            rules.congestor_share_min * 100.0
         ));
     }
     if let Some(overload) = evidence.overload
@@ -289,6 +320,7 @@ mod tests {
             floor: Nanos::from_micros(242),
             processor_delay: Nanos::from_micros(80),
             congestor_share: Some(0.99),
+            brake: Brake::Unknown,
             overload: Some(1.5),
             idle_limit: Some(Nanos::from_micros(242)),
             null: Some(null(28.0, 29.0)),
@@ -337,6 +369,44 @@ mod tests {
         assert_eq!(outcome(&throttled), Outcome::Invalid);
         let idle = VictimEvidence { overload: Some(0.9), ..evidence(28.0, 28.0, 1.01) };
         assert_eq!(outcome(&idle), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__harm_at_less_than_the_fair_load_is_harm_where_the_network_was_the_brake() {
+        let held = |congested_us, spread| VictimEvidence {
+            congestor_share: Some(0.5),
+            brake: Brake::Network,
+            null: None,
+            ..evidence(28.0, congested_us, spread)
+        };
+        let verdict = judge(&Rules::default(), &held(12_000.0, 1.1));
+        assert_eq!(verdict.outcome, Outcome::Congested);
+        assert!(verdict.reasons.iter().any(|reason| reason.contains("50 %")), "{:?}", verdict.reasons);
+        assert!(verdict.reasons.iter().any(|reason| reason.contains("less load")), "{:?}", verdict.reasons);
+        // Nothing short of proof: a small change, a change of less than the floor, an interval on both sides.
+        for unproven in [held(28.0, 1.01), held(90.0, 1.1), held(290.0, 1.2)] {
+            let verdict = judge(&Rules::default(), &unproven);
+            assert_eq!(verdict.outcome, Outcome::Invalid);
+            assert!(verdict.reasons.iter().any(|reason| reason.contains("80 % are needed")), "{:?}", verdict.reasons);
+        }
+        // A machine that kept congestors from sending may have kept victims waiting.
+        let machine = VictimEvidence { brake: Brake::Unknown, ..held(12_000.0, 1.1) };
+        assert_eq!(outcome(&machine), Outcome::Invalid);
+    }
+
+    #[test]
+    fn judge__what_else_forbids_a_statement_forbids_it_beside_a_shortfall() {
+        let held = || VictimEvidence {
+            congestor_share: Some(0.5),
+            brake: Brake::Network,
+            null: None,
+            ..evidence(28.0, 12_000.0, 1.1)
+        };
+        let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
+        let busy_control = Some(null(28.0, 600.0));
+        assert_eq!(outcome(&VictimEvidence { null: busy_control, ..held() }), Outcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { isolated: lost, ..held() }), Outcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { overload: Some(0.9), ..held() }), Outcome::Invalid);
     }
 
     #[test]

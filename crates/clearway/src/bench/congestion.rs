@@ -5,14 +5,14 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Result, anyhow};
 use clearway_proto::base::RandomKey;
 use clearway_proto::congestion::{
-    CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
+    Brake, CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
 };
 use clearway_proto::stats::{Estimate, Resampled};
 
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
 use super::outcome::{CaseResult, DrawResult};
-use super::stage::{Facts, Hosts, Plan, Stage};
+use super::stage::{Facts, Hosts, Plan, Reach, Stage};
 use super::windows::{Grid, Windows};
 use super::{Order, figures, judgement};
 use crate::report::model::Report;
@@ -181,6 +181,10 @@ impl<'a> Conductor<'a> {
             floor,
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least(&|draw| draw.evidence.congestor_share),
+            brake: match (self.facts.hosts, self.facts.reach) {
+                (Hosts::Simulated, Reach::Tree) => Brake::Network,
+                _ => Brake::Unknown,
+            },
             overload: least(&|draw| draw.overload),
             idle_limit: match (self.facts.hosts, result.case.victim) {
                 (Hosts::Real, VictimKind::Ping | VictimKind::Get) => Some(floor),
