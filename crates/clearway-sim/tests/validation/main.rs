@@ -62,3 +62,8 @@ fn golden__staging_qdr() {
 fn golden__tree_saturation() {
     unchanged("tree-saturation.txt");
 }
+
+#[test]
+fn golden__uniform_load() {
+    unchanged("uniform-load.txt");
+}

@@ -4,8 +4,8 @@
 //! Five hosts send, each in a class and on a lane of its own, to one host whose cable is half as fast as theirs.
 //!
 //! # Source
-//! InfiniBand Architecture Specification, volume 1, 7.6.9; Shreedhar, Varghese, "Efficient fair queuing using deficit round
-//! robin" (SIGCOMM 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide "Configuring
+//! InfiniBand's rule as OpenSM's documentation describes it (`doc/QoS_management_in_OpenSM.txt`, section 7); Shreedhar,
+//! Varghese, "Efficient fair queuing using deficit round robin" (SIGCOMM 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide "Configuring
 //! OpenSM".
 
 use clearway_proto::base::{Bytes, Class, RandomKey, RandomStream};

@@ -13,6 +13,7 @@ pub(crate) mod queues;
 pub(crate) mod rig;
 pub(crate) mod saturation;
 pub(crate) mod staging;
+pub(crate) mod uniform;
 
 /// A golden text.
 pub(crate) struct Golden {
@@ -23,11 +24,12 @@ pub(crate) struct Golden {
 }
 
 /// Every golden text.
-pub(crate) const GOLDEN: [Golden; 6] = [
+pub(crate) const GOLDEN: [Golden; 7] = [
     Golden { file: "closed-forms.txt", text: closed_forms::text },
     Golden { file: "elan3-broadcast.txt", text: broadcast::text },
     Golden { file: "machines.txt", text: machines::text },
     Golden { file: "qos-hdr100.txt", text: queues::text },
     Golden { file: "staging-qdr.txt", text: staging::text },
     Golden { file: "tree-saturation.txt", text: saturation::text },
+    Golden { file: "uniform-load.txt", text: uniform::text },
 ];

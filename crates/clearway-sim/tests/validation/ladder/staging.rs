@@ -6,7 +6,7 @@
 //!
 //! # Source
 //! Rajachandrasekar et al., QoS-aware data-staging framework (HPDC 2012 talk), slide "Configuring OpenSM"; the formula is
-//! InfiniBand's (volume 1, 7.6.9). Ports that nobody set have the defaults of OpenSM (doc/qos-config.txt).
+//! InfiniBand's, as OpenSM's documentation describes it. Ports that nobody set have the defaults of OpenSM (doc/qos-config.txt).
 
 use std::fmt::Write as _;
 
