@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use clearway_proto::base::{BitsPerSec, Bytes};
 use clearway_proto::wire::{FileId, FileKind};
 
+use crate::memory::{Body, Memory};
 use crate::time::{Pace, Picos};
-use crate::wire::{Body, Memory};
 
 /// What a disk is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

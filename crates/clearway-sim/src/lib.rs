@@ -27,6 +27,7 @@ mod event;
 pub mod fabric;
 pub mod fault;
 pub mod graph;
+mod memory;
 pub mod processor;
 pub mod routing;
 pub mod spec;

@@ -1,62 +1,42 @@
 //! One rank's end of the simulated wire: memory, transmit queues, what lies ready; its clock, processor and disk.
 //!
 //! # Model
-//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time, and an operation leaves at
-//! the instant at which the processor has come to it. Posted messages wait in the outbox until the network looks; bodies are
-//! copied (or their extents noted) at that moment, so that later changes to memory are not sent.
+//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time. What is posted (`post`)
+//! waits in the outbox until the network looks; what the network brings lies ready until the engine's driver harvests it.
 //!
 //! # Invariants
-//! I1. A queue that answered `NoRoom` gives `Room` once, as soon as it is half empty.
-//! I2. No operation touches memory outside its region.
+//! I1. What lies ready is given in the order in which it came.
+//! I2. Of what an engine can see, a crash leaves the clock, the counters and what is safe on the disk.
+//!
+//! # Not here
+//! How much an end takes before it answers `NoRoom` (`queue`); what its neighbours do to its memory (`network`).
+
+mod post;
+mod queue;
 
 use std::collections::VecDeque;
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Destination, FileId, FileKind, Missing, Operation,
-    OperationKind, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation, OperationKind, PathId,
+    RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 
-use super::capabilities::BODY_MAX;
 use super::digest::Digest;
-use super::flight::{Acknowledgement, Cargo, Flight, HEAD_MAX, Head, Kind, Outgoing, Queued};
-use super::memory::{Body, Extent, Memory, Origin};
+use super::flight::{Head, Outgoing};
 use super::{Bodies, Parts, Trouble};
 use crate::clock::Clock;
 use crate::disk::{Disk, Request};
+use crate::memory::{Body, Extent, Memory, Origin};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
+use queue::Queue;
 
 /// Regions one end can register: as many as the memory wire.
 const REGIONS_MAX: usize = 64;
-/// Messages that one transmit queue holds: the send queue depth that verbs programs usually ask for (perftest's `tx-depth`).
-const QUEUE_MESSAGES: u32 = 128;
-/// Bytes that one transmit queue holds, unless it is empty: one message of the longest body.
-const QUEUE_BYTES: u64 = BODY_MAX as u64;
 /// Messages that wait for an engine before those of a lossy class are dropped: the longest receive ring of common adapters
 /// (mlx5: 8192 descriptors).
 const RECEIVE_MESSAGES: usize = 8_192;
-/// Bytes of a request to read: address, key and length (InfiniBand's RDMA extended header).
-const READ_REQUEST_BYTES: u64 = 16;
-/// Bytes of a request to change a word: address, key and two operands (InfiniBand's atomic extended header).
-const ATOMIC_REQUEST_BYTES: u64 = 28;
-
-/// A transmit queue: one path, one class.
-#[derive(Clone, Copy, Debug, Default)]
-struct Queue {
-    messages: u32,
-    bytes: u64,
-    /// Somebody was told `NoRoom`.
-    refused: bool,
-}
-
-impl Queue {
-    /// Whether somebody who was refused should try again, where a queue holds `most` messages.
-    fn is_roomy(&self, most: Option<u32>) -> bool {
-        let most = most.unwrap_or(QUEUE_MESSAGES);
-        most > 0 && self.messages <= most / 2 && self.bytes <= QUEUE_BYTES / 2
-    }
-}
 
 /// What lies ready for the next harvest.
 #[derive(Debug)]
@@ -233,31 +213,6 @@ impl SimWire {
         self.ready.push_back(ready);
     }
 
-    /// A message left the transmit queue. `Some` when the engine now has something to hear about it.
-    pub(super) fn leave_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Option<()> {
-        let queue = self.queues.get_mut(place_of(path, class))?;
-        queue.messages = queue.messages.saturating_sub(1);
-        queue.bytes = queue.bytes.saturating_sub(bytes);
-        let waited_for = queue.refused && queue.is_roomy(self.trouble.queue_messages);
-        if waited_for {
-            queue.refused = false;
-            self.ready.push_back(Ready::Room { path, class });
-        }
-        waited_for.then_some(())
-    }
-
-    /// Fault: transmit queues hold so many messages, or as many as they should; those that have room again say so.
-    pub(crate) fn tighten(&mut self, messages: Option<u32>) {
-        self.trouble.queue_messages = messages;
-        for (place, queue) in self.queues.iter_mut().enumerate() {
-            if queue.refused && queue.is_roomy(messages) {
-                queue.refused = false;
-                let (path, class) = (PathId((place / Class::ALL.len()) as u8), Class::ALL[place % Class::ALL.len()]);
-                self.ready.push_back(Ready::Room { path, class });
-            }
-        }
-    }
-
     /// The node crashed: everything but its clock, its counters and what is safe on its disk is gone.
     pub(super) fn crash(&mut self, now: Picos) {
         self.up = false;
@@ -272,181 +227,6 @@ impl SimWire {
         self.ready.clear();
         if let Some(disk) = &mut self.disk {
             disk.crash(now);
-        }
-    }
-
-    /// Whether the queue takes a message of `bytes`, which then counts.
-    fn enter_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Result<(), Answer> {
-        let queue = self.queues.get_mut(place_of(path, class)).ok_or(Answer::Refused(Missing::Path))?;
-        let most = self.trouble.queue_messages.unwrap_or(QUEUE_MESSAGES);
-        let full = queue.messages >= most || queue.messages > 0 && queue.bytes + bytes > QUEUE_BYTES;
-        if full {
-            queue.refused = true;
-            self.counters.no_room += 1;
-            return Err(Answer::NoRoom);
-        }
-        queue.messages += 1;
-        queue.bytes += bytes;
-        Ok(())
-    }
-
-    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
-        if !self.capabilities.operations.has(operation.kind()) {
-            return Err(Missing::Operation(operation.kind()));
-        }
-        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
-        let paths = self.capabilities.paths.len();
-        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(Missing::Path) };
-        match *operation {
-            Operation::Send { to, path, head, body, .. } => {
-                route(path)?;
-                if let Destination::One(rank) = to {
-                    known(rank)?;
-                }
-                let head = head.of(heads).ok_or(Missing::Memory)?;
-                if body.length > 0 {
-                    self.range(body)?;
-                }
-                let fits = head.len() <= HEAD_MAX && body.length as usize <= BODY_MAX;
-                if fits { Ok(()) } else { Err(Missing::Length) }
-            }
-            Operation::Write { to: peer, path, from: here, .. } | Operation::Read { peer, path, into: here, .. } => {
-                route(path)?;
-                known(peer)?;
-                self.range(here).map(drop)
-            }
-            Operation::Atomic { to, path, .. } => route(path).and_then(|()| known(to)),
-            Operation::Copy { from, into } => {
-                self.range(from)?;
-                self.range(into)?;
-                let writable = into.region != RegionId::RECEIVE && from.length == into.length;
-                if writable { Ok(()) } else { Err(Missing::Memory) }
-            }
-            Operation::File { file, memory, .. } => {
-                let open = self.disk.as_ref().and_then(|disk| disk.size(file));
-                open.ok_or(Missing::Memory)?;
-                if memory.length > 0 { self.range(memory).map(drop) } else { Ok(()) }
-            }
-            _ => Err(Missing::Operation(operation.kind())),
-        }
-    }
-
-    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
-        self.check(operation, heads)?;
-        let answer = match *operation {
-            Operation::Send { to, path, class, head, body, token } => {
-                let head = Head::of(head, heads);
-                let bytes = head.bytes().len() as u64 + u64::from(body.length);
-                if let Err(answer) = self.enter_queue(path, class, bytes) {
-                    return Ok(answer);
-                }
-                self.counters.sent += 1;
-                let body = self.take(body)?;
-                self.depart(to, path, class, token, bytes, Cargo::Message { head, body })
-            }
-            Operation::Write { to, path, class, from, into, immediate, token } => {
-                let bytes = u64::from(from.length);
-                if let Err(answer) = self.enter_queue(path, class, bytes) {
-                    return Ok(answer);
-                }
-                let cargo = Cargo::Write { into, length: from.length, body: self.take(from)?, immediate };
-                self.depart(Destination::One(to), path, class, token, bytes, cargo)
-            }
-            Operation::Read { peer, path, class, from, into, token } => {
-                let cargo = Cargo::ReadRequest { source: from, into };
-                self.request(peer, path, class, token, READ_REQUEST_BYTES, cargo)
-            }
-            Operation::Atomic { to, path, class, kind, at, token } => {
-                self.request(to, path, class, token, ATOMIC_REQUEST_BYTES, Cargo::AtomicRequest { kind, at })
-            }
-            Operation::Copy { from, into } => {
-                let body = self.take(from)?;
-                self.place(into, &body)?;
-                self.processor.spend(self.copy_pace.time(from.length));
-                Answer::Done(0)
-            }
-            Operation::File { kind, file, at, memory, token, .. } => {
-                let body = if kind == FileKind::Write { self.take(memory)? } else { Body::Empty };
-                let length = if kind == FileKind::Sync { 0 } else { u64::from(memory.length) };
-                let request = Request::new(kind, file, at, length, body);
-                self.file_jobs.push(FileJob { at: self.processor.free_at(), request, memory, token });
-                Answer::Posted
-            }
-            _ => Answer::Refused(Missing::Operation(operation.kind())),
-        };
-        Ok(answer)
-    }
-
-    fn request(&mut self, peer: Rank, path: PathId, class: Class, token: Token, bytes: u64, cargo: Cargo) -> Answer {
-        match self.enter_queue(path, class, bytes) {
-            Ok(()) => self.depart(Destination::One(peer), path, class, Some(token), bytes, cargo),
-            Err(answer) => answer,
-        }
-    }
-
-    fn depart(
-        &mut self,
-        to: Destination,
-        path: PathId,
-        class: Class,
-        token: Option<Token>,
-        bytes: u64,
-        cargo: Cargo,
-    ) -> Answer {
-        let (kind, acknowledgement) = match (&cargo, token) {
-            (Cargo::Message { .. }, _) => (Kind::Message, Acknowledgement::Unasked),
-            (Cargo::Write { .. }, Some(_)) => (Kind::OneSided, Acknowledgement::Awaited),
-            _ => (Kind::OneSided, Acknowledgement::Unasked),
-        };
-        let flight = Flight {
-            from: self.rank,
-            to,
-            incarnation: self.incarnation,
-            peer_incarnation: 0,
-            path,
-            class,
-            token,
-            kind,
-            cargo,
-            bytes,
-            queued: Queued::Yes,
-            receivers: 1,
-            acknowledgement,
-            outcome: Status::Complete,
-            repeats: 0,
-        };
-        self.outbox.push(Outgoing { at: self.processor.free_at(), flight });
-        Answer::Posted
-    }
-
-    /// Puts `operation` and its answer into the digest.
-    fn note(&mut self, operation: &Operation, heads: &[u8], answer: Answer) {
-        let (peer, class, size, place) = match *operation {
-            Operation::Send { to: Destination::One(rank), class, body, .. } => {
-                (rank.0, class, body.length, body.offset)
-            }
-            Operation::Send { to: Destination::Group(group), class, body, .. } => {
-                (u32::from(group.0), class, body.length, body.offset)
-            }
-            Operation::Write { to, class, from, into, .. } => (to.0, class, from.length, into.offset),
-            Operation::Read { peer, class, from, into, .. } => (peer.0, class, into.length, from.offset),
-            Operation::Atomic { to, class, at, .. } => (to.0, class, 8, at.offset),
-            Operation::Copy { from, into } => (self.rank.0, Class::Control, from.length, into.offset),
-            Operation::File { file, class, at, memory, .. } => (file.0, class, memory.length, at),
-            _ => (0, Class::Control, 0, 0),
-        };
-        let answer = match answer {
-            Answer::Done(value) => value << 2,
-            Answer::Posted => 1,
-            Answer::NoRoom => 2,
-            Answer::Refused(_) => 3,
-        };
-        let kind = 16 + (operation.kind() as u64) * 8 + class.index() as u64;
-        self.digest.event(self.processor.free_at(), kind, u64::from(peer) << 32 | u64::from(size));
-        self.digest.word(place);
-        self.digest.word(answer);
-        if let Operation::Send { head, .. } = operation {
-            self.digest.bytes(head.of(heads).unwrap_or_default());
         }
     }
 
@@ -543,11 +323,6 @@ impl Wire for SimWire {
     fn counters(&self) -> Counters {
         self.counters
     }
-}
-
-/// The place of a path's and class's queue.
-fn place_of(path: PathId, class: Class) -> usize {
-    usize::from(path.0) * Class::ALL.len() + class.index()
 }
 
 fn home(rank: Rank, region: RegionId) -> Origin {

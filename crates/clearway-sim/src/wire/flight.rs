@@ -6,7 +6,7 @@
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{AtomicKind, Destination, HeadRef, PathId, RemoteSpan, Span, Status, Token};
 
-use super::memory::Body;
+use crate::memory::Body;
 use crate::time::Picos;
 
 /// The longest header: as long as the memory and UDP wires', so that an engine that fits here fits there.

@@ -19,7 +19,6 @@ mod end;
 #[cfg(test)]
 mod fabric_tests;
 mod flight;
-mod memory;
 mod network;
 #[cfg(test)]
 pub(crate) mod stand_in;
@@ -27,11 +26,10 @@ pub(crate) mod stand_in;
 mod tests;
 mod trouble;
 
+pub use crate::memory::{Extent, Origin};
 pub use end::SimWire;
-pub use memory::{Extent, Origin};
 pub use network::Network;
 
-pub(crate) use memory::{Body, Memory};
 pub(crate) use trouble::Trouble;
 
 use clearway_proto::base::{Class, GroupId, RandomKey};

@@ -1,64 +1,22 @@
 //! What memory holds: real bytes, or for runs too large for them which bytes of whom would lie there.
 //!
 //! # Model
-//! Phantom memory is a list of extents: bytes `[start, start + length)` are those that `origin` had from `offset` on. Memory
-//! nobody wrote to holds itself. Copies carry extents along, so that an engine which puts the right number of bytes into the
-//! wrong place is caught without one byte being kept.
-//!
-//! # Invariants
-//! I1. Extents are sorted, do not overlap, are not empty, and neighbours that continue each other are one.
+//! Both kinds answer the same questions: bytes are taken as a [`Body`], carried, and placed. Real memory copies them; phantom
+//! memory copies what is known of them (`phantom`), and keeps only the words that atomics changed.
 //!
 //! # Not here
-//! Whether a span may be touched: `end` checks before it asks.
+//! Whether a span may be touched: the wire's ends check before they ask, and a disk asks only for what its files hold.
+
+mod phantom;
+
+pub use phantom::{Extent, Origin};
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 
 use clearway_proto::wire::AtomicKind;
 
-/// Whose bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
-    /// Those that this rank's region has had since it was registered.
-    Region {
-        /// The rank.
-        rank: u32,
-        /// Its region.
-        region: u16,
-    },
-    /// Those that the application named so.
-    Named(u64),
-    /// Those that a file has had since it was opened.
-    File {
-        /// The rank that opened it.
-        rank: u32,
-        /// The file.
-        file: u32,
-    },
-    /// A fault changed them.
-    Damaged,
-}
-
-/// A run of bytes of one origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Whose bytes.
-    pub origin: Origin,
-    /// The place of the first of them at their origin.
-    pub offset: u64,
-    /// How many.
-    pub length: u64,
-}
-
-impl Extent {
-    fn cut(self, skip: u64, length: u64) -> Self {
-        Self { origin: self.origin, offset: self.offset + skip, length }
-    }
-
-    fn continues(&self, before: &Self) -> bool {
-        self.origin == before.origin && before.offset + before.length == self.offset
-    }
-}
+use phantom::Phantom;
 
 /// Bytes on their way from one memory to another.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +71,7 @@ impl Body {
             Self::One(_) | Self::Many(_) => {
                 let mut memory = Phantom::of(self.extents());
                 memory.place(place, &[Extent { origin: Origin::Damaged, offset: 0, length: 1 }]);
-                *self = memory.take(0..memory.length);
+                *self = memory.take(0..memory.length());
             }
             Self::Empty => {}
         }
@@ -137,14 +95,14 @@ impl Memory {
 
     /// `length` bytes that are `home`'s.
     pub(crate) const fn phantom(length: u64, home: Origin) -> Self {
-        Self::Phantom(Phantom { length, home, extents: Vec::new() }, BTreeMap::new())
+        Self::Phantom(Phantom::new(length, home), BTreeMap::new())
     }
 
     /// Bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Real(bytes) => bytes.len() as u64,
-            Self::Phantom(phantom, _) => phantom.length,
+            Self::Phantom(phantom, _) => phantom.length(),
         }
     }
 
@@ -190,7 +148,7 @@ impl Memory {
     pub(crate) fn grow(&mut self, length: u64) {
         match self {
             Self::Real(bytes) => bytes.resize(bytes.len().max(length as usize), 0),
-            Self::Phantom(phantom, _) => phantom.length = phantom.length.max(length),
+            Self::Phantom(phantom, _) => phantom.grow(length),
         }
     }
 
@@ -257,126 +215,6 @@ fn changed(old: u64, kind: AtomicKind) -> u64 {
     }
 }
 
-/// Extents instead of bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Phantom {
-    length: u64,
-    /// Whose the bytes are that no extent covers, at their own offsets.
-    home: Origin,
-    extents: Vec<(u64, Extent)>,
-}
-
-impl Phantom {
-    /// Memory that holds `pieces` and nothing else.
-    fn of(pieces: &[Extent]) -> Self {
-        let length = pieces.iter().map(|piece| piece.length).sum();
-        let mut memory = Self { length, home: Origin::Damaged, extents: Vec::new() };
-        memory.place(0, pieces);
-        memory
-    }
-
-    /// The first extent that ends behind `at`.
-    fn first_behind(&self, at: u64) -> usize {
-        self.extents.partition_point(|(start, extent)| start + extent.length <= at)
-    }
-
-    fn take(&self, range: Range<u64>) -> Body {
-        let mut at = range.start;
-        let first = self.extents[self.first_behind(at)..].iter().take_while(|(start, _)| *start < range.end);
-        let mut pieces = Pieces::default();
-        for (start, extent) in first {
-            if *start > at {
-                pieces.push(Extent { origin: self.home, offset: at, length: start - at });
-                at = *start;
-            }
-            let end = (start + extent.length).min(range.end);
-            pieces.push(extent.cut(at - start, end - at));
-            at = end;
-        }
-        if at < range.end {
-            pieces.push(Extent { origin: self.home, offset: at, length: range.end - at });
-        }
-        pieces.into_body()
-    }
-
-    fn truncate(&mut self, length: u64) {
-        self.length = self.length.min(length);
-        let kept = self.extents.partition_point(|(start, _)| *start < length);
-        self.extents.truncate(kept);
-        if let Some((start, last)) = self.extents.last_mut() {
-            last.length = last.length.min(length - *start);
-        }
-    }
-
-    /// O(log extents) behind all others, O(extents) in between.
-    fn place(&mut self, at: u64, pieces: &[Extent]) {
-        let end = at + pieces.iter().map(|piece| piece.length).sum::<u64>();
-        if end == at {
-            return;
-        }
-        let first = self.first_behind(at);
-        let last = self.extents[first..].iter().take_while(|(start, _)| *start < end).count() + first;
-        let mut new: Vec<(u64, Extent)> = Vec::new();
-        let mut put = |start: u64, extent: Extent| match new.last_mut() {
-            Some((place, before)) if *place + before.length == start && extent.continues(before) => {
-                before.length += extent.length;
-            }
-            _ => new.push((start, extent)),
-        };
-        // One more on each side, so that neighbours which continue each other become one.
-        let low = first.saturating_sub(1);
-        let high = (last + 1).min(self.extents.len());
-        for (start, extent) in &self.extents[low..last] {
-            if *start < at {
-                put(*start, extent.cut(0, extent.length.min(at - start)));
-            }
-        }
-        let mut next = at;
-        for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            put(next, *piece);
-            next += piece.length;
-        }
-        for (start, extent) in &self.extents[first..high] {
-            if start + extent.length > end {
-                let skip = end.saturating_sub(*start);
-                put(start + skip, extent.cut(skip, extent.length - skip));
-            }
-        }
-        if low == self.extents.len() {
-            self.extents.append(&mut new);
-        } else {
-            self.extents.splice(low..high, new);
-        }
-    }
-}
-
-/// Collects extents; allocates from the second on.
-#[derive(Default)]
-struct Pieces {
-    first: Option<Extent>,
-    more: Vec<Extent>,
-}
-
-impl Pieces {
-    fn push(&mut self, extent: Extent) {
-        match (self.more.last_mut(), &mut self.first) {
-            (Some(last), _) if extent.continues(last) => last.length += extent.length,
-            (None, Some(first)) if extent.continues(first) => first.length += extent.length,
-            (None, None) => self.first = Some(extent),
-            (None, Some(first)) => self.more.extend([*first, extent]),
-            _ => self.more.push(extent),
-        }
-    }
-
-    fn into_body(self) -> Body {
-        match self.first {
-            None => Body::Empty,
-            Some(first) if self.more.is_empty() => Body::One(first),
-            Some(_) => Body::Many(self.more.into()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,11 +248,7 @@ mod tests {
                 plain[to][target as usize..(target + length) as usize].copy_from_slice(&bytes);
                 prop_assert_eq!(&spelt(&memories[to]), &plain[to]);
                 if let Memory::Phantom(phantom, _) = &memories[to] {
-                    let ends = phantom.extents.windows(2).all(|w| {
-                        let (a, b) = (w[0], w[1]);
-                        a.0 + a.1.length < b.0 || a.0 + a.1.length == b.0 && !b.1.continues(&a.1)
-                    });
-                    prop_assert!(ends && phantom.extents.iter().all(|(_, e)| e.length > 0), "{:?}", phantom.extents);
+                    prop_assert!(phantom.is_normal(), "{phantom:?}");
                 }
             }
         }

@@ -1,0 +1,190 @@
+//! What becomes of an operation that is posted: refused by name, done at once, or put into the outbox with what it carries.
+//!
+//! # Model
+//! An operation leaves at the instant at which the processor has come to it. Bodies are copied (or their extents noted) when
+//! it is posted, so that later changes to memory are not sent.
+//!
+//! # Invariants
+//! I1. No operation touches memory outside its region.
+//! I2. What is refused takes no room in a queue and changes no memory.
+
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::{Answer, Destination, FileKind, Missing, Operation, PathId, RegionId, Status, Token};
+
+use super::{FileJob, SimWire};
+use crate::disk::Request;
+use crate::memory::Body;
+use crate::wire::capabilities::BODY_MAX;
+use crate::wire::flight::{Acknowledgement, Cargo, Flight, HEAD_MAX, Head, Kind, Outgoing, Queued};
+
+/// Bytes of a request to read: address, key and length (InfiniBand's RDMA extended header).
+const READ_REQUEST_BYTES: u64 = 16;
+/// Bytes of a request to change a word: address, key and two operands (InfiniBand's atomic extended header).
+const ATOMIC_REQUEST_BYTES: u64 = 28;
+
+impl SimWire {
+    /// Whether `operation` can be carried, and touches only memory that is there.
+    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
+        if !self.capabilities.operations.has(operation.kind()) {
+            return Err(Missing::Operation(operation.kind()));
+        }
+        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
+        let paths = self.capabilities.paths.len();
+        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(Missing::Path) };
+        match *operation {
+            Operation::Send { to, path, head, body, .. } => {
+                route(path)?;
+                if let Destination::One(rank) = to {
+                    known(rank)?;
+                }
+                let head = head.of(heads).ok_or(Missing::Memory)?;
+                if body.length > 0 {
+                    self.range(body)?;
+                }
+                let fits = head.len() <= HEAD_MAX && body.length as usize <= BODY_MAX;
+                if fits { Ok(()) } else { Err(Missing::Length) }
+            }
+            Operation::Write { to: peer, path, from: here, .. } | Operation::Read { peer, path, into: here, .. } => {
+                route(path)?;
+                known(peer)?;
+                self.range(here).map(drop)
+            }
+            Operation::Atomic { to, path, .. } => route(path).and_then(|()| known(to)),
+            Operation::Copy { from, into } => {
+                self.range(from)?;
+                self.range(into)?;
+                let writable = into.region != RegionId::RECEIVE && from.length == into.length;
+                if writable { Ok(()) } else { Err(Missing::Memory) }
+            }
+            Operation::File { file, memory, .. } => {
+                let open = self.disk.as_ref().and_then(|disk| disk.size(file));
+                open.ok_or(Missing::Memory)?;
+                if memory.length > 0 { self.range(memory).map(drop) } else { Ok(()) }
+            }
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    /// Starts `operation`.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(super) fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        self.check(operation, heads)?;
+        let answer = match *operation {
+            Operation::Send { to, path, class, head, body, token } => {
+                let head = Head::of(head, heads);
+                let bytes = head.bytes().len() as u64 + u64::from(body.length);
+                if let Err(answer) = self.enter_queue(path, class, bytes) {
+                    return Ok(answer);
+                }
+                self.counters.sent += 1;
+                let body = self.take(body)?;
+                self.depart(to, path, class, token, bytes, Cargo::Message { head, body })
+            }
+            Operation::Write { to, path, class, from, into, immediate, token } => {
+                let bytes = u64::from(from.length);
+                if let Err(answer) = self.enter_queue(path, class, bytes) {
+                    return Ok(answer);
+                }
+                let cargo = Cargo::Write { into, length: from.length, body: self.take(from)?, immediate };
+                self.depart(Destination::One(to), path, class, token, bytes, cargo)
+            }
+            Operation::Read { peer, path, class, from, into, token } => {
+                let cargo = Cargo::ReadRequest { source: from, into };
+                self.request(peer, path, class, token, READ_REQUEST_BYTES, cargo)
+            }
+            Operation::Atomic { to, path, class, kind, at, token } => {
+                self.request(to, path, class, token, ATOMIC_REQUEST_BYTES, Cargo::AtomicRequest { kind, at })
+            }
+            Operation::Copy { from, into } => {
+                let body = self.take(from)?;
+                self.place(into, &body)?;
+                self.processor.spend(self.copy_pace.time(from.length));
+                Answer::Done(0)
+            }
+            Operation::File { kind, file, at, memory, token, .. } => {
+                let body = if kind == FileKind::Write { self.take(memory)? } else { Body::Empty };
+                let length = if kind == FileKind::Sync { 0 } else { u64::from(memory.length) };
+                let request = Request::new(kind, file, at, length, body);
+                self.file_jobs.push(FileJob { at: self.processor.free_at(), request, memory, token });
+                Answer::Posted
+            }
+            _ => Answer::Refused(Missing::Operation(operation.kind())),
+        };
+        Ok(answer)
+    }
+
+    fn request(&mut self, peer: Rank, path: PathId, class: Class, token: Token, bytes: u64, cargo: Cargo) -> Answer {
+        match self.enter_queue(path, class, bytes) {
+            Ok(()) => self.depart(Destination::One(peer), path, class, Some(token), bytes, cargo),
+            Err(answer) => answer,
+        }
+    }
+
+    fn depart(
+        &mut self,
+        to: Destination,
+        path: PathId,
+        class: Class,
+        token: Option<Token>,
+        bytes: u64,
+        cargo: Cargo,
+    ) -> Answer {
+        let (kind, acknowledgement) = match (&cargo, token) {
+            (Cargo::Message { .. }, _) => (Kind::Message, Acknowledgement::Unasked),
+            (Cargo::Write { .. }, Some(_)) => (Kind::OneSided, Acknowledgement::Awaited),
+            _ => (Kind::OneSided, Acknowledgement::Unasked),
+        };
+        let flight = Flight {
+            from: self.rank,
+            to,
+            incarnation: self.incarnation,
+            peer_incarnation: 0,
+            path,
+            class,
+            token,
+            kind,
+            cargo,
+            bytes,
+            queued: Queued::Yes,
+            receivers: 1,
+            acknowledgement,
+            outcome: Status::Complete,
+            repeats: 0,
+        };
+        self.outbox.push(Outgoing { at: self.processor.free_at(), flight });
+        Answer::Posted
+    }
+
+    /// Puts `operation` and its answer into the digest.
+    pub(super) fn note(&mut self, operation: &Operation, heads: &[u8], answer: Answer) {
+        let (peer, class, size, place) = match *operation {
+            Operation::Send { to: Destination::One(rank), class, body, .. } => {
+                (rank.0, class, body.length, body.offset)
+            }
+            Operation::Send { to: Destination::Group(group), class, body, .. } => {
+                (u32::from(group.0), class, body.length, body.offset)
+            }
+            Operation::Write { to, class, from, into, .. } => (to.0, class, from.length, into.offset),
+            Operation::Read { peer, class, from, into, .. } => (peer.0, class, into.length, from.offset),
+            Operation::Atomic { to, class, at, .. } => (to.0, class, 8, at.offset),
+            Operation::Copy { from, into } => (self.rank.0, Class::Control, from.length, into.offset),
+            Operation::File { file, class, at, memory, .. } => (file.0, class, memory.length, at),
+            _ => (0, Class::Control, 0, 0),
+        };
+        let answer = match answer {
+            Answer::Done(value) => value << 2,
+            Answer::Posted => 1,
+            Answer::NoRoom => 2,
+            Answer::Refused(_) => 3,
+        };
+        let kind = 16 + (operation.kind() as u64) * 8 + class.index() as u64;
+        self.digest.event(self.processor.free_at(), kind, u64::from(peer) << 32 | u64::from(size));
+        self.digest.word(place);
+        self.digest.word(answer);
+        if let Operation::Send { head, .. } = operation {
+            self.digest.bytes(head.of(heads).unwrap_or_default());
+        }
+    }
+}
