@@ -10,7 +10,7 @@ use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replic
 use crate::control::pauses::{Cable, Thresholds};
 use crate::topology::{TopologyError, estimate};
 
-/// Entries of one arbitration table (IBTA volume 1, 7.6.9.1).
+/// Entries of one arbitration table: two blocks of 32 (OpenSM, `ib_types.h`).
 const TABLE_ENTRIES_MAX: usize = 64;
 /// Packets at most; also keeps every sum of a packet's times far from the end of the clock.
 const PACKET_BYTES_MAX: u64 = 1 << 20;

@@ -5,7 +5,8 @@
 //! and port at the other end and, last, the active width and speed. Most cables appear twice, once at each end.
 //!
 //! # Source
-//! Topology file format of ibnetdiscover(8), infiniband-diags. Speeds: data rates of one lane, IBTA volume 1, release 1.7.
+//! Topology file format of ibnetdiscover(8), infiniband-diags. Speeds: data rates of one lane as vendors advertise them;
+//! no standard was read.
 //!
 //! # Invariants
 //! I1. A host is a machine: adapters whose description begins with the same name and goes on with an adapter's are one host.

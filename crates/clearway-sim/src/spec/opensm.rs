@@ -6,8 +6,7 @@
 //! cuts what the tables say to fit: lane numbers modulo that many, entries beyond the port's table not at all.
 //!
 //! # Source
-//! Names, defaults and fall-back: `doc/qos-config.txt` of OpenSM 3.3. Tables: IBTA volume 1, 7.6.6 (SL to VL) and 7.6.9
-//! (arbitration).
+//! Names, defaults, fall-back and what the tables hold: `doc/qos-config.txt` of OpenSM 3.3.
 //!
 //! # Invariants
 //! I1. What OpenSM would quietly bend (weights over 255, lanes over 14) is refused.

@@ -2,6 +2,7 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
+use super::read::ROLES;
 use super::{
     Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, LossDomain,
     PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
@@ -13,17 +14,8 @@ impl FabricSpec {
     /// 100 ns in a switch, hosts that are never the bottleneck, packets of 4096 bytes without headers, one lane for all
     /// classes with a buffer of 512 KiB, everything in turn.
     pub fn plain(topology: Topology, routing: Routing, rate: BitsPerSec) -> Self {
-        let roles = [
-            LinkRole::Host,
-            LinkRole::Up,
-            LinkRole::Green,
-            LinkRole::Black,
-            LinkRole::Blue,
-            LinkRole::Local,
-            LinkRole::Global,
-        ];
-        let link = |role: LinkRole| LinkSpec {
-            name: format!("{role:?}").to_lowercase(),
+        let link = |(name, role): (&str, LinkRole)| LinkSpec {
+            name: name.to_owned(),
             role,
             rate,
             delay: Picos::from_nanos(5),
@@ -34,7 +26,7 @@ impl FabricSpec {
             about: "All cables alike, hosts that cost nothing.".to_owned(),
             topology,
             routing,
-            links: roles.map(link).into(),
+            links: ROLES.map(link).into(),
             switch: SwitchSpec {
                 delay: Picos::from_nanos(100),
                 switching: Switching::CutThrough,

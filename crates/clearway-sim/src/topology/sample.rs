@@ -1,56 +1,13 @@
 //! Small networks of every shape for tests.
 
-use clearway_proto::base::{BitsPerSec, Bytes};
+use clearway_proto::base::BitsPerSec;
 use proptest::prelude::*;
 
-use crate::Picos;
-use crate::spec::{
-    Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, LossDomain,
-    PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
-};
+use crate::spec::{FabricSpec, Routing, Topology};
 
-const ROLES: [LinkRole; 7] =
-    [LinkRole::Host, LinkRole::Up, LinkRole::Green, LinkRole::Black, LinkRole::Blue, LinkRole::Local, LinkRole::Global];
-
-/// A network of `topology` with a link for each role, in the order of [`LinkRole`], and one virtual lane.
+/// The plain network of `topology`, at 100 Gb/s.
 pub(crate) fn spec(topology: Topology, routing: Routing) -> FabricSpec {
-    let rate = BitsPerSec::mega(100_000);
-    let link =
-        |role| LinkSpec { name: format!("{role:?}"), role, rate, delay: Picos::from_nanos(5), buffer: Bytes(32 << 10) };
-    FabricSpec {
-        name: "sample".to_owned(),
-        about: "For tests.".to_owned(),
-        topology,
-        routing,
-        links: ROLES.map(link).into(),
-        switch: SwitchSpec {
-            delay: Picos::from_nanos(100),
-            switching: Switching::CutThrough,
-            queueing: Queueing::VirtualOutput,
-            replication: Replication::EachBranch,
-        },
-        host: HostSpec {
-            rails: 1,
-            transmit_delay: Picos::ZERO,
-            receive_delay: Picos::ZERO,
-            memory_rate: rate,
-            input_cost: Picos::ZERO,
-            effect_cost: Picos::ZERO,
-            jitter: Jitter::default(),
-            service: Service::ByConnection,
-            clock_ppm: 0,
-        },
-        packet: PacketSpec { payload: Bytes(4096), header: Bytes(64) },
-        classes: ClassMap {
-            virtual_lanes: 1,
-            service_level: [0; 5],
-            lane_of_level: [0; 16],
-            lane_exceptions: Vec::new(),
-            loss: [LossDomain::Credits; VIRTUAL_LANES_MAX],
-        },
-        arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin, express: 0 },
-        congestion_control: CongestionControl::None,
-    }
+    FabricSpec::plain(topology, routing, BitsPerSec::mega(100_000))
 }
 
 pub(crate) fn fat_tree(children: &[u32], parents: &[u32], cables: &[u32]) -> Topology {
