@@ -8,11 +8,11 @@
 //! to send, the next entry with a weight and a packet is the current one and has its whole weight again.
 //!
 //! # Source
-//! InfiniBand Architecture Specification, volume 1, 7.6.9 (VL arbitration and prioritization). The vendors' manuals of OpenSM
-//! repeat its text: weights of 0 to 255 in 64 bytes that "may be transmitted from that VL when its turn in the arbitration
-//! occurs", 0 skips the entry, a lane may be listed several times and in both tables, the limit counts 4096 bytes, 255 is
-//! unbounded, 0 is a single packet. The text and the flit-level model of Mellanox for OMNeT++ agree that weights are rounded
-//! up to whole packets and that lane 15 does not take part.
+//! After 7.6.9 of the InfiniBand specification, volume 1, as described in OpenSM's `doc/QoS_management_in_OpenSM.txt`, section
+//! 7, and in Mellanox's manuals, which repeat it; the specification itself was not read. Weights of 0 to 255 in 64 bytes that
+//! "may be transmitted from that VL when its turn in the arbitration occurs", 0 skips the entry, lanes 0 to 14, a lane may be
+//! listed several times and in both tables, the limit counts 4096 bytes, 255 is unbounded, 0 is a single packet. Mellanox's
+//! model for OMNeT++ (`vlarb.cc`) counts the same units, and decides only between whole packets.
 //!
 //! # Decisions where the text is silent or read in two ways
 //! - *Rounding up*: an entry may begin a packet while any weight is left, so that it sends ceil(weight / packet) packets; what

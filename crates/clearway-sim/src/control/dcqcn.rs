@@ -1,9 +1,10 @@
 //! DCQCN: switches mark, receivers notify, senders keep a rate for each flow.
 //!
 //! # Source
-//! Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015): the marking curve is its figure 5, the
-//! notification point figure 6, the rate machine figure 7 with the equations 1 to 4. What the paper fixes and the
-//! specification does not ask for are the constants below.
+//! After Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), as described in NVIDIA's
+//! documentation of DCQCN (the marking curve, who notifies, who reacts) and in the model for ns-3 that came with HPCC
+//! (`rdma-hw.cc`: the cut, the estimate, the least rate). That model counts rounds of the timer only. The byte counter, the
+//! three kinds of rounds and the numbers called the paper's are from memory of the paper, which was not at hand.
 //!
 //! # Invariants
 //! I1. `least <= current <= target <= line`, in bits per second.
@@ -16,11 +17,11 @@ use crate::time::{Pace, Picos};
 
 /// Rounds of fast recovery: F of the paper.
 const FAST_ROUNDS: u32 = 5;
-/// Bytes of a round of the byte counter: B of the paper, 10 MB.
+/// Bytes of a round of the byte counter: B of the paper, 10 MB (so also in the parameters of others who repeated it on ns-3).
 const ROUND_BYTES: u64 = 10_000_000;
-/// Steps of hyper increase over those of additive increase; QCN (IEEE 802.1Qau) has 50 and 5 Mb/s.
+/// Steps of hyper increase over those of additive increase: 50 and 5 Mb/s in QCN, from memory.
 const HYPER: u64 = 10;
-/// The least rate, as a part of the line: ns-3's model of the paper keeps 100 Mb/s of 100 Gb/s.
+/// The least rate, as a part of the line: the model for ns-3 keeps 100 Mb/s, of 100 Gb/s here.
 const LEAST: u64 = 1_000;
 /// One, in the fixed point of `alpha`.
 const ALPHA_ONE: u32 = 1 << 16;

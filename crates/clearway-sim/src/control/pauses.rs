@@ -10,9 +10,10 @@
 //! ```
 //!
 //! # Source
-//! IEEE 802.1Qbb (now 802.1Q, 36.2 and annex N) names these parts. The time to heed is bounded by IEEE 802.3, 31B.3.7, in
-//! quanta of 512 bit times. Where `go` lies is left to implementations: two packets below `stop` here, so that single packets
-//! do not toggle it.
+//! After IEEE 802.1Qbb and 802.3 as described in "Detecting, Troubleshooting, and Preventing Congestion in Storage Networks"
+//! (Cisco Press, chapter 7), which names these parts and bounds the time to heed, in bit times; the standards themselves were
+//! not read. What an interface adds to the delay of the cable is not in the sum. Where `go` lies is left to implementations:
+//! two packets below `stop` here, so that single packets do not toggle it.
 //!
 //! # Invariants
 //! I1. A sender that heeds in time never makes [`Ingress`] hold more than `stop` and the headroom.
@@ -23,10 +24,10 @@ use crate::time::{Pace, Picos};
 
 /// Bytes of a pause frame with preamble and gap.
 const FRAME: u32 = 64 + 8 + 12;
-/// Bits of a quantum.
+/// Bits of a quantum, the unit of a pause.
 const QUANTUM_BITS: u64 = 512;
-/// Quanta until a sender heeds, at most, for rates up to so many Mb/s (IEEE 802.3, 31B.3.7). Rates in between have the
-/// quanta of the next one listed, which is the safe side.
+/// Quanta until a sender heeds, at most, for rates up to so many Mb/s (the book's 30,720, 40,960, 60,416, 201,728 and 463,360
+/// bit times). Rates in between have the quanta of the next one listed, which is the safe side.
 const HEED_QUANTA: [(u64, u64); 5] = [(10_000, 60), (25_000, 80), (40_000, 118), (100_000, 394), (400_000, 905)];
 
 /// What the headroom depends on.
