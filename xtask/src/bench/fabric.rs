@@ -5,6 +5,10 @@
 //! and, of ours, the most memory. Rounds go forwards and backwards in turn. Peers are programs of `xtask/peers`, built here
 //! when their libraries are installed: each once as it is without being asked, once as fast as it can be made.
 //!
+//! SimGrid has no packets: flows share links fairly. Its *default* model is LV08 with cross-traffic and TCP's window; its *plain*
+//! model is CM02 without these and without factors. The plain one is of our speed by packets or better, and slower than ours by
+//! trains; only ratios to the default model and to trains are demanded.
+//!
 //! Costs are compared for each packet or message: the big runs of ns-3 and of SimGrid as it comes are too long, so they carry
 //! a part of the same traffic, or run once.
 //!
