@@ -14,6 +14,7 @@ use clearway_proto::base::Nanos;
 
 use super::trial::{Listener, Outcome, Symptom, Trial, Violation};
 use crate::fault::{Fault, Plan, line_of, wrong};
+use crate::spec::figure::picos;
 use crate::spec::file::{FabricFile, FileError, Wanted};
 use crate::time::Picos;
 
@@ -44,7 +45,7 @@ struct Read {
     gap_ns: u64,
     symptom: Symptom,
     sentence: String,
-    #[serde(with = "crate::fault::picos")]
+    #[serde(with = "picos")]
     at: Picos,
     trail: Spanned<Vec<String>>,
     fabric: Spanned<String>,
@@ -63,7 +64,7 @@ struct Written<'a> {
     gap_ns: u64,
     symptom: Symptom,
     sentence: &'a str,
-    #[serde(with = "crate::fault::picos")]
+    #[serde(with = "picos")]
     at: Picos,
     trail: Vec<String>,
     fabric: String,

@@ -20,13 +20,13 @@ use super::memory::{Layout, REGION};
 use super::starvation::Watch;
 use crate::disk::DiskSpec;
 use crate::fabric::{EventQueue, Events, Fabric, Options, Trains};
-use crate::fault::{self, Completion, Disks, FaultKind, Injector, Plan, Resolved, Site};
+use crate::fault::{self, Disks, FaultKind, Injector, Plan, Resolved, Site};
 use crate::graph::DeviceId;
 use crate::spec::FabricSpec;
 use crate::spec::file::FileError;
 use crate::time::Picos;
 use crate::topology::{self, Network as Topology};
-use crate::wire::{Bodies, Network, NetworkConfig, SimWire, scattered};
+use crate::wire::{Bodies, Completion, Network, NetworkConfig, SimWire, scattered};
 use crate::world::{Ended, Told, World};
 
 /// Between two looks at the network.

@@ -12,11 +12,12 @@
 
 use clearway_proto::base::{Class, RandomKey, RandomStream};
 
-use super::plan::{Completion, Fault, FaultKind, Lengths, Plan, Side, Struck};
+use super::plan::{Fault, FaultKind, Lengths, Plan, Side, Struck};
 use super::resolve::Site;
 use crate::fabric::{Odds, Sort, WhenDown};
 use crate::graph::{ChannelId, DeviceId};
 use crate::time::Picos;
+use crate::wire::Completion;
 
 /// Kinds of fault that can be drawn.
 const KINDS: u64 = 32;

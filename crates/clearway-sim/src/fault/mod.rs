@@ -24,10 +24,10 @@ mod shrink;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use plan::{line_of, picos, wrong};
+pub(crate) use plan::{line_of, wrong};
 
 pub use apply::{Injector, Remake};
 pub use draw::draw;
-pub use plan::{Completion, Fault, FaultKind, Lengths, Plan, Side, Struck};
+pub use plan::{Fault, FaultKind, Lengths, Plan, Side, Struck};
 pub use resolve::{Disks, Resolved, Site};
 pub use shrink::shrink;

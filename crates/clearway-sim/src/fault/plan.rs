@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::fabric::{Odds, Sort, WhenDown};
+use crate::spec::figure::picos;
 use crate::spec::file::FileError;
 use crate::time::Picos;
+use crate::wire::Completion;
 
 /// The only format there is.
 const FORMAT: u32 = 1;
@@ -250,18 +252,6 @@ pub enum Side {
     Both,
 }
 
-/// How an interface reports the end of operations that ended well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Completion {
-    /// As failed.
-    Error,
-    /// Late.
-    Late(#[serde(with = "picos")] Picos),
-    /// Not at all.
-    Never,
-}
-
 impl FaultKind {
     /// Its name in files and tables.
     pub const fn name(&self) -> &'static str {
@@ -374,21 +364,4 @@ pub(crate) fn line_of(text: &str, offset: usize) -> u32 {
 pub(crate) fn wrong(file: &str, text: &str, error: &toml::de::Error) -> FileError {
     let line = error.span().map_or(1, |span| line_of(text, span.start));
     FileError::Wrong { file: file.to_owned(), line, why: error.message().replace('\n', " ") }
-}
-
-/// Times as text with a unit.
-pub(crate) mod picos {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::spec::figure;
-    use crate::time::Picos;
-
-    pub(crate) fn serialize<S: Serializer>(time: &Picos, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&figure::write_time(*time))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Picos, D::Error> {
-        figure::time(&String::deserialize(from)?).map_err(D::Error::custom)
-    }
 }

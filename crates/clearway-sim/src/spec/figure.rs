@@ -128,6 +128,22 @@ fn exact(number: &str, scale: u64) -> Option<u64> {
     u64::try_from(u128::from(whole) * u128::from(scale) + fraction).ok()
 }
 
+/// Times as text with a unit, for values that are written and read as a whole.
+pub(crate) mod picos {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{Picos, time, write_time};
+
+    pub(crate) fn serialize<S: Serializer>(length: &Picos, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&write_time(*length))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Picos, D::Error> {
+        time(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

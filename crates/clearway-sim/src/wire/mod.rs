@@ -29,6 +29,7 @@ mod trouble;
 pub use crate::memory::{Extent, Origin};
 pub use end::SimWire;
 pub use network::Network;
+pub use trouble::Completion;
 
 pub(crate) use trouble::Trouble;
 

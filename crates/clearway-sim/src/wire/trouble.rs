@@ -1,7 +1,21 @@
 //! What is wrong with one rank's end of the wire at the moment, and how the end behaves then.
 
-use crate::fault::Completion;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::figure::picos;
 use crate::time::Picos;
+
+/// How an interface reports the end of operations that ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Completion {
+    /// As failed.
+    Error,
+    /// Late.
+    Late(#[serde(with = "picos")] Picos),
+    /// Not at all.
+    Never,
+}
 
 /// What is wrong with an end now; sound by default.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,12 +9,11 @@ use clearway_proto::wire::{Destination, FileKind, Missing, PathId, Span, Status,
 use super::{Later, Network};
 use crate::disk::{Ended, Request};
 use crate::fabric::{Marked, Payload};
-use crate::fault::Completion;
 use crate::memory::Body;
 use crate::time::Picos;
-use crate::wire::Carrier;
 use crate::wire::end::{FileJob, Ready, SimWire};
 use crate::wire::flight::{Acknowledgement, Cargo, Flight, Kind, Queued, Tag};
+use crate::wire::{Carrier, Completion};
 
 /// Bytes of an acknowledgement without data (InfiniBand's AETH), and with the old value of a word (AtomicAckETH too).
 const ACKNOWLEDGEMENT_BYTES: u64 = 4;
