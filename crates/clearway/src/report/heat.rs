@@ -3,7 +3,8 @@
 //! # Model
 //! A host stands out when the median of its row or column is more than twice the median of all pairs. What a pair should be
 //! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that, and of
-//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found.
+//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found. A host of which one pair
+//! was measured says nothing about hosts: its pair speaks for itself.
 //!
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
@@ -86,7 +87,7 @@ pub(crate) fn standouts(heat: &Heat) -> Standouts<'_> {
                 list.push(cell.2);
             }
         }
-        lists.into_iter().map(median).collect()
+        lists.into_iter().map(|list| if list.len() < 2 { None } else { median(list) }).collect()
     };
     let (rows, columns) = (medians(|cell| cell.0), medians(|cell| cell.1));
     let Some(all) = median(cells.iter().map(|cell| cell.2).collect()).filter(|all| all.is_finite()) else {
@@ -111,7 +112,8 @@ type Medians<'m> = (&'m [Option<f64>], &'m [Option<f64>]);
 
 fn pairs<'a>(heat: &'a Heat, cells: &[(usize, usize, f64)], (rows, columns): Medians<'_>, all: f64) -> Vec<Pair<'a>> {
     let pair = |&(from, to, value): &(usize, usize, f64)| {
-        let expected = (*rows.get(from)?)? * (*columns.get(to)?)? / all;
+        let (row, column) = (rows.get(from)?.unwrap_or(all), columns.get(to)?.unwrap_or(all));
+        let expected = row * column / all;
         let stands_out = value > expected.max(all) * PAIR_FACTOR;
         stands_out.then_some(Pair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
     };
@@ -146,6 +148,17 @@ mod tests {
         let receivers: Vec<&str> = found.receivers.iter().map(|host| host.name).collect();
         let pairs: Vec<(&str, &str)> = found.pairs.iter().map(|pair| (pair.from, pair.to)).collect();
         assert_eq!((receivers, found.senders.len(), pairs), (vec!["h0"], 0, vec![("h5", "h2")]));
+    }
+
+    #[test]
+    fn standouts__hosts_with_one_measured_pair_leave_the_blame_to_the_pair() {
+        let mut ring = map(8, |from, _| if from == 3 { 90.0 } else { 1.0 });
+        for (from, row) in ring.rows.iter_mut().enumerate() {
+            row.iter_mut().enumerate().filter(|(to, _)| *to != (from + 1) % 8).for_each(|(_, cell)| *cell = None);
+        }
+        let found = standouts(&ring);
+        let pairs: Vec<(&str, &str, f64)> = found.pairs.iter().map(|pair| (pair.from, pair.to, pair.value)).collect();
+        assert_eq!((found.senders.len(), found.receivers.len(), pairs), (0, 0, vec![("h3", "h4", 90.0)]));
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn standouts(map: &Heat, pairs: &[heat::Measured<'_>]) -> String {
     for pair in &found.pairs {
         let (from, to) = (text(pair.from), text(pair.to));
         items.push(format!(
-            "<li><b>{from} to {to}</b>: {}, where its row and column suggest {}.</li>\n",
+            "<li><b>{from} to {to}</b>: {}, where others suggest {}.</li>\n",
             times(pair.value),
             times(pair.expected)
         ));

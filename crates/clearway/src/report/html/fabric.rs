@@ -25,9 +25,9 @@ pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
         let class = queue_class(queue, queues);
         let title = queue_name(queue, queues);
         let caption = format!(
-            "{}: {}\u{202f}ms beside the congestors. Colours are those of the busier direction.",
+            "{}: {} beside the congestors. Colours are those of the busier direction.",
             text(&load.phase),
-            number(real(load.window_ms))
+            window(load.window_ms)
         );
         let _ = write!(
             body,
@@ -45,9 +45,11 @@ fn real(value: f64) -> Real {
     Real::new(value).unwrap_or(Real::finite(0.0))
 }
 
-/// The class of the colour of a link that carries `percent` of its rate.
+/// The class of the colour of a link that carries `percent` of its rate, to the tenth that tables show: links that read the
+/// same there look the same here.
 fn step(percent: f64) -> usize {
-    STEPS.iter().filter(|from| percent >= **from).count()
+    let shown = (percent * 10.0).round() / 10.0;
+    STEPS.iter().filter(|from| shown >= **from).count()
 }
 
 /// The ports of `load` that deserve a mark in its picture.
@@ -125,13 +127,22 @@ fn row(fabric: &Fabric, load: &Load, port: &Port) -> String {
         cell("by lane", "", &lanes),
         cell("stalled", "n", &percent(port.stalled)),
         cell("longest queue", "n", &bytes(port.queue_bytes)),
-        cell("drops", "n", &port.drops.to_string())
+        cell("drops", "n", &number(real(port.drops as f64)))
     )
 }
 
 fn bytes(count: u64) -> String {
-    let digits = if count < 1000 { count.to_string() } else { number(real(count as f64)) };
-    format!("{digits}\u{202f}B")
+    let scaled = |scale: f64, unit: &str| format!("{}\u{202f}{unit}", number(real(count as f64 / scale)));
+    match count {
+        0..1_000 => format!("{count}\u{202f}B"),
+        1_000..1_000_000 => scaled(1e3, "kB"),
+        _ => scaled(1e6, "MB"),
+    }
+}
+
+/// The length of a window.
+fn window(ms: f64) -> String {
+    if ms < 1000.0 { format!("{}\u{202f}ms", number(real(ms))) } else { format!("{}\u{202f}s", number(real(ms / 1e3))) }
 }
 
 #[cfg(test)]

@@ -63,9 +63,7 @@ fn check_well_formed(svg: &str) {
 #[test]
 fn fabric__is_shown_for_simulated_networks_only() {
     let shown = words(&sample::simulated());
-    for said in
-        ["The fabric", "8 hosts, 4 switches, 12 cables", "g0s1 \u{2192} g1s0 (port 3)", "65\u{202f}536\u{202f}B"]
-    {
+    for said in ["The fabric", "8 hosts, 4 switches, 12 cables", "g0s1 \u{2192} g1s0 (port 3)", "65.5\u{202f}kB"] {
         assert!(shown.contains(said), "the page must say {said}");
     }
     assert_eq!(shown.matches("viewBox").count(), 2, "one picture for each queue");
