@@ -15,7 +15,7 @@ use super::outcome::{CaseResult, DrawResult};
 use super::stage::{Facts, Hosts, Plan, Reach, Stage};
 use super::windows::{Grid, Windows};
 use super::{Order, figures, judgement};
-use crate::report::model::Report;
+use crate::report::model::{Report, Slowest};
 use crate::scenario::{Congestion, NullControl};
 
 /// Runs `test` and writes what it shows into `report`.
@@ -43,6 +43,7 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, r
             results.push(result);
         }
     }
+    report.slowest.extend(conductor.slowest(&results)?);
     figures::write(report, test, order, &results, conductor.stage);
     report.verdict = judgement::verdict(test, &order.scenario.verdict, &results);
     Ok(())
@@ -194,6 +195,19 @@ impl<'a> Conductor<'a> {
         };
         // Who puts nothing on the network asks no question about it.
         result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
+    }
+
+    /// The slowest messages of the victims in the worst draw of the worst case, and what held them up.
+    fn slowest(&mut self, results: &[CaseResult<'_>]) -> Result<Option<Slowest>> {
+        let judged = results.iter().filter(|result| result.case.congestor.sends());
+        let draws = judged.flat_map(|result| result.draws.iter().map(move |draw| (result, draw)));
+        let p99 = |draw: &DrawResult| draw.evidence.congested[P99].estimate().value;
+        let Some((result, draw)) = draws.max_by(|(_, a), (_, b)| p99(a).total_cmp(&p99(b))) else { return Ok(None) };
+        let cell = self.cell(result.case, &draw.draw);
+        let what = format!("{}, draw {}", result.case, draw.draw.number + 1);
+        let plan = Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what };
+        let slowest = self.stage.slowest(result.case.queue, draw.sighting.number, &plan)?;
+        Ok(slowest.map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
     }
 
     fn announce(&self, case: Case<'_>, draw: u32, draws: u32) {

@@ -83,6 +83,16 @@ fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
     let [shared, lanes] = ["shared", "lanes"].map(|queue| figure(&report, names::CIF, queue));
     assert!(shared > 3.0 && lanes < 1.5, "{shared} {lanes}");
     assert_eq!(report.place, "sim");
+    let [slowest] = &report.slowest[..] else { panic!("{:?}", report.slowest) };
+    assert_eq!((slowest.labels[labels::QUEUE].as_str(), slowest.note.as_deref()), ("shared", None));
+    let mut least = f64::INFINITY;
+    for message in &slowest.messages {
+        let wait = message.wait.as_ref().expect("what took so long waited");
+        assert!(message.latency_us <= least && wait.us <= message.latency_us, "{message:?}");
+        // Packets of other victims are few: full buffers are what held it up, for most of the time.
+        assert!(wait.us * 4.0 > message.latency_us && wait.cause.contains("room"), "{message:?}");
+        least = message.latency_us;
+    }
     let fabric = report.fabric.expect("a simulated run shows its fabric");
     assert_eq!(
         fabric.loads.iter().map(|load| load.labels[labels::QUEUE].as_str()).collect::<Vec<_>>(),

@@ -35,6 +35,7 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
         all.timelines.append(&mut other.timelines);
         all.heat.append(&mut other.heat);
         all.shares.append(&mut other.shares);
+        all.slowest.append(&mut other.slowest);
         all.fabric = all.fabric.take().or(other.fabric);
         all.host.facts.append(&mut other.host.facts);
         all.host.load_after = other.host.load_after.or(all.host.load_after);
@@ -55,7 +56,8 @@ fn label(report: &mut Report) {
     let shares = report.shares.iter_mut().map(|share| &mut share.labels);
     let parts = report.verdict.iter_mut().flat_map(|verdict| &mut verdict.parts).map(|part| &mut part.labels);
     let factors = report.draws.iter_mut().flat_map(|draw| &mut draw.cif).map(|factor| &mut factor.labels);
-    for all in figures.chain(charts).chain(lines).chain(maps).chain(shares).chain(parts).chain(factors) {
+    let slowest = report.slowest.iter_mut().map(|slowest| &mut slowest.labels);
+    for all in figures.chain(charts).chain(lines).chain(maps).chain(shares).chain(parts).chain(factors).chain(slowest) {
         all.insert(labels::PLACE.to_owned(), place.clone());
     }
     report.warnings.iter_mut().for_each(|warning| *warning = format!("{place}: {warning}"));

@@ -17,6 +17,7 @@ mod beside;
 mod browser;
 mod charts;
 mod fabric;
+mod slow;
 mod tables;
 
 const CHART_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -46,6 +47,7 @@ pub(crate) fn render(report: &Report) -> String {
         charts::survival(report, &queues),
         charts::timelines(report),
         charts::heat(report),
+        slow::slowest(report),
         fabric::fabric(report, &queues),
         tables::classes(report, &queues),
         charts::draws(report),
@@ -86,6 +88,18 @@ fn text(raw: &str) -> String {
         }
     }
     safe
+}
+
+/// `sentence` with the sign that the rest of the page uses where a number of microseconds is written `12 us`.
+fn micro(sentence: &str) -> String {
+    let mut parts = sentence.split(" us");
+    let mut out = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let is_unit = out.ends_with(|c: char| c.is_ascii_digit()) && !part.starts_with(|c: char| c.is_alphanumeric());
+        out.push_str(if is_unit { "\u{202f}\u{b5}s" } else { " us" });
+        out.push_str(part);
+    }
+    out
 }
 
 /// `json` so that it may stand inside a script element: these characters occur within strings only, where JSON allows
@@ -186,7 +200,7 @@ fn verdict(verdict: &Verdict) -> String {
     let mut out = format!(
         "<h1 class=\"outcome {class}\"><span class=\"sign\" aria-hidden=\"true\">{sign}</span>{}</h1>\n<p class=\"sentence\">{}</p>\n",
         verdict.outcome.word(),
-        text(&verdict.sentence)
+        text(&micro(&verdict.sentence))
     );
     if !verdict.parts.is_empty() {
         out.push_str("<ul class=\"parts\">\n");
@@ -196,13 +210,13 @@ fn verdict(verdict: &Verdict) -> String {
             let _ = writeln!(
                 out,
                 "<li class=\"{class}\"><b>{name}</b> <span class=\"word\"><span aria-hidden=\"true\">{sign}</span> {word}</span><p>{}</p></li>",
-                text(&part.sentence)
+                text(&micro(&part.sentence))
             );
         }
         out.push_str("</ul>\n");
     }
     if !(verdict.reasons.is_empty() && verdict.rules.is_empty()) {
-        let reasons = list(&verdict.reasons);
+        let reasons = list(&verdict.reasons.iter().map(|reason| micro(reason)).collect::<Vec<_>>());
         let rules = tables::rules(&verdict.rules);
         let _ = writeln!(out, "<details><summary>Why, and by which limits</summary>\n{reasons}{rules}</details>");
     }
@@ -285,6 +299,14 @@ mod tests {
         let scripts = page.find("id=\"material\"").expect("the material");
         assert!(!page.contains("<!--") && !page[..scripts].contains("\" onload"));
         assert!(!page[scripts..].contains('\u{2028}'));
+    }
+
+    #[test]
+    fn micro__changes_units_and_no_words() {
+        assert_eq!(
+            micro("from 1.18 us to 48.4 us; it used us 3 users"),
+            "from 1.18\u{202f}\u{b5}s to 48.4\u{202f}\u{b5}s; it used us 3 users"
+        );
     }
 
     #[test]

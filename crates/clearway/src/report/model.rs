@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
 use real::write_rounded;
 pub(crate) use real::{Real, rounded};
+pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
 mod fabric;
 mod real;
+mod slow;
 
 /// The schema that is written. Readers accept the same number with any minor version (`clearway-report/1.4`).
 pub(crate) const SCHEMA: &str = "clearway-report/1";
@@ -125,6 +127,9 @@ pub(crate) struct Report {
     /// The simulated network; absent where the network was real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fabric: Option<Fabric>,
+    /// The slowest messages of the worst cell; none where nothing was simulated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) slowest: Vec<Slowest>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -507,6 +512,7 @@ impl Report {
             draws: Vec::new(),
             beside: Vec::new(),
             fabric: None,
+            slowest: Vec::new(),
         }
     }
 

@@ -113,7 +113,33 @@ pub(crate) fn simulated() -> Report {
         loads: LEVELS.iter().map(|level| load(level.queue)).collect(),
         links,
     });
+    report.slowest = vec![slowest()];
     report
+}
+
+/// One message that was followed and one that was not.
+fn slowest() -> Slowest {
+    let wait = LongestWait {
+        cause: "room in the next buffer".to_owned(),
+        port: "g0s1 -> g1s0".to_owned(),
+        us: 36.4,
+        root: "g1s1 -> n6".to_owned(),
+        because: "busy with packets of 3 hosts".to_owned(),
+    };
+    let message = |number: u32, latency_us, wait| SlowMessage {
+        id: format!("p2:n1:{number}"),
+        ends: ["n1".to_owned(), "n5".to_owned()],
+        bytes: 35,
+        posted_us: 1000.0,
+        latency_us,
+        wait,
+    };
+    Slowest {
+        labels: labels_of(&LEVELS[0]),
+        phase: format!("fifo: {VICTIM} beside {CONGESTOR}, draw 1"),
+        messages: vec![message(77, 48.2, Some(wait)), message(90, 31.0, None)],
+        note: None,
+    }
 }
 
 fn labels_of(level: &Level) -> Labels {

@@ -68,7 +68,7 @@ impl LabStage {
         if records.iter().any(|record| record.number != self.phases) {
             return Err(anyhow!("a rank answered for another phase; this is a defect of the program"));
         }
-        Ok(Sighting { records, noise, begin })
+        Ok(Sighting { records, noise, begin, number: self.phases })
     }
 }
 

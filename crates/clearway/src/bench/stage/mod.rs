@@ -10,6 +10,7 @@
 mod lab;
 mod ports;
 mod sim;
+mod slowest;
 mod watch;
 
 use std::fmt;
@@ -23,7 +24,7 @@ use clearway_runtime::noise::NoiseSample;
 
 use super::Place;
 use super::windows::Windows;
-use crate::report::model::Report;
+use crate::report::model::{Report, Slowest};
 use crate::scenario::Scenario;
 use watch::is_enough;
 pub(crate) use watch::{Wanted, Watch, micros};
@@ -68,6 +69,8 @@ pub(super) struct Sighting {
     pub(super) noise: Vec<NoiseSample>,
     /// When the phase began.
     pub(super) begin: LocalNs,
+    /// Its number, from 1.
+    pub(super) number: u32,
 }
 
 /// What figures and verdicts need to know of a place.
@@ -139,6 +142,12 @@ pub(super) trait Stage {
 
     /// Runs one phase.
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting>;
+
+    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up. `None` where
+    /// messages cannot be followed.
+    fn slowest(&mut self, _queue: &str, _number: u32, _plan: &Plan<'_>) -> Result<Option<Slowest>> {
+        Ok(None)
+    }
 
     /// Writes what is known of the place before the first packet into `report`.
     fn introduce(&self, report: &mut Report);

@@ -10,6 +10,7 @@
 //! # Invariants
 //! I1. A message that is still under way when its phase ends was sent and not received: it counts as lost.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -18,7 +19,7 @@ use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Span, Wire};
 use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{self, Options};
+use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, LossDomain};
 use clearway_sim::topology::{self, Network as Topology};
@@ -26,11 +27,12 @@ use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
 
 use super::ports::{self, Reading};
-use super::watch::Watch;
-use super::{Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use super::slowest;
+use super::watch::{Watch, victims};
+use super::{Facts, Hosts, Interrupt, Interrupted, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::windows::Windows;
-use crate::report::model::{Figure, Load, Real, Report};
+use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
 use crate::scenario::{Fabric, Mechanism, Scenario};
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message.
@@ -39,6 +41,8 @@ const MACHINE_BODY_MAX: u32 = 4096;
 const BULK_HEAD: u64 = 11;
 /// Virtual time between boot and the beginning of a phase: commands are read long before.
 const LEAD: Nanos = Nanos::from_micros(10);
+/// When a phase begins.
+const BEGIN: LocalNs = LocalNs(LEAD.0);
 /// Parts of a phase between two looks at the user's wish to stop.
 const LOOKS: u64 = 200;
 
@@ -54,6 +58,15 @@ pub(super) struct SimStage {
     pub(super) watch: Option<Watch>,
     /// What the ports did in the last phase of each queue.
     loads: Vec<Load>,
+    /// By the number of a phase.
+    ranked: BTreeMap<u32, Ranked>,
+}
+
+/// What is kept of a phase to tell of its slowest messages.
+struct Ranked {
+    /// The slowest first.
+    slowest: Vec<Slow>,
+    events: u64,
 }
 
 /// A fabric with one of its queues.
@@ -140,6 +153,7 @@ impl SimStage {
             spent: Spent::default(),
             watch: None,
             loads: Vec::new(),
+            ranked: BTreeMap::new(),
         })
     }
 }
@@ -153,6 +167,69 @@ impl SimStage {
         self.loads.retain(|kept| kept.labels != load.labels);
         self.loads.push(load);
     }
+}
+
+impl SimStage {
+    /// The world of phase `number`, with all orders given.
+    fn start(&self, number: u32, plan: &Plan<'_>, options: Options) -> World<Node, fabric::Fabric> {
+        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(number)), options);
+        for rank in (0..self.armed.hosts.len() as u32).map(Rank) {
+            world.command(Picos::ZERO, rank, plan.orders(rank, number, BEGIN, self.armed.overhead()));
+        }
+        world
+    }
+
+    /// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.
+    fn follow(&self, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Result<Vec<Trace>> {
+        let options = Options { trains: Trains::Off, ..Options::default() };
+        let mut world = self.start(number, plan, options);
+        let step = Picos::from(Nanos(whole(plan).0 / LOOKS));
+        let mut now = Picos::ZERO;
+        let mut traces = Vec::new();
+        for slow in messages {
+            world.network_mut().carrier_mut().trace(slow.id);
+            let end = slow.posted + slow.latency;
+            while now < end {
+                self.interrupt.check()?;
+                now = end.min(now + step);
+                world.run_until(now, &mut |told| {
+                    if let Event::Burn(length) = told.event {
+                        told.processor.spend(length.into());
+                    }
+                });
+            }
+            traces.extend(world.network().carrier().traced());
+        }
+        Ok(traces)
+    }
+
+    /// The longest time that a port sends one packet.
+    fn packet_time(&self) -> Picos {
+        let spec = &self.armed.spec;
+        let packet = Bytes(spec.packet.payload.0 + spec.packet.header.0);
+        let times = spec.links.iter().map(|link| Picos::from(link.rate.time_for(packet)));
+        times.max().unwrap_or(Picos::ZERO)
+    }
+
+    /// Follows `messages` as far as that is cheap; what is known of them, and why not all of it is.
+    fn explained(&self, number: u32, plan: &Plan<'_>, ranked: &Ranked) -> Result<(Vec<Trace>, Option<String>)> {
+        let repeats = slowest::repeats(&ranked.slowest, self.packet_time());
+        let affordable = (slowest::EVENTS_MAX / ranked.events.max(1)) as usize;
+        let mut traces = Vec::new();
+        for messages in repeats.iter().take(affordable) {
+            traces.extend(self.follow(number, plan, messages)?);
+        }
+        let note = (repeats.len() > affordable).then(|| {
+            let million = ranked.events as f64 / 1e6;
+            format!("to follow a message takes {million:.0} million events of the simulator, so not all were followed")
+        });
+        Ok((traces, note))
+    }
+}
+
+/// How long `plan` takes: a rank whose processor is away when its phase ends answers later.
+fn whole(plan: &Plan<'_>) -> Nanos {
+    LEAD + plan.windows.length() + plan.windows.grid.drain.times(2)
 }
 
 /// When the window that counts begins and ends.
@@ -189,17 +266,14 @@ impl Stage for SimStage {
         self.phases += 1;
         let started = Instant::now();
         let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(self.phases));
-        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(self.phases)), options);
-        if let Some(watch) = &self.watch {
-            watch.begin(self.phases, world.network_mut().carrier_mut(), plan, &self.armed.hosts)?;
+        let mut world = self.start(self.phases, plan, options);
+        let carrier = world.network_mut().carrier_mut();
+        match &self.watch {
+            Some(watch) => watch.begin(self.phases, carrier, plan, &self.armed.hosts)?,
+            None => carrier.rank_slowest(victims(plan, &self.armed.hosts)),
         }
-        let (ranks, begin) = (self.armed.hosts.len() as u32, LocalNs(LEAD.0));
-        for rank in (0..ranks).map(Rank) {
-            world.command(Picos::ZERO, rank, plan.orders(rank, self.phases, begin, self.armed.overhead()));
-        }
-        // A rank whose processor is away when its phase ends answers later.
-        let whole = LEAD + plan.windows.length() + plan.windows.grid.drain.times(2);
-        let mut records = vec![None; ranks as usize];
+        let whole = whole(plan);
+        let mut records = vec![None; self.armed.hosts.len()];
         let borders = borders(plan.windows);
         let looks = (1..=LOOKS).map(|look| Picos::from(Nanos(whole.0 / LOOKS * look)));
         let mut stops: Vec<Picos> = looks.chain(borders).collect();
@@ -218,6 +292,10 @@ impl Stage for SimStage {
         self.keep(&plan.what, &readings);
         if let Some(watch) = &mut self.watch {
             watch.end(self.phases, world.network().carrier())?;
+        } else {
+            let carrier = world.network().carrier();
+            let told = carrier.slowest().iter().take(slowest::TOLD).copied().collect();
+            self.ranked.insert(self.phases, Ranked { slowest: told, events: carrier.totals().events });
         }
         let totals = world.network().carrier().totals();
         self.spent.wall += started.elapsed();
@@ -227,7 +305,36 @@ impl Stage for SimStage {
         self.spent.steps += world.steps();
         let records: Option<Vec<_>> = records.into_iter().collect();
         let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
-        Ok(Sighting { records, noise: Vec::new(), begin })
+        Ok(Sighting { records, noise: Vec::new(), begin: BEGIN, number: self.phases })
+    }
+
+    fn slowest(&mut self, queue: &str, number: u32, plan: &Plan<'_>) -> Result<Option<Slowest>> {
+        let Some(ranked) = self.ranked.remove(&number).filter(|ranked| !ranked.slowest.is_empty()) else {
+            return Ok(None);
+        };
+        let armed = Armed::new(&self.scenario, queue, self.key)?;
+        let last = std::mem::replace(&mut self.armed, armed);
+        let explained = self.explained(number, plan, &ranked);
+        let armed = std::mem::replace(&mut self.armed, last);
+        let (traces, note) = match explained {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => (Vec::new(), Some(format!("following them failed: {error:#}"))),
+            Ok(known) => known,
+        };
+        let graph = &armed.network.graph;
+        let message = |slow: &Slow| {
+            let trace = traces.iter().find(|trace| trace.id == slow.id);
+            SlowMessage {
+                id: format!("p{number}:{}:{}", graph.name(slow.id.from), slow.id.number),
+                ends: [slow.id.from, slow.to].map(|host| graph.name(host).to_owned()),
+                bytes: slow.bytes,
+                posted_us: slowest::in_us(slow.posted),
+                latency_us: slowest::in_us(slow.latency),
+                wait: trace.and_then(|trace| slowest::longest_wait(trace, graph)),
+            }
+        };
+        let messages = ranked.slowest.iter().map(message).collect();
+        Ok(Some(Slowest { labels: Labels::new(), phase: plan.what.clone(), messages, note }))
     }
 
     fn introduce(&self, report: &mut Report) {

@@ -97,7 +97,7 @@ impl Watch {
 }
 
 /// The victims' messages; those of all where nobody is a victim.
-fn victims(plan: &Plan<'_>, hosts: &[DeviceId]) -> Among {
+pub(super) fn victims(plan: &Plan<'_>, hosts: &[DeviceId]) -> Among {
     let mut among = Among::default();
     for (rank, host) in hosts.iter().enumerate() {
         if let Some(victim) = (plan.part)(Rank(rank as u32)).victim {
