@@ -20,6 +20,8 @@ use crate::time::Picos;
 
 /// The only format there is.
 const FORMAT: u32 = 1;
+/// Operations of a rank: trials have at most some dozens, and a replay of a thousand times that ends in seconds.
+const OPERATIONS_MAX: u32 = 10_000;
 
 /// A trial that violates a check.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +43,7 @@ struct Read {
     commit: String,
     seed: u64,
     ranks: u32,
-    operations: u32,
+    operations: Spanned<u32>,
     gap_ns: u64,
     symptom: Symptom,
     sentence: String,
@@ -116,7 +118,12 @@ impl Failure {
         let trail: Option<Vec<u128>> = read.trail.get_ref().iter().map(digest).collect();
         let trail = trail.ok_or_else(|| at(read.trail.span(), "a digest is up to 32 hexadecimal digits".to_owned()))?;
         let plan = Plan::placed(file, text, read.fault);
-        let (ranks, operations, gap) = (read.ranks, read.operations, Nanos(read.gap_ns.max(1)));
+        let operations = *read.operations.get_ref();
+        if operations > OPERATIONS_MAX {
+            let why = format!("operations = {operations}; a rank has at most {OPERATIONS_MAX} in a trial");
+            return Err(at(read.operations.span(), why));
+        }
+        let (ranks, gap) = (read.ranks, Nanos(read.gap_ns.max(1)));
         Ok(Self {
             trial: Trial { seed: read.seed, spec, plan, ranks, operations, gap },
             violation: Violation { symptom: read.symptom, at: read.at, sentence: read.sentence },

@@ -73,6 +73,8 @@ fn failure__what_cannot_be_replayed_is_refused_with_its_line() {
     assert!(sentence.contains("unknown variant `thrice`"), "{sentence}");
     let sentence = refused("ranks = ", "ranks = 1000");
     assert!(sentence.contains("but this fabric has hosts for 2 to"), "{sentence}");
+    let sentence = refused("operations = ", "operations = 99999");
+    assert!(sentence.starts_with("FAILURE.toml: line 5: operations = 99999"), "{sentence}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use clearway_proto::base::{Class, Rank};
 
 use super::plan::{Fault, FaultKind, Plan, Side, Struck};
-use crate::fabric::{FabricFault, Harm, Trouble, WhenDown};
+use crate::fabric::{FabricFault, Harm, Odds, Trouble, WhenDown};
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::spec::file::FileError;
 use crate::spec::{FabricSpec, LossDomain};
@@ -16,6 +16,8 @@ use crate::time::Picos;
 
 /// Periods of one flapping link at most: each is a fault of its own.
 const FLAPS_MAX: u64 = 10_000;
+/// Certainty, in millionths.
+const MILLION: u32 = 1_000_000;
 
 /// The network that a plan is for.
 #[derive(Clone, Copy, Debug)]
@@ -182,10 +184,12 @@ impl One<'_> {
 
     fn on_channel(&self, channel: ChannelId, kind: &FaultKind, into: &mut Resolved) -> Result<(), String> {
         let what = match *kind {
-            FaultKind::Loss(struck) | FaultKind::CaughtCorruption(struck) => self.packets(channel, Harm::Lost, struck),
-            FaultKind::Corruption(struck) => self.packets(channel, Harm::Damaged, struck),
-            FaultKind::Duplication(struck) => self.packets(channel, Harm::Doubled, struck),
-            FaultKind::Reordering { by, struck } => self.packets(channel, Harm::Late(by), struck),
+            FaultKind::Loss(struck) | FaultKind::CaughtCorruption(struck) => {
+                self.packets(channel, Harm::Lost, struck)?
+            }
+            FaultKind::Corruption(struck) => self.packets(channel, Harm::Damaged, struck)?,
+            FaultKind::Duplication(struck) => self.packets(channel, Harm::Doubled, struck)?,
+            FaultKind::Reordering { by, struck } => self.packets(channel, Harm::Late(by), struck)?,
             FaultKind::LinkDown { packets, notice_after } => Trouble::Down { channel, packets, notice_after },
             FaultKind::LinkFlapping { down, period, packets, notice_after } => {
                 let what = Trouble::Down { channel, packets, notice_after };
@@ -216,10 +220,11 @@ impl One<'_> {
         Ok(())
     }
 
-    fn packets(&self, channel: ChannelId, harm: Harm, struck: Struck) -> Trouble {
+    fn packets(&self, channel: ChannelId, harm: Harm, struck: Struck) -> Result<Trouble, String> {
         let Struck { odds, class, sort } = struck;
+        check_odds(odds)?;
         let level = class.map(|class| self.site.spec.classes.service_level[class.index()]);
-        Trouble::Packets { channel, harm, odds, level, sort }
+        Ok(Trouble::Packets { channel, harm, odds, level, sort })
     }
 
     fn flap(&self, down: Picos, period: Picos, what: &Trouble, into: &mut Resolved) -> Result<(), String> {
@@ -333,6 +338,20 @@ impl FaultKind {
 
     fn needs_disk(&self) -> bool {
         matches!(self, Self::DiskSlow { .. } | Self::DiskFails | Self::DiskFull | Self::DiskTorn { .. })
+    }
+}
+
+/// Refuses odds that never strike, and more than certainty.
+fn check_odds(odds: Odds) -> Result<(), String> {
+    let millionths = match odds {
+        Odds::Nth(0) => return Err("packets are numbered from 1; `nth = 0` is none of them".to_owned()),
+        Odds::Nth(_) => return Ok(()),
+        Odds::Each(each) => vec![("each", each, 1)],
+        Odds::Bursts { begin, end, inside } => vec![("begin", begin, 1), ("end", end, 0), ("inside", inside, 1)],
+    };
+    match millionths.into_iter().find(|(_, odds, least)| !(*least..=MILLION).contains(odds)) {
+        Some((key, odds, least)) => Err(format!("{key} = {odds}; odds are millionths, from {least} to {MILLION}")),
+        None => Ok(()),
     }
 }
 

@@ -52,6 +52,10 @@ fn resolve__what_is_not_there_is_named_with_its_line_and_what_there_is() {
         ("n0", "\"disk-full\"", "nodes of this run have no disks"),
         ("n0 -> switch", "{ wrong-lane = { class = \"bulk\", lane = 3 } }", "there is no virtual lane 3"),
         ("n0 -> switch", "{ link-degraded = { percent = 101, latency = \"0ns\" } }", "give 1 to 100"),
+        ("n0 -> switch", "{ loss = { odds = { each = 0 } } }", "each = 0; odds are millionths, from 1 to 1000000"),
+        ("n0 -> switch", "{ loss = { odds = { each = 1000001 } } }", "each = 1000001; odds are millionths"),
+        ("n0 -> switch", "{ duplication = { odds = { nth = 0 } } }", "packets are numbered from 1"),
+        ("n0 -> switch", "{ loss = { odds = { bursts = { begin = 1, end = 0, inside = 0 } } } }", "inside = 0; odds"),
         ("n0", "{ spurious-wake = { every = \"0ps\" } }", "give at least 1ps"),
     ];
     for (target, kind, part) in cases {

@@ -3,17 +3,23 @@
 //! # Not here
 //! Whether the shape can be cabled and routed ([`crate::topology::build`]), and without deadlock ([`crate::routing`]).
 
-use clearway_proto::base::{Bytes, Class};
+use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
 use super::read::NO_LANE;
 use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Topology, VlArbitration};
 use crate::control::pauses::{Cable, Thresholds};
+use crate::time::Picos;
 use crate::topology::{TopologyError, estimate};
 
 /// Entries of one arbitration table: two blocks of 32 (OpenSM, `ib_types.h`).
 const TABLE_ENTRIES_MAX: usize = 64;
 /// Packets at most; also keeps every sum of a packet's times far from the end of the clock.
 const PACKET_BYTES_MAX: u64 = 1 << 20;
+/// Rates of cables, in bits a second: two orders slower and faster than any network in use. At neither end does the time of a
+/// packet come near to nothing or to the end of the clock.
+const RATES: [u64; 2] = [1_000_000, 100_000_000_000_000];
+/// The longest delay, cost or timer: light goes to the moon in it. Sums of a thousand are far from the end of the clock.
+const TIME_MAX: Picos = Picos(1_000_000_000_000);
 /// Ports of one host.
 const RAILS_MAX: u32 = 16;
 
@@ -40,6 +46,7 @@ impl FabricSpec {
     /// The first flaw.
     pub fn check(&self) -> Result<(), Flaw> {
         self.check_packet()?;
+        self.check_times()?;
         self.check_host()?;
         self.check_shape()?;
         self.check_links()?;
@@ -65,6 +72,25 @@ impl FabricSpec {
         Ok(())
     }
 
+    /// Refuses times that would come near to the end of the clock when they are added up.
+    fn check_times(&self) -> Result<(), Flaw> {
+        let host = &self.host;
+        let named = [
+            ("switch.delay", self.switch.delay),
+            ("host.transmit-delay", host.transmit_delay),
+            ("host.receive-delay", host.receive_delay),
+            ("host.input-cost", host.input_cost),
+            ("host.effect-cost", host.effect_cost),
+            ("host.jitter.length", host.jitter.length),
+        ];
+        let named = named.into_iter().map(|(key, time)| (key.to_owned(), time));
+        let cables = self.links.iter().map(|link| (format!("link.{}.delay", link.name), link.delay));
+        match named.chain(cables).find(|(_, time)| *time > TIME_MAX) {
+            Some((key, _)) => flaw(key, "longer than 1s, which nothing in a network takes"),
+            None => Ok(()),
+        }
+    }
+
     fn check_shape(&self) -> Result<(), Flaw> {
         // Elsewhere an output that is kept may be the one that what is waited for must pass.
         let tree = matches!(self.topology, Topology::Star { .. } | Topology::FatTree { .. });
@@ -88,9 +114,7 @@ impl FabricSpec {
         let pauses = self.used_lanes().any(|lane| self.classes.loss[lane] == LossDomain::Pauses);
         for link in &self.links {
             let key = |what: &str| format!("link.{}.{what}", link.name);
-            if link.rate.0 == 0 {
-                return flaw(key("rate"), "a rate of zero carries nothing");
-            }
+            check_rate(key("rate"), link.rate)?;
             if link.delay.0 == 0 {
                 return flaw(key("delay"), "a cable without delay joins two instants; give at least 1ps");
             }
@@ -116,9 +140,8 @@ impl FabricSpec {
         if host.rails == 0 || host.rails > RAILS_MAX {
             return flaw("host.rails", format!("{} ports; a host has 1 to {RAILS_MAX}", host.rails));
         }
-        if host.memory_rate.0 == 0 {
-            return flaw("host.memory-rate", "a rate of zero carries nothing");
-        }
+        // No upper limit: memory that costs no time is an ideal that models are compared with.
+        check_rate("host.memory-rate".to_owned(), host.memory_rate.min(BitsPerSec(RATES[1])))?;
         if host.clock_ppm > 100_000 {
             return flaw("host.clock-ppm", format!("{} is no clock; at most 100000", host.clock_ppm));
         }
@@ -205,6 +228,15 @@ impl FabricSpec {
             }
             CongestionControl::Dcqcn(_) => Ok(()),
         }
+    }
+}
+
+fn check_rate(key: String, rate: BitsPerSec) -> Result<(), Flaw> {
+    let [least, most] = RATES.map(BitsPerSec);
+    match rate.0 {
+        0 => flaw(key, "a rate of zero carries nothing"),
+        _ if rate < least || rate > most => flaw(key, format!("{rate}; it must be from {least} to {most}")),
+        _ => Ok(()),
     }
 }
 

@@ -109,6 +109,9 @@ pub(super) fn parse(text: &str) -> Result<Subnet, (u32, String)> {
             devices.insert(id, device);
         }
     }
+    if devices.is_empty() {
+        return Err((1, "no device is in this file; give the plain output of ibnetdiscover".to_owned()));
+    }
     join(&devices, cables)
 }
 

@@ -24,6 +24,9 @@ const OTHERS: [&str; 1] = ["qos_policy_file"];
 /// Routings that need service levels to be free of deadlock, and so own the map to lanes.
 const OWNERS: [&str; 4] = ["lash", "torus-2QoS", "dfsssp", "nue"];
 
+/// Options of every complete file; a file without any of these and without `qos_` is somebody else's.
+const USUAL: [&str; 6] = ["qos", "no_qos", "guid", "subnet_prefix", "lmc", "routing_engine"];
+
 /// OpenSM's own values where nothing is said.
 const MAX_VLS: u8 = 15;
 const HIGH_LIMIT: u8 = 0;
@@ -60,15 +63,19 @@ pub(super) struct Conf {
 /// Reads the text of an opensm.conf.
 ///
 /// # Errors
-/// The line of the first option that cannot be.
+/// The line of the first option that cannot be; a text without any option of OpenSM.
 pub(super) fn parse(text: &str) -> Result<Conf, (u32, String)> {
+    if !is_conf(text) {
+        return Err((
+            1,
+            "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them".to_owned(),
+        ));
+    }
     let mut options = Options::default();
     let mut remarks = Vec::new();
     let mut is_on = false;
     for (line, content) in (1..).zip(text.lines()) {
-        let content = content.split('#').next().unwrap_or_default().trim();
-        let (key, value) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
-        match (key, value.trim()) {
+        match option(content) {
             ("qos", value) => is_on = value.eq_ignore_ascii_case("true"),
             ("no_qos", value) => is_on = value.eq_ignore_ascii_case("false"),
             ("routing_engine", value) if OWNERS.iter().any(|owner| value.contains(owner)) => {
@@ -84,6 +91,19 @@ pub(super) fn parse(text: &str) -> Result<Conf, (u32, String)> {
         remarks.push("`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables".to_owned());
     }
     conf(&options, remarks)
+}
+
+/// Key and value of a line.
+fn option(line: &str) -> (&str, &str) {
+    let content = line.split('#').next().unwrap_or_default().trim();
+    let (key, value) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
+    (key, value.trim())
+}
+
+/// Whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes its own values.
+fn is_conf(text: &str) -> bool {
+    let mut keys = text.lines().map(|line| option(line).0).filter(|key| !key.is_empty()).peekable();
+    keys.peek().is_none() || keys.any(|key| USUAL.contains(&key) || key.starts_with("qos_"))
 }
 
 fn conf(options: &Options, mut remarks: Vec<String>) -> Result<Conf, (u32, String)> {

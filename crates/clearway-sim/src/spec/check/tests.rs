@@ -15,7 +15,7 @@ fn flawed(change: impl FnOnce(&mut FabricSpec)) -> Flaw {
 
 #[test]
 fn check__nothing_happens_at_once_at_both_ends() {
-    let flaw = flawed(|spec| spec.links[0].delay = crate::Picos::ZERO);
+    let flaw = flawed(|spec| spec.links[0].delay = Picos::ZERO);
     assert_eq!(flaw.key, "link.host.delay");
 }
 
@@ -49,4 +49,18 @@ fn check__pauses_need_headroom() {
     assert_eq!(spec.check(), Ok(()));
     spec.links[0].buffer = Bytes(least.0 - 1);
     assert!(spec.check().is_err());
+}
+
+#[test]
+fn check__rates_and_times_stay_away_from_both_ends_of_the_clock() {
+    for rate in [0, 1, 999_999, 100_000_000_000_001, u64::MAX] {
+        assert_eq!(flawed(|spec| spec.links[0].rate = BitsPerSec(rate)).key, "link.host.rate", "{rate}");
+    }
+    assert_eq!(flawed(|spec| spec.host.memory_rate = BitsPerSec(1)).key, "host.memory-rate");
+    let sentence = flawed(|spec| spec.links[0].rate = BitsPerSec(1)).to_string();
+    assert_eq!(sentence, "link.host.rate: 1 b/s; it must be from 1 Mb/s to 100000 Gb/s");
+    let long = Picos(1_000_000_000_001);
+    assert_eq!(flawed(|spec| spec.links[0].delay = long).key, "link.host.delay");
+    assert_eq!(flawed(|spec| spec.switch.delay = Picos::NEVER).key, "switch.delay");
+    assert_eq!(flawed(|spec| spec.host.effect_cost = long).key, "host.effect-cost");
 }

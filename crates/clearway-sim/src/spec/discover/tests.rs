@@ -93,3 +93,11 @@ proptest! {
         let _ = parse(&format!("{}{junk}{}", &TEXT[..at], &TEXT[end..]));
     }
 }
+
+#[test]
+fn parse__a_file_without_devices_is_refused() {
+    for text in ["", "# nothing\n", "vendid=0x2c9\n"] {
+        let (line, why) = parse(text).unwrap_err();
+        assert!(line == 1 && why.contains("no device is in this file"), "{why}");
+    }
+}

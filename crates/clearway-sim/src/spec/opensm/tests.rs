@@ -64,3 +64,13 @@ proptest! {
         let _ = parse(&format!("qos_{}{} {value}", PORTS[port], FIELDS[field]));
     }
 }
+
+#[test]
+fn parse__somebody_elses_file_is_refused_and_an_empty_one_is_the_defaults() {
+    for text in ["root:x:0:0:root:/root:/bin/bash\n", "\u{0}\u{1}\n\u{2}", "format = 1\n"] {
+        let (line, why) = parse(text).unwrap_err();
+        assert_eq!(line, 1);
+        assert!(why.contains("no option of OpenSM"), "{why}");
+    }
+    assert_eq!(parse("# comments\n\n").unwrap().adapters, parse("lmc 0\n").unwrap().adapters);
+}
