@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 mod bench;
+mod golden;
 mod swarm;
 mod tidy;
 
@@ -31,6 +32,11 @@ const COMMANDS: &[Command] = &[
         name: "swarm",
         sentence: "run thousands of small networks under random faults; `--seeds N --jobs N --minutes N --first SEED`",
         run: swarm::run,
+    },
+    Command {
+        name: "golden",
+        sentence: "run the simulated machines in full and compare their congestion figures; `--update` writes them; names choose",
+        run: golden::run,
     },
 ];
 
