@@ -58,7 +58,7 @@ fn row(message: &SlowMessage) -> String {
     format!(
         "<tr><th scope=\"row\"><code>{}</code></th>{}{}{}{}{}</tr>\n",
         text(&message.id),
-        cell("from \u{2192} to", "", &format!("{} \u{2192} {}", text(from), text(to))),
+        cell("from \u{2192} to", "", &format!("{}\u{a0}\u{2192}\u{a0}{}", text(from), text(to))),
         cell("latency", "n", &micros(message.latency_us)),
         cell("waited most for", "", &cause),
         cell("where", "", &place),
@@ -68,7 +68,7 @@ fn row(message: &SlowMessage) -> String {
 
 /// The cause with its part of `latency_us`, the place, and the root.
 fn waited(wait: &LongestWait, latency_us: f64) -> [String; 3] {
-    let arrow = |port: &str| text(&port.replace(" -> ", " \u{2192} "));
+    let arrow = |port: &str| text(&port.replace(" -> ", "\u{a0}\u{2192} "));
     let part = real(wait.us / latency_us.max(f64::MIN_POSITIVE) * 100.0);
     let cause = format!("{}, {} ({}\u{202f}%)", text(&wait.cause), micros(wait.us), number(part));
     let root = if wait.root == wait.port {
@@ -100,8 +100,8 @@ mod tests {
             "<code>p2:n1:77</code>",
             "48.2\u{202f}\u{b5}s",
             "(75",
-            "g0s1 \u{2192} g1s0",
-            "g1s1 \u{2192} n6, busy with packets of 3 hosts",
+            "g0s1\u{a0}\u{2192} g1s0",
+            "g1s1\u{a0}\u{2192} n6, busy with packets of 3 hosts",
             "--message p2:n1:77",
         ] {
             assert!(page.contains(said), "{said}: {page}");
