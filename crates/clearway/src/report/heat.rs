@@ -3,8 +3,8 @@
 //! # Model
 //! A host stands out when the median of its row or column is more than twice the median of all pairs. What a pair should be
 //! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that, and of
-//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found. A host of which one pair
-//! was measured says nothing about hosts: its pair speaks for itself.
+//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found. A host of which one pair or two
+//! were measured says nothing about hosts: its pairs speak for themselves.
 //!
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
@@ -87,7 +87,7 @@ pub(crate) fn standouts(heat: &Heat) -> Standouts<'_> {
                 list.push(cell.2);
             }
         }
-        lists.into_iter().map(|list| if list.len() < 2 { None } else { median(list) }).collect()
+        lists.into_iter().map(|list| if list.len() < 3 { None } else { median(list) }).collect()
     };
     let (rows, columns) = (medians(|cell| cell.0), medians(|cell| cell.1));
     let Some(all) = median(cells.iter().map(|cell| cell.2).collect()).filter(|all| all.is_finite()) else {
