@@ -156,7 +156,7 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) on: Vec<Place>,
     /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth of the nodes ping, four
-    /// fifths run its four congestors at once.
+    /// fifths run its four congestors at once; with fewer than 20 nodes, one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     pub(crate) fabric: Option<String>,
     /// Hosts of the machine in use [default: all].

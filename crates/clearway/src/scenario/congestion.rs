@@ -104,9 +104,13 @@ impl Default for Congestion {
 
 impl Congestion {
     /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that run one congestor each, as
-    /// fast as 16 processes on each host can with one message under way.
+    /// fast as 16 processes on each host can with one message under way. Fewer than 20 hosts have no room for four groups: they
+    /// get the laboratory's usual incast.
     pub(crate) fn gpcnet(hosts: u32) -> Self {
         let congestors = hosts as usize * 4 / 5;
+        if congestors < 16 {
+            return Self { null_control: NullControl::Skip, ..Self::default() };
+        }
         Self {
             victim_hosts: hosts as usize - congestors,
             congestors: vec![CongestorKind::Gpcnet],

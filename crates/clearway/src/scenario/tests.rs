@@ -124,3 +124,14 @@ fn parameters__say_who_chose_each_value() {
     assert_eq!(origin("verdict.factor-max"), Some(Origin::Default));
     assert_eq!(origin("fabric.topology.rate"), Some(Origin::Scenario));
 }
+
+#[test]
+fn gpcnet__every_number_of_hosts_with_room_for_a_test_gets_one_that_can_run() {
+    for (hosts, congestor) in [(5, "incast"), (8, "incast"), (19, "incast"), (20, "gpcnet"), (144, "gpcnet")] {
+        let fabric = Fabric::machine("edr".to_owned(), Some(hosts));
+        let mut test = Congestion::gpcnet(hosts);
+        test.settle(&fabric, &toml::Table::new()).unwrap();
+        assert_eq!(test.check(&fabric), Ok(()), "{hosts} hosts");
+        assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts");
+    }
+}
