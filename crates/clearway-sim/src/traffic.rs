@@ -200,14 +200,14 @@ pub fn exponential(mean: u64, random: u64) -> u64 {
 fn minus_ln(u: u64) -> u128 {
     let shift = u.leading_zeros();
     // x in [1, 2) with 63 digits behind the point; u = x * 2^(63 - shift).
-    let mut x = u128::from(u << shift);
+    let mut x = u << shift;
     let mut log2 = 0u128;
-    for i in (0..LN_POINT).rev() {
-        x = (x * x) >> 63;
-        if x >> 64 != 0 {
-            x >>= 1;
-            log2 |= 1 << i;
-        }
+    for _ in 0..LN_POINT {
+        // The bits are random: a branch would be guessed wrong every other time.
+        let square = u128::from(x) * u128::from(x);
+        let bit = square >> 127;
+        x = (square >> (63 + bit)) as u64;
+        log2 = log2 << 1 | bit;
     }
     // u / 2^64 = x * 2^(-1 - shift), so -log2 = 1 + shift - log2(x).
     let minus_log2 = (u128::from(shift + 1) << LN_POINT) - log2;

@@ -81,6 +81,20 @@ impl Arbitration {
         Some(Choice { lane, bytes: bytes[usize::from(lane)], eligible })
     }
 
+    /// The same where `lane` alone could send, a packet of `bytes`.
+    #[inline]
+    pub(crate) fn pick_only(&self, lane: u8, bytes: u32) -> Option<Choice> {
+        let eligible = 1 << lane;
+        match &self.0 {
+            Kind::RoundRobin(_) => Some(Choice { lane, bytes, eligible }),
+            _ => {
+                let mut all = [0; VIRTUAL_LANES_MAX];
+                all[usize::from(lane)] = bytes;
+                self.pick(eligible, &all)
+            }
+        }
+    }
+
     /// The packet of `choice`, which was picked since the last grant, is being sent.
     pub(crate) fn grant(&mut self, choice: Choice) {
         match &mut self.0 {

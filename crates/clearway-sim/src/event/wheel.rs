@@ -122,16 +122,22 @@ impl Wheel {
     /// See [`super::Queue::pop`].
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.settle();
+        self.settle_until(u64::MAX);
         self.take()
     }
 
     /// See [`super::Queue::pop_until`].
+    #[inline]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
-        // Buckets behind the front one need no look when they begin after the instant.
-        if instant.0 >> self.width_log > self.front {
-            self.settle();
+        // Half of all calls only ask whether an instant goes on.
+        match self.run.last() {
+            Some(near) if near.at > instant && self.far.len() == 0 => None,
+            _ => self.pop_due(instant),
         }
+    }
+
+    fn pop_due(&mut self, instant: Picos) -> Option<Event> {
+        self.settle_until(instant.0 >> self.width_log);
         let near = self.run.last().is_some_and(|event| event.at <= instant);
         let due = near || self.far.peek().is_some_and(|event| event.at <= instant);
         if due { self.take() } else { None }
@@ -164,12 +170,20 @@ impl Wheel {
         Some(event)
     }
 
-    /// Makes the next bucket that holds anything the run, when the run is used up.
-    fn settle(&mut self) {
-        if !self.run.is_empty() {
+    /// Makes the next bucket that holds anything the run, when the run is used up and that bucket is `last` or before it.
+    #[inline]
+    fn settle_until(&mut self, last: u64) {
+        if self.run.is_empty() && last > self.front {
+            self.settle(last);
+        }
+    }
+
+    fn settle(&mut self, last: u64) {
+        let Some((slot, distance)) = self.next_bucket() else { return };
+        if distance > last - self.front {
+            // Sorted now, it would be undone by an event put before it.
             return;
         }
-        let Some((slot, distance)) = self.next_bucket() else { return };
         self.front += distance;
         self.occupied.clear(slot);
         let mut at = core::mem::replace(&mut self.heads[slot], NIL);

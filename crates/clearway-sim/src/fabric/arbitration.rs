@@ -32,6 +32,7 @@ impl Fabric {
             self.peel(whole);
         }
         let it = &self.ports[port as usize];
+        let from_host = it.from_host;
         let mut free_at = it.busy_until;
         if it.from_host {
             free_at = free_at.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
@@ -45,13 +46,13 @@ impl Fabric {
             }
             return;
         }
-        self.settle_train(port);
+        self.end_train(port);
         let all = self.ports[port as usize].occupied;
         match self.choose(port, all) {
             Some((choice, step)) => {
                 let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
                 self.account_wait(port);
-                if self.ports[port as usize].from_host {
+                if from_host {
                     self.inject(port, lane, choice);
                 } else {
                     self.forward(port, lane, choice, self.now);
@@ -119,7 +120,21 @@ impl Fabric {
     }
 
     /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the step.
+    #[inline]
     pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u8)> {
+        if !among.is_power_of_two() {
+            return self.choose_among(port, among);
+        }
+        // Most of the time there is one lane, which needs no comparing.
+        let bit = among.trailing_zeros();
+        let bytes = self.sendable(self.ports[port as usize].first_lane + bit)?;
+        let virtual_lane = bit as u8 / self.steps;
+        let choice = self.arbiters[port as usize].pick_only(virtual_lane, bytes)?;
+        Some((choice, bit as u8 - virtual_lane * self.steps))
+    }
+
+    /// The same for any number of lanes.
+    fn choose_among(&mut self, port: u32, among: u32) -> Option<(Choice, u8)> {
         let mut all = Candidates::default();
         let first = self.ports[port as usize].first_lane;
         let mut left = among;
@@ -145,7 +160,7 @@ impl Fabric {
 
     /// The bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
     fn sendable(&mut self, lane: u32) -> Option<u32> {
-        let it = self.lanes[lane as usize];
+        let it = &self.lanes[lane as usize];
         let bytes = self.queues[self.queues[it.ring].next].bytes;
         if it.paused || it.stuck {
             return None;
@@ -235,14 +250,15 @@ impl Fabric {
     }
 
     /// The queue of `source` in the ring of `lane`; `recent` is a guess.
+    #[inline]
     pub(super) fn queue_of(&self, lane: u32, source: u32, recent: u32) -> Option<u32> {
-        let fits = |queue: u32| self.queues[queue].lane == lane && self.queues[queue].source == source;
-        if recent != NONE && fits(recent) {
-            return Some(recent);
-        }
         let last = self.lanes[lane as usize].ring;
         if last == NONE {
             return None;
+        }
+        let fits = |queue: u32| self.queues[queue].lane == lane && self.queues[queue].source == source;
+        if recent != NONE && fits(recent) {
+            return Some(recent);
         }
         let mut queue = last;
         loop {

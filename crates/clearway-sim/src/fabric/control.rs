@@ -106,6 +106,9 @@ impl Pauses {
 impl Fabric {
     /// A packet begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
     pub(super) fn watch_arrival(&mut self, port: u32, lane: u32, packet: u32) {
+        if let Control::None = self.control {
+            return;
+        }
         let Packet { message, bytes, number, .. } = self.packets[packet];
         let from = self.messages[message].from;
         let now = Picos(self.now);
@@ -143,10 +146,10 @@ impl Fabric {
 
     /// A packet leaves `port`.
     pub(super) fn watch_departure(&mut self, port: u32, packet: u32) {
-        let Packet { message, bytes, .. } = self.packets[packet];
         if let Control::Edge { ports, .. } = &mut self.control
             && let Some(watcher) = &mut ports[port as usize]
         {
+            let Packet { message, bytes, .. } = self.packets[packet];
             watcher.left(Picos(self.now), self.messages[message].from, bytes);
         }
     }

@@ -33,21 +33,18 @@ impl Fabric {
     /// Puts a record into its lane's list by time; almost always at the end.
     fn insert(&mut self, lane: u32, record: u32) {
         let at = self.credits[record].at;
-        let (first, last) = {
-            let it = &self.lanes[lane as usize];
-            (it.credit_first, it.credit_last)
-        };
+        let it = &mut self.lanes[lane as usize];
+        let (first, last) = (it.credit_first, it.credit_last);
         if first == NONE {
             self.credits[record].next = NONE;
-            self.lanes[lane as usize].credit_first = record;
-            self.lanes[lane as usize].credit_last = record;
+            (it.credit_first, it.credit_last) = (record, record);
         } else if self.credits[last].at <= at {
             self.credits[record].next = NONE;
             self.credits[last].next = record;
-            self.lanes[lane as usize].credit_last = record;
+            it.credit_last = record;
         } else if self.credits[first].at > at {
             self.credits[record].next = first;
-            self.lanes[lane as usize].credit_first = record;
+            it.credit_first = record;
         } else {
             let mut before = first;
             while self.credits[self.credits[before].next].at <= at {
@@ -59,28 +56,36 @@ impl Fabric {
     }
 
     /// Applies what is due on `lane`.
+    #[inline]
     pub(super) fn absorb(&mut self, lane: u32) {
-        let now = self.now;
-        loop {
-            let first = self.lanes[lane as usize].credit_first;
-            if first == NONE || self.credits[first].at > now {
+        let first = self.lanes[lane as usize].credit_first;
+        if first != NONE && self.credits[first].at <= self.now {
+            self.absorb_due(lane);
+        }
+    }
+
+    fn absorb_due(&mut self, lane: u32) {
+        let it = &mut self.lanes[lane as usize];
+        while it.credit_first != NONE {
+            let first = it.credit_first;
+            let Credit { at, gap, bytes, left, next } = self.credits[first];
+            if at > self.now {
                 return;
             }
-            let it = self.credits[first];
-            let next = it.next;
-            self.lanes[lane as usize].credit_first = next;
+            it.credit_first = next;
             if next == NONE {
-                self.lanes[lane as usize].credit_last = NONE;
+                it.credit_last = NONE;
             }
-            let due = if it.left <= 1 { it.left } else { it.left.min(((now - it.at) / it.gap) as u32 + 1) };
-            self.lanes[lane as usize].free += due * it.bytes;
-            if due == it.left {
+            let due = if left <= 1 { left } else { left.min(((self.now - at) / gap) as u32 + 1) };
+            it.free += due * bytes;
+            if due == left {
                 self.credits.free(first);
-            } else {
-                self.credits[first].left -= due;
-                self.credits[first].at += u64::from(due) * it.gap;
-                self.insert(lane, first);
+                continue;
             }
+            self.credits[first].left -= due;
+            self.credits[first].at += u64::from(due) * gap;
+            self.insert(lane, first);
+            return self.absorb(lane);
         }
     }
 

@@ -226,8 +226,7 @@ impl Fabric {
         let gap = serial.max(self.constants.memory.time(bytes).0);
         self.absorb(lane);
         let count = self.train_length(port, lane, queue, message);
-        self.settle_train(port);
-        self.drop_train(port);
+        self.end_train(port);
         let it = &mut self.messages[message];
         let number = it.started;
         it.started += count;

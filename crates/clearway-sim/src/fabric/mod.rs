@@ -196,26 +196,26 @@ impl Fabric {
     /// Processes instants up to and including `until`, and stops early after the first one that made notices, which are
     /// appended to `notices`. Returns the time reached.
     pub fn advance(&mut self, until: Picos, notices: &mut Vec<Notice>) -> Picos {
-        while let Some(at) = self.events.next_at()
-            && at <= until
-        {
-            self.instant(at);
+        while let Some(first) = self.events.pop_until(until) {
+            self.instant(first);
             if !self.notices.is_empty() {
                 notices.append(&mut self.notices);
-                return at;
+                return first.at;
             }
         }
         self.now = self.now.max(until.0);
         until
     }
 
-    /// Both phases of the instant `at`.
-    fn instant(&mut self, at: Picos) {
-        self.now = at.0;
-        while let Some(event) = self.events.pop_until(at) {
+    /// Both phases of the instant whose first event is `first`.
+    fn instant(&mut self, first: Event) {
+        self.now = first.at.0;
+        let mut next = Some(first);
+        while let Some(event) = next {
             self.current = event.key;
             self.statistics.totals.events += 1;
             self.apply(event);
+            next = self.events.pop_until(first.at);
         }
         self.arbitrate_dirty();
     }

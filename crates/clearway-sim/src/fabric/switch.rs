@@ -13,6 +13,7 @@ use super::parts::Port;
 struct View<'a> {
     ports: &'a [Port],
     now: u64,
+    intact: bool,
 }
 
 impl Backlog for View<'_> {
@@ -23,7 +24,11 @@ impl Backlog for View<'_> {
     }
 
     fn up(&self, channel: ChannelId) -> bool {
-        !self.ports[channel.index()].avoided
+        self.intact || !self.ports[channel.index()].avoided
+    }
+
+    fn intact(&self) -> bool {
+        self.intact
     }
 }
 
@@ -36,6 +41,10 @@ impl Backlog for Quiet {
     }
 
     fn up(&self, _: ChannelId) -> bool {
+        true
+    }
+
+    fn intact(&self) -> bool {
         true
     }
 }
@@ -77,7 +86,7 @@ impl Fabric {
             hops: it.hops,
             step: it.step,
         };
-        let view = View { ports: &self.ports, now: self.now };
+        let view = View { ports: &self.ports, now: self.now, intact: self.faults.is_none() };
         let Some(out) = self.network.router.next(&self.network.graph, DeviceId(to), &mut transit, &view) else {
             self.discard(packet);
             return;
@@ -99,7 +108,7 @@ impl Fabric {
     /// How long a packet of `bytes` must wait after its arrival so that a faster output does not overtake its tail.
     pub(super) fn deferral(&self, channel: u32, out: u32, bytes: u32) -> u64 {
         let (from, to) = (&self.ports[channel as usize], &self.ports[out as usize]);
-        if from.store_and_forward {
+        if from.store_and_forward || from.pace == to.pace {
             return 0;
         }
         from.pace.time(bytes).0.saturating_sub(to.pace.time(bytes).0)
@@ -142,14 +151,14 @@ impl Fabric {
                 self.peel(packet);
             }
         }
-        self.join_queue(packet);
+        self.join_queue(packet, lane);
     }
 
-    /// A packet waits at its output from now on.
-    pub(super) fn join_queue(&mut self, packet: u32) {
-        let Packet { out, level, step, bytes, in_channel, in_lane, .. } = self.packets[packet];
-        let lane = self.lane_of(out, level, step);
-        self.packets[packet].next = NONE;
+    /// A packet waits at its output, in a queue of `lane`, from now on.
+    pub(super) fn join_queue(&mut self, packet: u32, lane: u32) {
+        let it = &mut self.packets[packet];
+        it.next = NONE;
+        let Packet { out, bytes, in_channel, in_lane, .. } = *it;
         let source = if self.constants.output_fifo { ANY_INPUT } else { in_channel };
         let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
         let recent = self.lanes[input as usize].recent;
@@ -166,9 +175,10 @@ impl Fabric {
                 self.lanes[input as usize].recent = queue;
             }
         }
-        self.ports[out as usize].queued += bytes;
         self.lanes[lane as usize].queued += bytes;
-        self.statistics.queued(out, self.ports[out as usize].queued);
+        let queued = &mut self.ports[out as usize].queued;
+        *queued += bytes;
+        self.statistics.queued(out, *queued);
         self.watch_arrival(out, lane, packet);
         self.trace_queued(packet);
         self.touch(out);
@@ -188,8 +198,7 @@ impl Fabric {
         self.unqueue(port, lane);
         self.watch_departure(port, packet);
         let it = self.packets[packet];
-        self.settle_train(port);
-        self.drop_train(port);
+        self.end_train(port);
         let record = if it.share == NONE {
             // The place in the input's buffer is free when the tail has left; the sender before hears of it a cable later.
             let left = start + self.ports[port as usize].pace.time(it.bytes).0;
@@ -213,15 +222,14 @@ impl Fabric {
     /// The packet whose turn it is on `lane` of `port` leaves its queue.
     pub(super) fn unqueue(&mut self, port: u32, lane: u32) {
         let queue = self.turn_of(lane);
-        let packet = self.queues[queue].head;
-        let Packet { next, bytes, .. } = self.packets[packet];
+        let Packet { next, bytes, .. } = self.packets[self.queues[queue].head];
         if next == NONE {
             self.leave(port, lane);
             self.queues.free(queue);
         } else {
-            self.queues[queue].head = next;
-            self.queues[queue].bytes = self.packets[next].bytes;
-            self.rotate(lane);
+            let it = &mut self.queues[queue];
+            (it.head, it.bytes) = (next, self.packets[next].bytes);
+            self.lanes[lane as usize].ring = queue;
         }
         self.ports[port as usize].queued -= bytes;
         self.lanes[lane as usize].queued -= bytes;
@@ -245,6 +253,7 @@ impl Fabric {
         let it = &mut self.packets[packet];
         let (bytes, count, gap) = (it.bytes, it.count, it.gap);
         let out = &mut self.ports[port as usize];
+        let to_host = out.to_host;
         let serial = out.pace.time(bytes).0;
         out.busy_until = start + u64::from(count - 1) * gap + serial;
         out.on_wire = bytes;
@@ -255,16 +264,16 @@ impl Fabric {
         it.share = NONE;
         it.in_lane = (lane - out.first_lane) as u8;
         it.tail_at = start + if out.at_once { 0 } else { serial } + out.delay;
-        let arrival = if out.store_and_forward || out.to_host { it.tail_at } else { start + out.delay };
-        if self.lanes[lane as usize].credited {
-            self.lanes[lane as usize].free -= bytes * count;
+        let arrival = if out.store_and_forward || to_host { it.tail_at } else { start + out.delay };
+        let on = &mut self.lanes[lane as usize];
+        if on.credited {
+            on.free -= bytes * count;
         }
         self.statistics.sent(lane, bytes, count);
         if self.faults.is_some() {
             return self.send_at_risk(port, lane, packet, arrival);
         }
         // What a host does with a packet is known when the packet is sent to it; an event is needed only to be seen by others.
-        let to_host = self.ports[port as usize].to_host;
         if to_host {
             self.account_delivery(port, packet);
         }

@@ -158,9 +158,15 @@ impl Fabric {
     /// Lets `see` look at the fabric if a message is followed.
     #[inline]
     fn observe(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
-        if let Watch::Message(_) = self.watch
-            && let Watch::Message(mut tracer) = std::mem::replace(&mut self.watch, Watch::Nothing)
-        {
+        if let Watch::Message(_) = self.watch {
+            self.show(see);
+        }
+    }
+
+    /// Out of line: what happens everywhere pays for one comparison.
+    #[cold]
+    fn show(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
+        if let Watch::Message(mut tracer) = std::mem::replace(&mut self.watch, Watch::Nothing) {
             see(&mut tracer, self);
             self.watch = Watch::Message(tracer);
         }

@@ -143,7 +143,7 @@ impl Fabric {
     }
 
     /// The first packet of the train of `port` has started: the arbiter learns of it, and the longest queue.
-    pub(super) fn settle_train(&mut self, port: u32) {
+    fn settle_train(&mut self, port: u32) {
         let train = self.ports[port as usize].train;
         if train == NONE {
             return;
@@ -164,8 +164,18 @@ impl Fabric {
         self.head_at(packet) + self.deferral(packet.in_channel, packet.out, packet.bytes)
     }
 
-    /// Forgets the train of `port`, whose window is over.
-    pub(super) fn drop_train(&mut self, port: u32) {
+    /// The window of the train of `port`, if there is one, is over: nothing of it can change any more.
+    #[inline]
+    pub(super) fn end_train(&mut self, port: u32) {
+        // Asked for every packet; most ports have none.
+        if self.ports[port as usize].train != NONE {
+            self.settle_train(port);
+            self.drop_train(port);
+        }
+    }
+
+    /// Forgets the train of `port`.
+    fn drop_train(&mut self, port: u32) {
         let train = std::mem::replace(&mut self.ports[port as usize].train, NONE);
         if train != NONE {
             if matches!(self.trains[train].next, Next::Host(_)) {
@@ -176,8 +186,11 @@ impl Fabric {
     }
 
     /// Something else reaches `port` now: packets of its train that have not started are taken back.
+    #[inline]
     pub(super) fn disturb(&mut self, port: u32) {
-        self.take_back_from(port, self.now);
+        if self.ports[port as usize].train != NONE {
+            self.take_back_from(port, self.now);
+        }
     }
 
     /// Parts all trains: what is counted is then what has started by now, and statistics and digest are those of a run without
@@ -274,7 +287,8 @@ impl Fabric {
                 break;
             }
             let single = self.packets.put(self.part(&first, at, 1));
-            self.join_queue(single);
+            let lane = self.lane_of(first.out, first.level, first.step);
+            self.join_queue(single, lane);
             at += 1;
         }
         let left = started + taken - at;

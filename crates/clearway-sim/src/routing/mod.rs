@@ -40,6 +40,8 @@ pub trait Backlog {
     fn bytes(&self, channel: ChannelId) -> u64;
     /// Whether `channel` can be used at all.
     fn up(&self, channel: ChannelId) -> bool;
+    /// Whether all channels of the network can be used: then none needs to be asked for.
+    fn intact(&self) -> bool;
 }
 
 /// The part of a packet that routing reads and writes.

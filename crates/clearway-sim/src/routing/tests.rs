@@ -28,6 +28,10 @@ impl Backlog for Queues {
     fn up(&self, channel: ChannelId) -> bool {
         !self.down.contains(&channel)
     }
+
+    fn intact(&self) -> bool {
+        self.down.is_empty()
+    }
 }
 
 /// The way of one packet with its steps. `None`: dropped.

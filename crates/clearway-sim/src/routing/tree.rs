@@ -23,6 +23,8 @@ use crate::graph::{ChannelId, DeviceId, Graph};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     levels: Vec<Level>,
+    /// Where each switch stands, in the order of their numbers.
+    places: Vec<Place>,
     rule: Rule,
 }
 
@@ -48,7 +50,7 @@ pub(crate) struct Level {
 }
 
 /// Where a switch stands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: usize,
     a: u32,
@@ -77,7 +79,13 @@ impl Tree {
             });
             first += hosts / below * width;
         }
-        Self { levels, rule: Rule::Modulo }
+        let mut tree = Self { levels, places: Vec::new(), rule: Rule::Modulo };
+        for level in 0..tree.levels.len() {
+            let width = tree.levels[level].width;
+            let all = 0..tree.switches(level);
+            tree.places.extend(all.map(|number| Place { level, a: number / width, b: number % width }));
+        }
+        tree
     }
 
     pub(super) fn with_rule(self, rule: Rule) -> Self {
@@ -96,12 +104,7 @@ impl Tree {
     }
 
     fn place(&self, switch: DeviceId) -> Place {
-        let mut level = self.levels.len() - 1;
-        while self.levels[level].first > switch.0 {
-            level -= 1;
-        }
-        let (number, width) = (switch.0 - self.levels[level].first, self.levels[level].width);
-        Place { level, a: number / width, b: number % width }
+        self.places[(switch.0 - self.levels[0].first) as usize]
     }
 
     /// The number of a switch.
@@ -172,7 +175,7 @@ impl Tree {
         };
         // A parent that cannot reach the target is a dead end: there is no way up again.
         let leads = |channel| self.leads(graph, channel, transit.target.0, backlog);
-        if leads(chosen) {
+        if backlog.intact() || leads(chosen) {
             return Some(chosen);
         }
         let begin = chosen.0 - first;
