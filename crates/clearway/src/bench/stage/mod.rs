@@ -16,14 +16,18 @@ mod watch;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, LocalNs, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::noise::NoiseSample;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
 
 use super::Place;
 use super::windows::Windows;
+use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
 use crate::scenario::Scenario;
 use watch::is_enough;
@@ -48,7 +52,6 @@ struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Listens from now on.
     fn listen() -> Result<Self> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, flag.clone()).context("cannot listen for signals")?;
@@ -58,6 +61,37 @@ impl Interrupt {
 
     fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+/// Ends this process when the user wishes it to stop, whatever it is busy with: for places that hold nothing outside it, so
+/// that nothing has to be taken down. Dropped, it listens no more.
+struct EndAtOnce {
+    handle: Handle,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl EndAtOnce {
+    fn listen() -> Result<Self> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+        let handle = signals.handle();
+        let wait = move || {
+            if signals.forever().next().is_some() {
+                eprintln!("clearway: {Interrupted}");
+                std::process::exit(Exit::Interrupted as i32);
+            }
+        };
+        let listener =
+            thread::Builder::new().name("signals".into()).spawn(wait).context("cannot listen for signals")?;
+        Ok(Self { handle, listener: Some(listener) })
+    }
+}
+
+impl Drop for EndAtOnce {
+    fn drop(&mut self) {
+        self.handle.close();
+        // It only waits, so it has nothing to tell.
+        let _ = self.listener.take().map(JoinHandle::join);
     }
 }
 
@@ -158,10 +192,9 @@ pub(super) trait Stage {
 
 /// Makes the `place` of `scenario`.
 pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> {
-    let interrupt = Interrupt::listen()?;
     Ok(match place {
-        Place::Lab => Box::new(lab::LabStage::open(scenario, interrupt)?),
-        Place::Sim => Box::new(sim::SimStage::open(scenario, interrupt)?),
+        Place::Lab => Box::new(lab::LabStage::open(scenario, Interrupt::listen()?)?),
+        Place::Sim => Box::new(sim::SimStage::open(scenario)?),
     })
 }
 
@@ -171,7 +204,7 @@ pub(super) fn watched(
     wanted: Wanted,
     conduct: impl FnOnce(&mut dyn Stage) -> Result<()>,
 ) -> Result<Watch> {
-    let mut stage = sim::SimStage::open(scenario, Interrupt::listen()?)?;
+    let mut stage = sim::SimStage::open(scenario)?;
     stage.watch = Some(Watch::new(wanted));
     match conduct(&mut stage) {
         Err(error) if !is_enough(&error) => Err(error),

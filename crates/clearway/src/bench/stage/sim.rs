@@ -29,7 +29,7 @@ use clearway_sim::world::World;
 use super::ports::{self, Reading};
 use super::slowest;
 use super::watch::{Watch, victims};
-use super::{Facts, Hosts, Interrupt, Interrupted, Plan, Reach, Sighting, Stage};
+use super::{EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::windows::Windows;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
@@ -43,13 +43,11 @@ const BULK_HEAD: u64 = 11;
 const LEAD: Nanos = Nanos::from_micros(10);
 /// When a phase begins.
 const BEGIN: LocalNs = LocalNs(LEAD.0);
-/// Parts of a phase between two looks at the user's wish to stop.
-const LOOKS: u64 = 200;
 
 /// The simulator.
 pub(super) struct SimStage {
     scenario: Scenario,
-    interrupt: Interrupt,
+    _ending: EndAtOnce,
     key: RandomKey,
     armed: Armed,
     phases: u32,
@@ -137,7 +135,8 @@ impl Armed {
 
 impl SimStage {
     /// Makes the fabric of `scenario`.
-    pub(super) fn open(scenario: &Scenario, interrupt: Interrupt) -> Result<Self> {
+    pub(super) fn open(scenario: &Scenario) -> Result<Self> {
+        let ending = EndAtOnce::listen()?;
         let key = RandomKey::new(scenario.seed);
         let queues = match scenario.mechanism().map_err(|why| anyhow!(why))? {
             Mechanism::Congestion(test) => &test.queues,
@@ -146,7 +145,7 @@ impl SimStage {
         let armed = Armed::new(scenario, queues.first().context("no queue")?, key)?;
         Ok(Self {
             scenario: scenario.clone(),
-            interrupt,
+            _ending: ending,
             key,
             armed,
             phases: 0,
@@ -180,27 +179,20 @@ impl SimStage {
     }
 
     /// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.
-    fn follow(&self, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Result<Vec<Trace>> {
+    fn follow(&self, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Vec<Trace> {
         let options = Options { trains: Trains::Off, ..Options::default() };
         let mut world = self.start(number, plan, options);
-        let step = Picos::from(Nanos(whole(plan).0 / LOOKS));
-        let mut now = Picos::ZERO;
         let mut traces = Vec::new();
         for slow in messages {
             world.network_mut().carrier_mut().trace(slow.id);
-            let end = slow.posted + slow.latency;
-            while now < end {
-                self.interrupt.check()?;
-                now = end.min(now + step);
-                world.run_until(now, &mut |told| {
-                    if let Event::Burn(length) = told.event {
-                        told.processor.spend(length.into());
-                    }
-                });
-            }
+            world.run_until(slow.posted + slow.latency, &mut |told| {
+                if let Event::Burn(length) = told.event {
+                    told.processor.spend(length.into());
+                }
+            });
             traces.extend(world.network().carrier().traced());
         }
-        Ok(traces)
+        traces
     }
 
     /// The longest time that a port sends one packet.
@@ -212,18 +204,18 @@ impl SimStage {
     }
 
     /// Follows `messages` as far as that is cheap; what is known of them, and why not all of it is.
-    fn explained(&self, number: u32, plan: &Plan<'_>, ranked: &Ranked) -> Result<(Vec<Trace>, Option<String>)> {
+    fn explained(&self, number: u32, plan: &Plan<'_>, ranked: &Ranked) -> (Vec<Trace>, Option<String>) {
         let repeats = slowest::repeats(&ranked.slowest, self.packet_time());
         let affordable = (slowest::EVENTS_MAX / ranked.events.max(1)) as usize;
         let mut traces = Vec::new();
         for messages in repeats.iter().take(affordable) {
-            traces.extend(self.follow(number, plan, messages)?);
+            traces.extend(self.follow(number, plan, messages));
         }
         let note = (repeats.len() > affordable).then(|| {
             let million = ranked.events as f64 / 1e6;
             format!("to follow a message takes {million:.0} million events of the simulator, so not all were followed")
         });
-        Ok((traces, note))
+        (traces, note)
     }
 }
 
@@ -262,7 +254,6 @@ impl Stage for SimStage {
     }
 
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
-        self.interrupt.check()?;
         self.phases += 1;
         let started = Instant::now();
         let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(self.phases));
@@ -275,12 +266,8 @@ impl Stage for SimStage {
         let whole = whole(plan);
         let mut records = vec![None; self.armed.hosts.len()];
         let borders = borders(plan.windows);
-        let looks = (1..=LOOKS).map(|look| Picos::from(Nanos(whole.0 / LOOKS * look)));
-        let mut stops: Vec<Picos> = looks.chain(borders).collect();
-        stops.sort();
         let mut readings = Vec::new();
-        for until in stops {
-            self.interrupt.check()?;
+        for until in borders.into_iter().chain([Picos::from(whole)]) {
             world.run_until(until, &mut |told| match told.event {
                 Event::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
                 Event::Burn(length) => told.processor.spend(length.into()),
@@ -314,13 +301,8 @@ impl Stage for SimStage {
         };
         let armed = Armed::new(&self.scenario, queue, self.key)?;
         let last = std::mem::replace(&mut self.armed, armed);
-        let explained = self.explained(number, plan, &ranked);
+        let (traces, note) = self.explained(number, plan, &ranked);
         let armed = std::mem::replace(&mut self.armed, last);
-        let (traces, note) = match explained {
-            Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => (Vec::new(), Some(format!("following them failed: {error:#}"))),
-            Ok(known) => known,
-        };
         let graph = &armed.network.graph;
         let message = |slow: &Slow| {
             let trace = traces.iter().find(|trace| trace.id == slow.id);

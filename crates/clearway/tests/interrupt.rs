@@ -1,0 +1,59 @@
+//! The program ends when it is told to, whatever it computes.
+
+#![cfg(target_os = "linux")]
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The run below takes many minutes in a debug build; who is still there after this was not interrupted.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A run in its first uninterruptible seconds: a network of 11,664 hosts is being built.
+fn large_run(out: &std::path::Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_clearway"))
+        .args(["bench", "--on", "sim", "--fabric", "edr", "--nodes", "11664", "--out"])
+        .arg(out)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Whether the process has a handler for `signal`.
+fn catches(process: &Child, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal as u32 - 1) & 1 == 1
+}
+
+#[test]
+fn interrupt__ends_a_large_simulation_with_its_own_status() {
+    let out = std::env::temp_dir().join(format!("clearway-interrupt-{}", std::process::id()));
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut run = large_run(&out);
+        while !catches(&run, signal) {
+            std::thread::yield_now();
+        }
+        kill(Pid::from_raw(run.id() as i32), signal).unwrap();
+        let told = Instant::now();
+        let status = loop {
+            match run.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if told.elapsed() > PATIENCE => break None,
+                None => std::thread::yield_now(),
+            }
+        };
+        if status.is_none() {
+            run.kill().unwrap();
+            run.wait().unwrap();
+        }
+        assert_eq!(status.and_then(|status| status.code()), Some(130), "{signal}");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no report");
+    }
+    fs::remove_dir_all(&out).unwrap();
+}
