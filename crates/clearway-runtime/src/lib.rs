@@ -2,13 +2,14 @@
 //!
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`progress`] (one engine over one wire), [`waiting`] (spin or
 //! sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's processors did to a
-//! measurement).
+//! measurement), [`launch`] (how the ranks of a job find each other).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod clock;
 mod error;
+pub mod launch;
 pub mod noise;
 pub mod progress;
 pub mod udp;

@@ -1,0 +1,38 @@
+//! Reads the variables that launchers leave behind, from the process or from a test's list.
+
+use std::collections::BTreeMap;
+use std::env;
+
+use super::{Options, Refusal};
+
+/// Where variables are looked up.
+#[derive(Debug)]
+pub(super) struct Environment(Option<BTreeMap<String, String>>);
+
+impl Environment {
+    pub(super) fn of(options: &Options) -> Self {
+        Self(options.variables.clone())
+    }
+
+    /// The value of `name`; a value that is no text counts as absent.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        match &self.0 {
+            Some(fixed) => fixed.get(name).cloned(),
+            None => env::var(name).ok(),
+        }
+    }
+
+    /// The number in `name`.
+    pub(super) fn number(&self, name: &'static str) -> Result<u32, Refusal> {
+        let text = self.get(name).ok_or_else(|| Refusal::Failed(format!("{name} is not set")))?;
+        text.trim().parse().map_err(|_| Refusal::Failed(format!("{name} is no number")))
+    }
+
+    /// How many ranks a launcher says that it started, whichever way they are to find each other.
+    pub(super) fn ranks_started(&self) -> Option<u32> {
+        ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"]
+            .into_iter()
+            .filter_map(|name| self.get(name)?.trim().parse().ok())
+            .max()
+    }
+}

@@ -1,0 +1,147 @@
+//! What every rank of a joined job can do, whichever way it was joined.
+
+use std::fmt;
+use std::process;
+
+use clearway_proto::base::Rank;
+
+use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
+
+/// The way to the other ranks.
+pub(super) trait Link: fmt::Debug + Send {
+    /// Gives `own`, at most [`EXCHANGE_MAX`] bytes, and gets everybody's by rank.
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError>;
+    /// Returns when every rank has called it.
+    fn barrier(&mut self) -> Result<(), LaunchError>;
+    /// Leaves in order.
+    fn finish(self: Box<Self>) -> Result<(), LaunchError>;
+    /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the process.
+    fn abort(&mut self, code: i32, sentence: &str);
+}
+
+/// A joined job. Exchanges and barriers are collective: all ranks call the same ones in the same order.
+///
+/// A job that is dropped without [`finish`](Self::finish) counts as failed with most launchers.
+#[derive(Debug)]
+pub struct Job {
+    rank: Rank,
+    size: u32,
+    method: Method,
+    notes: Vec<String>,
+    link: Box<dyn Link>,
+}
+
+impl Job {
+    pub(super) fn new(joined: Joined, notes: Vec<String>) -> Self {
+        assert!(joined.rank < joined.size, "a method gives a rank of the job");
+        Self { rank: Rank(joined.rank), size: joined.size, method: joined.method, notes, link: joined.link }
+    }
+
+    pub(super) fn single(notes: Vec<String>) -> Self {
+        Self { rank: Rank(0), size: 1, method: Method::Single, notes, link: Box::new(Single) }
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many ranks the job has.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How the job was joined.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// One line for each method that was tried before, and why it gave no job.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Gives `own` to all ranks and returns everybody's bytes by rank.
+    ///
+    /// # Errors
+    /// `own` is longer than 64 KiB, a rank did not come in time, or the launcher failed.
+    /// # Cost
+    /// One or two barriers of the launcher, and memory for everything that is given.
+    pub fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        if own.len() > EXCHANGE_MAX {
+            return Err(LaunchError::TooLong { length: own.len(), limit: EXCHANGE_MAX });
+        }
+        let all = self.link.exchange(own)?;
+        assert_eq!(all.len(), self.size as usize, "an exchange gives one entry for each rank");
+        Ok(all)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// A rank did not come in time, or the launcher failed.
+    pub fn barrier(&mut self) -> Result<(), LaunchError> {
+        self.link.barrier()
+    }
+
+    /// Leaves the job in order; collective like the others. Exiting without it is a failure to most launchers.
+    ///
+    /// # Errors
+    /// A rank did not come in time, or the launcher failed.
+    pub fn finish(self) -> Result<(), LaunchError> {
+        self.link.finish()
+    }
+
+    /// Tells the launcher that the job failed, says `sentence` on standard error, and ends this process with `code`.
+    pub fn abort(mut self, code: i32, sentence: &str) -> ! {
+        self.link.abort(code, sentence);
+        end_process(code, sentence)
+    }
+}
+
+/// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
+#[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
+pub(super) fn end_process(code: i32, sentence: &str) -> ! {
+    eprintln!("{sentence}");
+    process::exit(code)
+}
+
+/// The link of a job of one rank.
+#[derive(Debug)]
+struct Single;
+
+impl Link for Single {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        Ok(vec![own.to_vec()])
+    }
+
+    fn barrier(&mut self) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn abort(&mut self, _code: i32, _sentence: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchange__alone_gives_back_what_was_given() {
+        let mut job = Job::single(Vec::new());
+        assert_eq!(job.exchange(b"abc").unwrap(), [b"abc".to_vec()]);
+        job.barrier().unwrap();
+        job.finish().unwrap();
+    }
+
+    #[test]
+    fn exchange__more_than_the_limit_is_refused() {
+        let mut job = Job::single(Vec::new());
+        assert!(job.exchange(&vec![0; EXCHANGE_MAX]).is_ok());
+        assert!(matches!(job.exchange(&vec![0; EXCHANGE_MAX + 1]), Err(LaunchError::TooLong { .. })));
+    }
+}

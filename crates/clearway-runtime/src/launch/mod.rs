@@ -1,0 +1,142 @@
+//! Lets ranks that a site's launcher started find each other: who am I, how many are we, and everybody's few bytes.
+//!
+//! # Model
+//! [`join`] tries, in this order, PMIx, PMI-1, the environment of a Slurm step, the environment that [`start_over_ssh`]
+//! makes, and at last a job of one rank. A method that the environment does not offer is passed by; one that is offered
+//! and fails falls through to the next, with one line in [`Job::notes`] that says why. Whichever it is, a [`Job`] can do
+//! three things: an exchange (each rank gives at most 64 KiB and gets everybody's), a barrier, and an end, good or bad.
+//!
+//! # Invariants
+//! I1. A process that a launcher started never takes itself for a job of one rank, unless the launcher says so.
+//! I2. Nothing waits longer than [`Options::patience`] for a launcher or a peer.
+//! I3. What is inherited from a launcher, and every socket made here, is closed in programs that this process starts.
+//!
+//! # Not here
+//! What the exchanged bytes mean, and the network that is measured: control goes through the launcher, or over TCP.
+
+mod calls;
+mod environment;
+mod error;
+mod job;
+mod pmi1;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::LaunchError;
+pub use job::Job;
+
+use environment::Environment;
+use job::Link;
+
+/// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank, and a bound for peers.
+pub const EXCHANGE_MAX: usize = 64 * 1024;
+
+/// Most ranks of a job: far beyond any site, and a bound for what a launcher may claim.
+pub const RANKS_MAX: u32 = 1 << 20;
+
+/// What [`join`] may use, and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// These variables instead of the process environment, for tests.
+    pub variables: Option<BTreeMap<String, String>>,
+    /// The longest wait for a launcher's answer, or for the last rank to come.
+    pub patience: Duration,
+    /// This PMIx library instead of the `libpmix.so.2` that the loader finds.
+    pub pmix_library: Option<PathBuf>,
+}
+
+impl Default for Options {
+    /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks start one by one.
+    fn default() -> Self {
+        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None }
+    }
+}
+
+/// How a job was joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Method {
+    /// Through the site's PMIx library.
+    Pmix {
+        /// The library's version, `4.2.2`.
+        version: String,
+    },
+    /// Through the text protocol of MPICH's launchers.
+    Pmi1,
+    /// By the environment of a Slurm step, and TCP.
+    Slurm,
+    /// By the environment that [`start_over_ssh`] makes, and TCP.
+    Ssh,
+    /// Nobody else is there.
+    Single,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pmix { version } => write!(f, "PMIx {version}"),
+            Self::Pmi1 => f.write_str("PMI-1"),
+            Self::Slurm => f.write_str("Slurm environment"),
+            Self::Ssh => f.write_str("ssh"),
+            Self::Single => f.write_str("single"),
+        }
+    }
+}
+
+/// Why a method gave no job.
+#[derive(Debug)]
+enum Refusal {
+    /// The environment does not offer it.
+    Absent(&'static str),
+    /// It is offered and does not work.
+    Failed(String),
+}
+
+impl From<LaunchError> for Refusal {
+    fn from(error: LaunchError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// What a method gives.
+struct Joined {
+    method: Method,
+    rank: u32,
+    size: u32,
+    link: Box<dyn Link>,
+}
+
+/// A way to join, under the name that notes use.
+type Way = (&'static str, fn(&Environment, &Options) -> Result<Joined, Refusal>);
+
+/// The ways, in the order tried.
+const WAYS: [Way; 1] = [("PMI-1", pmi1::join)];
+
+/// Joins the job that this process was started for.
+///
+/// Call it once, early, before threads start programs of their own.
+///
+/// # Errors
+/// A launcher started this process, but no method works.
+pub fn join(options: &Options) -> Result<Job, LaunchError> {
+    let environment = Environment::of(options);
+    let mut notes = Vec::new();
+    let mut is_offered = false;
+    for (name, way) in WAYS {
+        match way(&environment, options) {
+            Ok(joined) => return Ok(Job::new(joined, notes)),
+            Err(Refusal::Absent(why)) => notes.push(format!("{name}: {why}")),
+            Err(Refusal::Failed(why)) => {
+                is_offered = true;
+                notes.push(format!("{name}: {why}"));
+            }
+        }
+    }
+    if is_offered && environment.ranks_started() != Some(1) {
+        return Err(LaunchError::NoWay { notes: notes.join("; ") });
+    }
+    Ok(Job::single(notes))
+}

@@ -1,0 +1,78 @@
+//! Joins through PMI-1: lines of text on a descriptor that MPICH's hydra, and Slurm's `pmi2` plug-in, leave open.
+//!
+//! # Model
+//! A request is a line `cmd=NAME key=value ...`, and each has one line for an answer. There is a shared space of short
+//! values (`put`, `get`) and a barrier that makes them visible, nothing else. [`text`] has the lines, [`pages`] cuts what
+//! is longer than a value, [`session`] has the order of requests; only this file has a descriptor.
+//!
+//! # Source
+//! The protocol as hydra 4.0 and Slurm 22.05 speak it.
+
+mod pages;
+mod session;
+mod text;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use super::calls;
+use super::environment::Environment;
+use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+use session::{Lines, Session};
+
+/// The name in errors.
+const METHOD: &str = "PMI-1";
+
+/// Joins when `PMI_FD` is there.
+pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+    if environment.get("PMI_FD").is_none() {
+        return Err(Refusal::Absent("no PMI_FD in the environment"));
+    }
+    let descriptor = environment.number("PMI_FD")?;
+    let (rank, size) = (environment.number("PMI_RANK")?, environment.number("PMI_SIZE")?);
+    if rank >= size || size > RANKS_MAX {
+        return Err(Refusal::Failed(format!("PMI_RANK {rank} of PMI_SIZE {size} is no rank of a job")));
+    }
+    let socket = UnixStream::from(calls::adopt(descriptor).map_err(LaunchError::system("take over PMI_FD"))?);
+    let session = Session::start(Descriptor::new(socket, options)?, rank, size)?;
+    Ok(Joined { method: Method::Pmi1, rank, size, link: Box::new(session) })
+}
+
+/// The descriptor that hydra left open: a socket, whatever its family.
+#[derive(Debug)]
+struct Descriptor {
+    lines: BufReader<UnixStream>,
+    patience: std::time::Duration,
+}
+
+impl Descriptor {
+    fn new(socket: UnixStream, options: &Options) -> Result<Self, LaunchError> {
+        let patience = options.patience;
+        let bounded = |socket: &UnixStream| {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(patience))?;
+            socket.set_write_timeout(Some(patience))
+        };
+        bounded(&socket).map_err(LaunchError::system("set a time limit on PMI_FD"))?;
+        Ok(Self { lines: BufReader::new(socket), patience })
+    }
+}
+
+impl Lines for Descriptor {
+    fn tell(&mut self, request: &str) -> Result<(), LaunchError> {
+        self.lines.get_mut().write_all(request.as_bytes()).map_err(LaunchError::system("write to PMI_FD"))
+    }
+
+    fn hear(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.lines).take(text::LINE_MAX as u64);
+        match bounded.read_until(b'\n', &mut line) {
+            Ok(0) => Err(LaunchError::Launcher { method: METHOD, what: "the launcher closed PMI_FD".to_owned() }),
+            Ok(_) => Ok(line),
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                Err(LaunchError::TimedOut { what, patience: self.patience })
+            }
+            Err(cause) => Err(LaunchError::System { what: "read from PMI_FD".to_owned(), cause }),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The order of requests of one rank: greeting, exchange, barrier, end.
+//!
+//! # Model
+//! An exchange is two barriers. Each rank puts its bytes; rank 0 gets them one by one and puts all of them again in full
+//! pages, so that the others get few long values instead of many short ones. Keys carry the number of the exchange,
+//! because nothing can be put twice.
+
+use super::super::job::Link;
+use super::super::{EXCHANGE_MAX, LaunchError};
+use super::pages::{self, Pasting};
+use super::text::{self, Reply};
+
+/// Lines to the launcher and from it.
+pub(super) trait Lines: std::fmt::Debug + Send {
+    /// Sends a whole line.
+    fn tell(&mut self, request: &str) -> Result<(), LaunchError>;
+    /// The next line; `what` is what it will mean.
+    fn hear(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError>;
+}
+
+/// Longest value used, whatever the launcher offers: lines of 1024 characters are what every implementation reads.
+const LINE_SAFE: usize = 1024;
+
+/// One rank's conversation with its launcher.
+#[derive(Debug)]
+pub(super) struct Session<L> {
+    lines: L,
+    rank: u32,
+    size: u32,
+    /// The name of the shared space.
+    space: String,
+    /// Characters of a value.
+    room: usize,
+    exchanges: u32,
+}
+
+impl<L: Lines> Session<L> {
+    /// Greets the launcher.
+    pub(super) fn start(lines: L, rank: u32, size: u32) -> Result<Self, LaunchError> {
+        let mut session = Self { lines, rank, size, space: String::new(), room: 0, exchanges: 0 };
+        let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
+        session.ask("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
+        let longest =
+            session.ask("get_maxes", &[], "maxes", "an answer of the launcher", |reply| reply.number("vallen_max"))?;
+        let named = |reply: &Reply<'_>| reply.needed("kvsname").map(str::to_owned);
+        session.space = session.ask("get_my_kvsname", &[], "my_kvsname", "an answer of the launcher", named)?;
+        session.room = room(longest, &session.space)?;
+        Ok(session)
+    }
+
+    /// Sends one request and reads what `take` makes of its answer.
+    fn ask<T>(
+        &mut self,
+        command: &str,
+        fields: &[(&str, &str)],
+        answer: &'static str,
+        what: &'static str,
+        take: impl FnOnce(&Reply<'_>) -> Result<T, LaunchError>,
+    ) -> Result<T, LaunchError> {
+        self.lines.tell(&text::request(command, fields))?;
+        let line = self.lines.hear(what)?;
+        take(&Reply::parse(&line)?.expect(answer)?)
+    }
+
+    /// Puts `bytes` under `name`.
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), LaunchError> {
+        let space = self.space.clone();
+        for (at, page) in pages::cut(bytes, self.room).iter().enumerate() {
+            let key = format!("{name}-{at}");
+            let fields = [("kvsname", space.as_str()), ("key", &key), ("value", page)];
+            self.ask("put", &fields, "put_result", "an answer of the launcher", |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Gets what was put under `name`, at most `limit` bytes.
+    fn get(&mut self, name: &str, limit: usize) -> Result<Vec<u8>, LaunchError> {
+        let mut pasting = Pasting::begin(&self.page(name, 0)?, limit)?;
+        for at in 1.. {
+            if !pasting.is_open() {
+                break;
+            }
+            pasting.add(&self.page(name, at)?)?;
+        }
+        pasting.finish()
+    }
+
+    fn page(&mut self, name: &str, at: usize) -> Result<String, LaunchError> {
+        let (space, key) = (self.space.clone(), format!("{name}-{at}"));
+        let fields = [("kvsname", space.as_str()), ("key", &key)];
+        let value = |reply: &Reply<'_>| reply.needed("value").map(str::to_owned);
+        self.ask("get", &fields, "get_result", "an answer of the launcher", value)
+    }
+}
+
+impl<L: Lines> Link for Session<L> {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        let round = self.exchanges;
+        self.exchanges += 1;
+        self.put(&format!("clearway-{round}-{}", self.rank), own)?;
+        self.barrier()?;
+        let everybody = format!("clearway-{round}-all");
+        if self.rank == 0 {
+            let size = self.size;
+            let all = (0..size)
+                .map(|rank| self.get(&format!("clearway-{round}-{rank}"), EXCHANGE_MAX))
+                .collect::<Result<Vec<_>, _>>()?;
+            self.put(&everybody, &pages::bind(&all))?;
+            self.barrier()?;
+            return Ok(all);
+        }
+        self.barrier()?;
+        let limit = (EXCHANGE_MAX + 4).saturating_mul(self.size as usize);
+        let bound = self.get(&everybody, limit)?;
+        pages::unbind(&bound, self.size)
+    }
+
+    fn barrier(&mut self) -> Result<(), LaunchError> {
+        self.ask("barrier_in", &[], "barrier_out", "a barrier of all ranks", |_| Ok(()))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
+        self.ask("finalize", &[], "finalize_ack", "the launcher's farewell", |_| Ok(()))
+    }
+
+    fn abort(&mut self, code: i32, _sentence: &str) {
+        // A launcher that cannot be told any more sees this process end.
+        let _ = self.lines.tell(&text::request("abort", &[("exitcode", &code.to_string())]));
+    }
+}
+
+/// Characters that a value may have when the launcher takes values below `longest` and lines of `LINE_SAFE`.
+fn room(longest: usize, space: &str) -> Result<usize, LaunchError> {
+    /// `cmd=put kvsname= key= value=`, the end of line, a terminating zero, and a key of 40 characters.
+    const AROUND: usize = 27 + 2 + 40;
+    let line = LINE_SAFE.saturating_sub(AROUND + space.len());
+    let room = longest.saturating_sub(1).min(line);
+    if room < pages::ROOM_MIN {
+        return Err(text::refused(format!("values of {longest} bytes are too short to use")));
+    }
+    Ok(room)
+}
+
+#[cfg(test)]
+mod tests;
