@@ -1,15 +1,26 @@
 //! Calls into the PMIx library, and the take-over of an inherited descriptor: the only unsafe code of this room.
 //!
+//! # Model
+//! The library is loaded at run time by its soname, so that a program built without it starts anywhere. Eight functions and
+//! three structs are declared here as `pmix.h` and `pmix_common.h` of releases 4 and 5 declare them; a test compares the
+//! layouts with the header where it is installed.
+//!
 //! # Invariants
 //! I1. No pointer outlives the call that it was made for.
+//! I2. A loaded library is never unloaded: its own threads run in it.
 //!
 //! # Not here
 //! When what is called, and how long it may take (`pmix`).
 
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
@@ -27,3 +38,300 @@ pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
     debug_assert_ne!(own.as_raw_fd(), number);
     Ok(own)
 }
+
+/// The library's soname, the same from release 2 to 5.
+const SONAME: &CStr = c"libpmix.so.2";
+
+/// `pmix_status_t`; zero is success, errors are negative.
+pub(super) type Status = c_int;
+
+/// `PMIX_SUCCESS`.
+const SUCCESS: Status = 0;
+
+/// `PMIX_ERR_TYPE_MISMATCH` of `pmix_common.h`: a value of another type than was asked for.
+const TYPE_MISMATCH: Status = -18;
+
+/// `PMIX_RANK_WILDCARD`: the whole job.
+const WHOLE_JOB: u32 = u32::MAX - 1;
+
+/// `PMIX_GLOBAL`: for ranks of all hosts.
+const GLOBAL: u8 = 3;
+
+/// Type codes of `pmix_common.h`.
+const BOOL: u16 = 1;
+const UINT32: u16 = 14;
+const BYTE_OBJECT: u16 = 27;
+
+/// Characters of a namespace and of a key, with the terminating zero.
+const NAMESPACE: usize = 256;
+const KEY: usize = 512;
+
+/// `pmix_proc_t`: a rank of a job.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Proc {
+    namespace: [c_char; NAMESPACE],
+    rank: u32,
+}
+
+/// The part of `pmix_value_t`'s union that is used here, as long as the whole.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Content {
+    flag: bool,
+    number: u32,
+    object: ByteObject,
+    whole: [u64; 3],
+}
+
+/// `pmix_byte_object_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ByteObject {
+    bytes: *mut c_char,
+    size: usize,
+}
+
+/// `pmix_value_t`.
+#[repr(C)]
+struct Value {
+    kind: u16,
+    content: Content,
+}
+
+/// `pmix_info_t`.
+#[repr(C)]
+struct Attribute {
+    key: [c_char; KEY],
+    flags: u32,
+    value: Value,
+}
+
+/// The functions of the library.
+#[derive(Clone, Copy)]
+pub(super) struct Library {
+    get_version: unsafe extern "C" fn() -> *const c_char,
+    init: unsafe extern "C" fn(*mut Proc, *mut Attribute, usize) -> Status,
+    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status,
+    commit: unsafe extern "C" fn() -> Status,
+    fence: unsafe extern "C" fn(*const Proc, usize, *const Attribute, usize) -> Status,
+    get: unsafe extern "C" fn(*const Proc, *const c_char, *const Attribute, usize, *mut *mut Value) -> Status,
+    finalize: unsafe extern "C" fn(*const Attribute, usize) -> Status,
+    abort: unsafe extern "C" fn(Status, *const c_char, *mut Proc, usize) -> Status,
+}
+
+/// Who the library says that this process is.
+#[derive(Clone)]
+pub(super) struct Identity(Proc);
+
+/// Whether a fence also brings what was put everywhere.
+#[derive(Clone, Copy)]
+pub(super) enum Fence {
+    /// It only waits.
+    Plain,
+    /// It collects, so that every later get is local.
+    Collecting,
+}
+
+impl Identity {
+    /// The job's name.
+    pub(super) fn namespace(&self) -> String {
+        let bytes: Vec<u8> = self.0.namespace.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub(super) fn rank(&self) -> u32 {
+        self.0.rank
+    }
+}
+
+impl Library {
+    /// Loads the library at `path`, or the one that the loader finds.
+    ///
+    /// # Errors
+    /// What the loader said, or the function that is missing.
+    pub(super) fn open(path: Option<&Path>) -> Result<Self, String> {
+        let name = match path {
+            Some(path) => CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path holds a zero".to_owned())?,
+            None => SONAME.to_owned(),
+        };
+        // SAFETY: the name is a C string. Loading runs the library's constructors, which is what the user asked for; the
+        // handle is never closed (I2).
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = ptr::NonNull::new(handle).ok_or_else(loader_error)?;
+        // SAFETY: each field's type is the declaration of the function of that name in pmix.h of releases 4 and 5, and
+        // `symbol` gives an address inside the library, which stays loaded.
+        unsafe {
+            Ok(Self {
+                get_version: mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(symbol(
+                    handle,
+                    c"PMIx_Get_version",
+                )?),
+                init: mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Proc, *mut Attribute, usize) -> Status>(
+                    symbol(handle, c"PMIx_Init")?,
+                ),
+                put: mem::transmute::<*mut c_void, unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status>(
+                    symbol(handle, c"PMIx_Put")?,
+                ),
+                commit: mem::transmute::<*mut c_void, unsafe extern "C" fn() -> Status>(symbol(
+                    handle,
+                    c"PMIx_Commit",
+                )?),
+                fence: mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*const Proc, usize, *const Attribute, usize) -> Status,
+                >(symbol(handle, c"PMIx_Fence")?),
+                get: mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(
+                        *const Proc,
+                        *const c_char,
+                        *const Attribute,
+                        usize,
+                        *mut *mut Value,
+                    ) -> Status,
+                >(symbol(handle, c"PMIx_Get")?),
+                finalize: mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Attribute, usize) -> Status>(
+                    symbol(handle, c"PMIx_Finalize")?,
+                ),
+                abort: mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(Status, *const c_char, *mut Proc, usize) -> Status,
+                >(symbol(handle, c"PMIx_Abort")?),
+            })
+        }
+    }
+
+    /// The library's own name of itself and its release.
+    pub(super) fn version(&self) -> String {
+        // SAFETY: the function takes nothing, may be called before `init`, and gives a constant C string of the library,
+        // which stays loaded.
+        let text = unsafe { CStr::from_ptr((self.get_version)()) };
+        text.to_string_lossy().into_owned()
+    }
+
+    /// Connects to the launcher's server.
+    pub(super) fn init(&self) -> Result<Identity, Status> {
+        let mut identity = Proc { namespace: [0; NAMESPACE], rank: 0 };
+        // SAFETY: `identity` has the layout of pmix_proc_t and lives through the call; no attributes are given.
+        let status = unsafe { (self.init)(&mut identity, ptr::null_mut(), 0) };
+        checked(status).map(|()| Identity(identity))
+    }
+
+    /// Puts `bytes` under `key` for everybody; [`commit`](Self::commit) sends it off.
+    pub(super) fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), Status> {
+        let object = ByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
+        let mut value = Value { kind: BYTE_OBJECT, content: Content { object } };
+        assert!(key.to_bytes_with_nul().len() <= KEY, "keys are short");
+        // SAFETY: `value` has the layout of pmix_value_t and its bytes live through the call, which copies them and does
+        // not write to them.
+        checked(unsafe { (self.put)(GLOBAL, key.as_ptr(), &mut value) })
+    }
+
+    /// Sends off everything put so far.
+    pub(super) fn commit(&self) -> Result<(), Status> {
+        // SAFETY: the function takes nothing.
+        checked(unsafe { (self.commit)() })
+    }
+
+    /// Waits for all ranks of the job.
+    pub(super) fn fence(&self, kind: Fence) -> Result<(), Status> {
+        let mut whole = Content { whole: [0; 3] };
+        whole.flag = true;
+        let mut collect = Attribute { key: [0; KEY], flags: 0, value: Value { kind: BOOL, content: whole } };
+        for (place, byte) in collect.key.iter_mut().zip(c"pmix.collect".to_bytes()) {
+            *place = *byte as c_char;
+        }
+        let count = match kind {
+            Fence::Plain => 0,
+            Fence::Collecting => 1,
+        };
+        // SAFETY: no list of ranks means the whole job; `collect` has the layout of pmix_info_t, is fully initialised and
+        // lives through the call, which only reads it.
+        checked(unsafe { (self.fence)(ptr::null(), 0, &collect, count) })
+    }
+
+    /// What `rank` has put under `key`, at most `limit` bytes of it.
+    pub(super) fn get(&self, job: &Identity, rank: u32, key: &CStr, limit: usize) -> Result<Vec<u8>, Status> {
+        let of = Proc { rank, ..job.0 };
+        self.read(&of, key, |value| {
+            if value.kind != BYTE_OBJECT {
+                return None;
+            }
+            // SAFETY: the type code says that the union holds a byte object.
+            let object = unsafe { value.content.object };
+            if object.size == 0 || object.bytes.is_null() {
+                return Some(Vec::new());
+            }
+            // SAFETY: the library allocated `size` bytes at `bytes` for this value, which is alive until `read` frees it;
+            // no more than that is read.
+            let bytes = unsafe { std::slice::from_raw_parts(object.bytes.cast::<u8>(), object.size.min(limit)) };
+            Some(bytes.to_vec())
+        })
+    }
+
+    /// The number that the launcher keeps for the whole job under `key`.
+    pub(super) fn number_of_job(&self, job: &Identity, key: &CStr) -> Result<u32, Status> {
+        let of = Proc { rank: WHOLE_JOB, ..job.0 };
+        self.read(&of, key, |value| {
+            if value.kind != UINT32 {
+                return None;
+            }
+            // SAFETY: the type code says that the union holds a 32-bit number.
+            Some(unsafe { value.content.number })
+        })
+    }
+
+    /// Gets one value, lets `take` copy what it needs, and frees it.
+    fn read<T>(&self, of: &Proc, key: &CStr, take: impl FnOnce(&Value) -> Option<T>) -> Result<T, Status> {
+        let mut value: *mut Value = ptr::null_mut();
+        // SAFETY: `of` has the layout of pmix_proc_t and the key is a C string; both live through the call. No attributes
+        // are given. On success the library has stored the address of a value that it allocated.
+        checked(unsafe { (self.get)(of, key.as_ptr(), ptr::null(), 0, &mut value) })?;
+        // SAFETY: a successful call gives null or a valid pmix_value_t that now belongs to the caller.
+        let Some(got) = (unsafe { value.as_ref() }) else { return Err(TYPE_MISMATCH) };
+        let taken = take(got).ok_or(TYPE_MISMATCH);
+        // SAFETY: as the macro PMIX_VALUE_RELEASE does: the object's bytes and the value come from malloc of the same C
+        // library, belong to the caller, and are not used after this. Values of other types free only themselves.
+        unsafe {
+            if got.kind == BYTE_OBJECT {
+                libc::free(got.content.object.bytes.cast());
+            }
+            libc::free(value.cast());
+        }
+        taken
+    }
+
+    /// Leaves the server.
+    pub(super) fn finalize(&self) -> Result<(), Status> {
+        // SAFETY: no attributes are given.
+        checked(unsafe { (self.finalize)(ptr::null(), 0) })
+    }
+
+    /// Asks the server to end the job.
+    pub(super) fn abort(&self, code: i32, sentence: &CStr) -> Result<(), Status> {
+        // SAFETY: the sentence is a C string that lives through the call; no list of ranks means the whole job.
+        checked(unsafe { (self.abort)(code, sentence.as_ptr(), ptr::null_mut(), 0) })
+    }
+}
+
+fn checked(status: Status) -> Result<(), Status> {
+    if status == SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// The address of a function of a loaded library.
+fn symbol(handle: ptr::NonNull<c_void>, name: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: the handle comes from dlopen and is never closed; the name is a C string.
+    let address = unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) };
+    if address.is_null() { Err(format!("the library lacks {}", name.to_string_lossy())) } else { Ok(address) }
+}
+
+/// What the loader says about its last failure in this thread.
+fn loader_error() -> String {
+    // SAFETY: dlerror gives null or a C string that is valid until the next call of the loader in this thread.
+    let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text).to_string_lossy().into_owned()) };
+    text.unwrap_or_else(|| "the loader gave no reason".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ mod environment;
 mod error;
 mod job;
 mod pmi1;
+mod pmix;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -113,7 +114,7 @@ struct Joined {
 type Way = (&'static str, fn(&Environment, &Options) -> Result<Joined, Refusal>);
 
 /// The ways, in the order tried.
-const WAYS: [Way; 1] = [("PMI-1", pmi1::join)];
+const WAYS: [Way; 2] = [("PMIx", pmix::join), ("PMI-1", pmi1::join)];
 
 /// Joins the job that this process was started for.
 ///

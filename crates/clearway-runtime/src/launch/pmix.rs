@@ -1,0 +1,248 @@
+//! Joins through PMIx, the library of Open MPI's launchers and of Slurm's `pmix` plug-in.
+//!
+//! # Model
+//! An exchange is a put, a collecting fence, and one local get for each rank.
+//!
+//! Calls into the library block, and with a server of another release some never return. So they are all made by one
+//! thread that does nothing else; the job asks it over a channel and waits no longer than its patience. A thread that
+//! does not come back is left behind and never asked again: a probe in a forked child instead would connect to the server
+//! under this rank's name a second time, and its end would count as this rank's.
+//!
+//! # Source
+//! PMIx Standard 4; run with OpenPMIx 4.2.2 and 5.0.11.
+//!
+//! # Invariants
+//! I1. After the first time-out nothing is asked any more.
+
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::calls::{Fence, Identity, Library, Status};
+use super::environment::Environment;
+use super::job::Link;
+use super::{EXCHANGE_MAX, Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+
+/// The name in errors.
+const METHOD: &str = "PMIx";
+
+/// Releases whose structs are those that `calls` declares.
+const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
+
+/// The longest wait for the launcher to take an abort: this process ends anyway.
+const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Joins when `PMIX_NAMESPACE` and `PMIX_RANK` are there.
+pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+    let Some(namespace) = environment.get("PMIX_NAMESPACE") else {
+        return Err(Refusal::Absent("no PMIX_NAMESPACE in the environment"));
+    };
+    let rank = environment.number("PMIX_RANK")?;
+    let (questions, asked) = channel();
+    let (answer, answers) = channel();
+    let library = options.pmix_library.clone();
+    thread::Builder::new()
+        .name("pmix".to_owned())
+        .spawn(move || serve(library, &asked, &answer))
+        .map_err(LaunchError::system("start a thread"))?;
+    let mut desk = Desk { questions: Some(questions), answers, patience: options.patience };
+    let Answer::Joined(found) = desk.hear("joining through PMIx", options.patience)? else {
+        return Err(Refusal::Failed("the library was asked for nothing".to_owned()));
+    };
+    let is_expected = found.namespace == namespace && found.rank == rank;
+    if !is_expected || found.size > RANKS_MAX || rank >= found.size {
+        let Found { namespace, rank, size, .. } = found;
+        return Err(Refusal::Failed(format!(
+            "the library takes this process for rank {rank} of {size} of `{namespace}`"
+        )));
+    }
+    let link = Box::new(desk);
+    Ok(Joined { method: Method::Pmix { version: found.version }, rank, size: found.size, link })
+}
+
+/// What the thread is asked to do.
+enum Question {
+    Exchange(Vec<u8>),
+    Barrier,
+    Finish,
+    Abort(i32, CString),
+}
+
+/// What it says.
+enum Answer {
+    Joined(Found),
+    Everybody(Vec<Vec<u8>>),
+    Done,
+}
+
+/// What joining found.
+struct Found {
+    version: String,
+    namespace: String,
+    rank: u32,
+    size: u32,
+}
+
+/// Where the job asks and hears.
+#[derive(Debug)]
+struct Desk {
+    /// Gone after a time-out (I1).
+    questions: Option<Sender<Question>>,
+    answers: Receiver<Result<Answer, String>>,
+    patience: Duration,
+}
+
+impl Desk {
+    fn ask(&mut self, question: Question, what: &'static str) -> Result<Answer, LaunchError> {
+        let sent = self.questions.as_ref().is_some_and(|questions| questions.send(question).is_ok());
+        if !sent {
+            return Err(refused("the library does not answer any more".to_owned()));
+        }
+        self.hear(what, self.patience)
+    }
+
+    fn hear(&mut self, what: &'static str, patience: Duration) -> Result<Answer, LaunchError> {
+        match self.answers.recv_timeout(patience) {
+            Ok(answer) => answer.map_err(refused),
+            Err(RecvTimeoutError::Timeout) => {
+                self.questions = None;
+                Err(LaunchError::TimedOut { what, patience })
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(refused("the library's thread ended".to_owned())),
+        }
+    }
+}
+
+impl Link for Desk {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        match self.ask(Question::Exchange(own.to_vec()), "an exchange with all ranks")? {
+            Answer::Everybody(all) => Ok(all),
+            Answer::Joined(_) | Answer::Done => Err(refused("the library's thread gave another answer".to_owned())),
+        }
+    }
+
+    fn barrier(&mut self) -> Result<(), LaunchError> {
+        self.ask(Question::Barrier, "a barrier of all ranks").map(drop)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
+        self.ask(Question::Finish, "leaving through PMIx").map(drop)
+    }
+
+    fn abort(&mut self, code: i32, sentence: &str) {
+        let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
+        self.patience = ABORT_PATIENCE;
+        // Whatever comes of it, this process ends, and the launcher sees that too.
+        let _ = self.ask(Question::Abort(code, sentence), "an abort");
+    }
+}
+
+fn refused(what: String) -> LaunchError {
+    LaunchError::Launcher { method: METHOD, what }
+}
+
+/// The thread's life: joins, then answers until nobody asks.
+fn serve(library: Option<PathBuf>, questions: &Receiver<Question>, answers: &Sender<Result<Answer, String>>) {
+    let (mut client, found) = match Client::start(library) {
+        Ok(started) => started,
+        Err(why) => return drop(answers.send(Err(why))),
+    };
+    if answers.send(Ok(Answer::Joined(found))).is_err() {
+        return client.leave();
+    }
+    for question in questions {
+        let answer = match question {
+            Question::Exchange(own) => client.exchange(&own).map(Answer::Everybody),
+            Question::Barrier => client.library.fence(Fence::Plain).map(|()| Answer::Done),
+            Question::Finish => client.library.finalize().map(|()| Answer::Done),
+            Question::Abort(code, sentence) => client.library.abort(code, &sentence).map(|()| Answer::Done),
+        };
+        let answer = answer.map_err(|status| format!("the library says {status}"));
+        if answers.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// The library, connected.
+struct Client {
+    library: Library,
+    identity: Identity,
+    size: u32,
+    exchanges: u32,
+}
+
+impl Client {
+    fn start(path: Option<PathBuf>) -> Result<(Self, Found), String> {
+        let library = Library::open(path.as_deref())?;
+        let version = library.version();
+        let release = release(&version).ok_or_else(|| format!("the library calls itself `{version}`"))?;
+        if !MAJORS.contains(&release.1) {
+            return Err(format!("release {} is not one of {} to {}", release.0, MAJORS.start(), MAJORS.end()));
+        }
+        let failed = |what: &'static str| {
+            let release = release.0.clone();
+            move |status: Status| format!("{what} of release {release} says {status}")
+        };
+        let identity = library.init().map_err(failed("PMIx_Init"))?;
+        let mut client = Self { library, identity, size: 0, exchanges: 0 };
+        match library.number_of_job(&client.identity, c"pmix.job.size") {
+            Ok(size) => client.size = size,
+            Err(status) => {
+                client.leave();
+                return Err(failed("the job's size")(status));
+            }
+        }
+        let (namespace, rank) = (client.identity.namespace(), client.identity.rank());
+        let found = Found { version: release.0, namespace, rank, size: client.size };
+        Ok((client, found))
+    }
+
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
+        let key = format!("clearway.{}\0", self.exchanges);
+        let key = CStr::from_bytes_with_nul(key.as_bytes()).expect("the only zero is the last");
+        self.exchanges += 1;
+        self.library.put(key, own)?;
+        self.library.commit()?;
+        self.library.fence(Fence::Collecting)?;
+        (0..self.size).map(|rank| self.library.get(&self.identity, rank, key, EXCHANGE_MAX)).collect()
+    }
+
+    /// Leaves the server after a start that came to nothing, so that it does not take this process for a dead rank.
+    fn leave(&self) {
+        // There is nothing else that could be done.
+        let _ = self.library.finalize();
+    }
+}
+
+/// The release in a library's name of itself, and its first number: `OpenPMIx 4.2.2 (PMIx Standard: 4.2)`.
+fn release(version: &str) -> Option<(String, u32)> {
+    let word = version.split([' ', ',']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let major = word.split('.').next()?.parse().ok()?;
+    Some((word.chars().take(32).collect(), major))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release__is_the_first_word_that_begins_with_a_digit() {
+        let found = release("OpenPMIx 4.2.2 (PMIx Standard: 4.2, Stable ABI: 0.0, Provisional ABI: 0.0)");
+        assert_eq!(found, Some(("4.2.2".to_owned(), 4)));
+        assert_eq!(release("OpenPMIx 5.0.11a1, repo rev: v5").unwrap().0, "5.0.11a1");
+        assert_eq!(release("something"), None);
+    }
+
+    #[test]
+    fn desk__nothing_is_asked_after_a_time_out() {
+        let (questions, asked) = channel();
+        let (_answer, answers) = channel();
+        let mut desk = Desk { questions: Some(questions), answers, patience: Duration::ZERO };
+        assert!(matches!(desk.barrier(), Err(LaunchError::TimedOut { .. })));
+        assert!(matches!(desk.barrier(), Err(LaunchError::Launcher { .. })));
+        assert_eq!(asked.iter().count(), 1);
+    }
+}
