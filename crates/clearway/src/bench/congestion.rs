@@ -16,7 +16,7 @@ use super::stage::{Facts, Hosts, Plan, Reach, Stage};
 use super::windows::{Grid, Windows};
 use super::{Order, figures, judgement};
 use crate::report::model::{Report, Slowest};
-use crate::scenario::{Congestion, NullControl};
+use crate::scenario::{Congestion, INTENSITY_MAX, NullControl};
 
 /// Runs `test` and writes what it shows into `report`.
 pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
@@ -108,9 +108,14 @@ impl<'a> Conductor<'a> {
             if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
                 let (name, intensity) = (case.congestor.name(), case.intensity);
                 let enough = (f64::from(intensity) * least / overload.max(0.01)).ceil();
+                let remedy = if enough > f64::from(INTENSITY_MAX) {
+                    "placement = \"at-victim\" lets them meet".to_owned()
+                } else {
+                    format!("from {enough} % it is enough")
+                };
                 let warning = format!(
                     "{name} at {intensity} % offers {:.0} % of the fullest link that victims use, too little for a verdict; \
-                     from {enough} % it is enough",
+                     {remedy}",
                     overload * 100.0
                 );
                 if !warnings.contains(&warning) {

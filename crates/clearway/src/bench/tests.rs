@@ -114,3 +114,20 @@ fn run__the_same_scenario_gives_the_same_figures_and_another_seed_others() {
     let other = simulated(&format!("seed = 2\n{MACHINE}"));
     assert_ne!(timeless(&a), timeless(&other));
 }
+
+#[test]
+fn run__the_defaults_of_small_machines_are_enough_for_a_verdict() {
+    let cases = [
+        ("qdr", 16, Outcome::Congested),
+        ("clos-25ge", 8, Outcome::Congested),
+        ("lab", 8, Outcome::Congested),
+        ("slingshot", 8, Outcome::Contained),
+    ];
+    for (preset, nodes, outcome) in cases {
+        let report = simulated(&format!(
+            "name = \"small\"\n[fabric]\npreset = \"{preset}\"\nnodes = {nodes}\n[congestion]\nnull-control = \"skip\"\n"
+        ));
+        let verdict = report.verdict.expect("a verdict");
+        assert_eq!(verdict.outcome, outcome, "{preset}: {}", verdict.sentence);
+    }
+}

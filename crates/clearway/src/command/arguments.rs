@@ -149,14 +149,15 @@ pub(crate) struct BenchFlags {
     /// Random assignments of hosts to roles [default: 1].
     #[arg(long)]
     pub(crate) draws: Option<u32>,
-    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, 16 slices].
+    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, until victims have
+    /// exchanged 4000 messages].
     #[arg(long)]
     pub(crate) time: Option<Time>,
     /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) on: Vec<Place>,
     /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth of the nodes ping, four
-    /// fifths run its four congestors at once; with fewer than 20 nodes, one incast.
+    /// fifths run its four congestors at once; with fewer than 20 nodes, or where switches drop, one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     pub(crate) fabric: Option<String>,
     /// Hosts of the machine in use [default: all].

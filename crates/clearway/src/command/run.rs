@@ -206,8 +206,7 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     };
     if let Some(fabric) = &flags.fabric {
         scenario.fabric = Fabric::machine(fabric.clone(), flags.nodes);
-        let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
-        scenario.congestion = Some(Congestion::gpcnet(hosts));
+        scenario.congestion = Some(Congestion::usual(&scenario.fabric).map_err(|why| anyhow!(why))?);
         scenario.settle(&toml::Table::new()).map_err(|why| anyhow!(why))?;
     } else if flags.trunk.is_some() {
         // Victims and congestors meet on the trunk, so they need not share hosts.

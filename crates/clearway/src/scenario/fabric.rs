@@ -158,6 +158,14 @@ impl Fabric {
         }
     }
 
+    /// Whether full buffers hold packets back under the usual queue, so that congestion spreads to links that are not full.
+    pub(crate) fn holds_back(&self) -> Result<bool, String> {
+        match self {
+            Self::Lab(_) => Ok(false),
+            Self::Machine(machine) => Ok(machine.open(None)?.spec.holds_back()),
+        }
+    }
+
     /// The queues that can be named, the usual first.
     pub(crate) fn queues(&self) -> Result<Vec<String>, String> {
         match self {

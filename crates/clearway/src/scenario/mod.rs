@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
 
-pub(crate) use congestion::{Congestion, NullControl};
+pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
 pub(crate) use fabric::Fabric;
 pub(crate) use shares::Shares;
 use shipped::SHIPPED;

@@ -62,7 +62,7 @@ const MACHINE: &str = "name = \"m\"\n[fabric]\npreset = \"edr\"\nnodes = 128\n[c
 fn read__a_machine_has_a_grid_of_its_own_and_a_laboratory_has_not() {
     let test = read_text(MACHINE).expect("defaults work").congestion.expect("one table");
     assert_eq!((test.queues.as_slice(), test.slice), (&["shared".to_owned()][..], Time::micros(20)));
-    assert_eq!((test.victim_interval, test.isolated), (Time::micros(40), Time::micros(320)));
+    assert_eq!((test.victim_interval, test.isolated), (Time::micros(40), Time::millis(40)));
     let many = format!("{MACHINE}congestor-hosts = 101\nprocesses-per-host = 16\nplacement = \"disjoint\"\n");
     let slice = |text: &str| read_text(text).expect("it can run").congestion.expect("one table").slice;
     assert_eq!(slice(&many), Time::micros(200), "524 us of messages come out in five slices");
@@ -126,12 +126,22 @@ fn parameters__say_who_chose_each_value() {
 }
 
 #[test]
-fn gpcnet__every_number_of_hosts_with_room_for_a_test_gets_one_that_can_run() {
-    for (hosts, congestor) in [(5, "incast"), (8, "incast"), (19, "incast"), (20, "gpcnet"), (144, "gpcnet")] {
-        let fabric = Fabric::machine("edr".to_owned(), Some(hosts));
-        let mut test = Congestion::gpcnet(hosts);
+fn usual__every_machine_with_room_for_a_test_gets_one_that_can_run() {
+    for (preset, hosts, congestor, slices) in [
+        ("edr", 5, "incast", 2000),
+        ("edr", 8, "incast", 2000),
+        ("edr", 19, "incast", 2000),
+        ("edr", 20, "gpcnet", 500),
+        ("edr", 144, "gpcnet", 70),
+        ("aries", 7000, "gpcnet", 16),
+        ("lab", 8, "incast", 2000),
+        ("lab", 32, "incast", 2000),
+    ] {
+        let fabric = Fabric::machine(preset.to_owned(), Some(hosts));
+        let mut test = Congestion::usual(&fabric).unwrap();
         test.settle(&fabric, &toml::Table::new()).unwrap();
         assert_eq!(test.check(&fabric), Ok(()), "{hosts} hosts");
-        assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts");
+        assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts of {preset}");
+        assert_eq!(test.isolated.0, test.slice.0.times(slices), "{hosts} hosts of {preset}");
     }
 }

@@ -21,7 +21,7 @@ use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
 use clearway_sim::graph::DeviceId;
-use clearway_sim::spec::{FabricSpec, LinkRole, LossDomain};
+use clearway_sim::spec::{FabricSpec, LinkRole};
 use clearway_sim::topology::{self, Network as Topology};
 use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
@@ -35,7 +35,7 @@ use crate::bench::windows::Windows;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
 use crate::scenario::{Fabric, Mechanism, Scenario};
 
-/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message.
+/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
 const MACHINE_BODY_MAX: u32 = 4096;
 /// The engine's longest header of a bulk message, for counting packets.
 const BULK_HEAD: u64 = 11;
@@ -95,6 +95,9 @@ impl Armed {
             spec.packet.header.0 += FRAME_LENGTH as u64;
             spec.packet.payload.0 -= FRAME_LENGTH as u64;
             body_max = BODY_MAX as u32;
+        } else if !spec.holds_back() {
+            // Nobody sends again what was dropped: a message of several packets would be lost with each of them.
+            body_max = body_max.min(spec.packet.payload.0.saturating_sub(BULK_HEAD).max(1) as u32);
         }
         spec.host.clock_ppm = 0;
         let processes = match scenario.mechanism().map_err(|why| anyhow!(why))? {
@@ -237,9 +240,7 @@ impl Stage for SimStage {
 
     fn facts(&self) -> Facts {
         let spec = &self.armed.spec;
-        let lanes = &spec.classes.loss[..usize::from(spec.classes.virtual_lanes).min(spec.classes.loss.len())];
-        let drops = lanes.iter().all(|loss| matches!(loss, LossDomain::Drops { .. }));
-        let reach = if drops { Reach::Link } else { Reach::Tree };
+        let reach = if spec.holds_back() { Reach::Tree } else { Reach::Link };
         Facts { frame: Bytes(spec.packet.payload.0 + spec.packet.header.0), reach, hosts: Hosts::Simulated }
     }
 
