@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use clearway_proto::base::Rank;
+use clearway_proto::base::{Bytes, Nanos, Rank};
 use thiserror::Error;
 
 /// Why the runtime could not start.
@@ -64,6 +64,71 @@ pub enum RuntimeError {
         base: Ipv4Addr,
         /// The address that was bound.
         interface: Ipv4Addr,
+    },
+    /// The list of local ranks makes no sense: correct it.
+    #[error(
+        "rank {rank} cannot share memory with a list of {ranks} ranks; list at most {most} ranks of this host in \
+         ascending order, this one included"
+    )]
+    ShmRanks {
+        /// This end's rank.
+        rank: Rank,
+        /// Entries in the list.
+        ranks: usize,
+        /// The longest list.
+        most: usize,
+    },
+    /// The length of rings makes no sense: choose another.
+    #[error("a ring of {ring} bytes cannot be used; choose a power of two from {least} to {most} bytes", ring = ring.0, least = least.0, most = most.0)]
+    ShmRing {
+        /// What was asked for.
+        ring: Bytes,
+        /// The shortest.
+        least: Bytes,
+        /// The longest.
+        most: Bytes,
+    },
+    /// The machine has not enough memory for the rings: free some, or use fewer ranks or shorter rings.
+    #[error(
+        "shared memory for {ranks} ranks takes {} MiB for each rank and {} MiB are free; use fewer ranks on this \
+         host or shorter rings", needed.0.div_ceil(1 << 20), available.0 >> 20
+    )]
+    ShmMemory {
+        /// Ranks of this host.
+        ranks: usize,
+        /// Bytes of one rank's part.
+        needed: Bytes,
+        /// Bytes that the machine could give.
+        available: Bytes,
+    },
+    /// Another process is this rank already: use another session number, or end it.
+    #[error("another process of this host is rank {rank} of session {session:016x} already; every job needs its own")]
+    ShmTaken {
+        /// This end's rank.
+        rank: Rank,
+        /// The job's number.
+        session: u64,
+    },
+    /// Ranks did not come: they did not start, or are on another host.
+    #[error(
+        "rank {first} and {others} others did not come to this host's shared memory within {} ms; only ranks of one host \
+         and one network namespace can share memory", within.0 / 1_000_000
+    )]
+    ShmAbsent {
+        /// The first that is missing.
+        first: Rank,
+        /// How many more are missing.
+        others: usize,
+        /// How long this rank waited.
+        within: Nanos,
+    },
+    /// A rank has other rings or another number of ranks: configure all alike.
+    #[error(
+        "rank {rank} shares memory with other lengths of rings or another list of ranks; configure all ranks alike"
+    )]
+    ShmShape {
+        /// The other rank.
+        rank: Rank,
     },
 }
 

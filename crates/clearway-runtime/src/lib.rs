@@ -1,6 +1,6 @@
-//! Runs engines on real machines: real clocks, the progress loop, and the UDP wire.
+//! Runs engines on real machines: real clocks, the progress loop, the wires over UDP and over shared memory.
 //!
-//! Rooms: [`udp`] (datagrams, multicast, classes), [`progress`] (one engine over one wire), [`waiting`] (spin or
+//! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`progress`] (one engine over one wire), [`waiting`] (spin or
 //! sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's processors did to a
 //! measurement), [`launch`] (how the ranks of a job find each other).
 
@@ -12,6 +12,7 @@ mod error;
 pub mod launch;
 pub mod noise;
 pub mod progress;
+pub mod shm;
 pub mod udp;
 pub mod waiting;
 

@@ -60,6 +60,11 @@ impl Woken {
         Self { wire, extra }
     }
 
+    /// The ready extra descriptors, as bits.
+    pub(crate) const fn extra_set(self) -> u64 {
+        self.extra
+    }
+
     /// Whether anything at all is ready.
     pub const fn any(self) -> bool {
         self.wire || self.extra != 0

@@ -1,0 +1,200 @@
+//! Who sleeps is woken: a flag in the sleeper's segment, and an event counter that one can wait for with `ppoll`.
+//!
+//! # Model
+//! An *epoch* in the owner's segment is odd while the owner sleeps or is about to. Peers ring only then, and only once for each
+//! epoch: a system call for a message is paid only when somebody must be woken. An event counter (`eventfd`) and not a
+//! futex, because the owner also waits for control pipes and for the hang-up of peers.
+//!
+//! *No wake-up is lost.* The owner makes its epoch odd, and then looks at everything it could be woken for; a peer shows
+//! what it did (a tail, a head), and then looks at the epoch. All four are sequentially consistent, so there is one order
+//! of them in which either the peer's showing comes before the owner's look, and the owner does not sleep, or the
+//! owner's epoch comes before the peer's look, and the peer rings. A ring before the owner really sleeps is not lost: the
+//! counter keeps it. For room in a full ring it is the same with one more flag: the owner sets the word of full
+//! classes before its epoch, and the peer reads it between its head and the epoch.
+//!
+//! A peer that dies between looking and ringing is noticed by the hang-up of its socket, which wakes as well. That is why
+//! nobody but the owner writes the epoch: a peer that answered for others and died would let them sleep.
+//!
+//! # Source
+//! The pattern of two flags is Dekker's; `eventfd(2)`.
+//!
+//! # Not here
+//! When to sleep (`waiting`).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::event::EventfdFlags;
+
+use super::layout::SLEEP;
+use super::mapping::Mapping;
+
+/// The owner's side.
+#[derive(Debug)]
+pub(super) struct Bell {
+    counter: OwnedFd,
+    epoch: u32,
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Self> {
+        let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { counter, epoch: 0 })
+    }
+
+    /// What peers ring and the owner waits for.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
+    }
+
+    /// Says in the owner's segment that peers must ring from now on. What they did before must be looked for afterwards.
+    pub(super) fn lie_down(&mut self, own: &Mapping) {
+        self.epoch = self.epoch.wrapping_add(1) | 1;
+        own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
+    }
+
+    /// Says that peers need not ring.
+    pub(super) fn get_up(&mut self, own: &Mapping) {
+        self.epoch = self.epoch.wrapping_add(1) & !1;
+        own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
+    }
+
+    /// Takes what was rung.
+    pub(super) fn hush(&self) {
+        let mut count = [0; 8];
+        // Empty is the only way to fail, and then there is nothing to take.
+        let _ = rustix::io::read(&self.counter, &mut count);
+    }
+}
+
+/// A peer's side: rings for one owner.
+#[derive(Debug)]
+pub(super) struct Knocker {
+    counter: OwnedFd,
+    rung: u32,
+}
+
+impl Knocker {
+    pub(super) fn new(counter: OwnedFd) -> Self {
+        Self { counter, rung: 0 }
+    }
+
+    /// Rings if the owner of `segment` sleeps and was not rung for in this epoch. To be called after showing.
+    #[inline]
+    pub(super) fn knock(&mut self, segment: &Mapping) {
+        let epoch = segment.half(SLEEP).load(Ordering::SeqCst);
+        if epoch & 1 == 1 && epoch != self.rung {
+            self.rung = epoch;
+            // A counter that is full wakes as well, and one that is gone has no owner.
+            let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rustix::event::{PollFd, PollFlags, Timespec};
+
+    use super::super::layout::PAGE;
+    use super::*;
+
+    fn has_rung(bell: &Bell) -> bool {
+        let mut fds = [PollFd::new(&bell.counter, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") == 1
+    }
+
+    #[test]
+    fn knock__rings_once_for_each_sleep_and_never_for_who_is_awake() {
+        let (_, own) = Mapping::create(PAGE).expect("memory");
+        let mut bell = Bell::new().expect("a counter");
+        let mut knocker = Knocker::new(bell.fd().try_clone_to_owned().expect("a descriptor"));
+        knocker.knock(&own);
+        assert!(!has_rung(&bell), "awake");
+        for _ in 0..2 {
+            bell.lie_down(&own);
+            knocker.knock(&own);
+            assert!(has_rung(&bell));
+            bell.hush();
+            knocker.knock(&own);
+            assert!(!has_rung(&bell), "once is enough");
+            bell.get_up(&own);
+            knocker.knock(&own);
+            assert!(!has_rung(&bell), "awake again");
+        }
+    }
+
+    /// The owner and two peers, one step each at a time; memory is one, as it is for sequentially consistent accesses.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    struct World {
+        owner: u8,
+        peers: [u8; 2],
+        shown: [bool; 2],
+        asleep: bool,
+        rung: bool,
+        saw: bool,
+    }
+
+    /// In which order the owner does its two steps.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Owner {
+        SaysThenLooks,
+        LooksThenSays,
+    }
+
+    impl World {
+        /// The states after one step of anybody; a peer may also die before any of its steps, and then its hang-up rings.
+        fn next(self, order: Owner) -> Vec<Self> {
+            let mut next = Vec::new();
+            let says = (self.owner == 0) == (order == Owner::SaysThenLooks);
+            match self.owner {
+                0 | 1 if says => next.push(Self { owner: self.owner + 1, asleep: true, ..self }),
+                0 | 1 => next.push(Self { owner: self.owner + 1, saw: self.shown.contains(&true), ..self }),
+                _ => {}
+            }
+            for i in 0..2 {
+                let mut then = self;
+                then.peers[i] += 1;
+                match self.peers[i] {
+                    0 => then.shown[i] = true,
+                    1 if self.asleep => {}
+                    1 => then.peers[i] = 3,
+                    2 => then.rung = true,
+                    _ => continue,
+                }
+                next.push(then);
+                let mut dead = self;
+                dead.peers[i] = 3;
+                dead.rung = true;
+                next.push(dead);
+            }
+            next
+        }
+
+        /// Everybody is done, there is something to read, and the owner sleeps and nobody rang.
+        fn is_lost(self) -> bool {
+            self.owner == 2 && self.peers == [3, 3] && self.shown.contains(&true) && !self.saw && !self.rung
+        }
+    }
+
+    fn loses_a_wake_up(order: Owner) -> bool {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![World::default()]);
+        while let Some(world) = open.pop() {
+            if world.is_lost() {
+                return true;
+            }
+            if seen.insert(world) {
+                open.extend(world.next(order));
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn protocol__in_every_order_of_steps_and_deaths_no_wake_up_is_lost() {
+        assert!(!loses_a_wake_up(Owner::SaysThenLooks));
+        assert!(loses_a_wake_up(Owner::LooksThenSays), "the model must be able to see a loss");
+    }
+}

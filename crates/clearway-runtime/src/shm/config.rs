@@ -1,0 +1,90 @@
+//! What must be known to open a shared-memory wire, and the checks that it makes sense.
+
+use clearway_proto::base::{Bytes, Nanos, Rank};
+
+use super::layout::{Layout, RING_MAX, RING_MIN};
+use crate::RuntimeError;
+use crate::waiting::Waiting;
+
+/// Local ranks of one job: a set of them is a u64. Each has rings from every other one, so that memory grows with the
+/// square of their number: 64 ranks take 2 GiB with default rings, 16 take 128 MiB.
+pub const LOCAL_RANKS_MAX: usize = 64;
+
+/// The default length of a ring for bulk: stays in the second-level cache (see `layout` for the measurement).
+const RING: Bytes = Bytes(256 << 10);
+
+/// How long ranks wait for each other: as long as a launcher takes to start processes on a busy host, several times over.
+const PATIENCE: Nanos = Nanos::from_millis(20_000);
+
+/// One rank's part in a job over shared memory.
+#[derive(Clone, Debug)]
+pub struct ShmConfig {
+    /// This end's rank.
+    pub rank: Rank,
+    /// The job's number: ranks of another one are not met. It keeps jobs apart; other users are kept out by the kernel's
+    /// word for who they are.
+    pub session: u64,
+    /// The ranks of this host in ascending order, this one included.
+    pub local: Vec<Rank>,
+    /// Bytes of a ring for bulk, a power of two from 32 KiB to 1 GiB; rings of other classes have a quarter of it, and at least
+    /// 32 KiB. The same for all ranks.
+    pub ring: Bytes,
+    /// How to wait.
+    pub waiting: Waiting,
+    /// How long to wait for the other ranks when opening.
+    pub patience: Nanos,
+}
+
+impl ShmConfig {
+    /// A job with default rings and adaptive waiting.
+    pub fn new(rank: Rank, session: u64, local: Vec<Rank>) -> Self {
+        Self { rank, session, local, ring: RING, waiting: Waiting::Adaptive, patience: PATIENCE }
+    }
+
+    /// Finds what cannot work, before anything is made; this rank's place among the local ones otherwise.
+    pub(super) fn check(&self) -> Result<usize, RuntimeError> {
+        let in_order = self.local.windows(2).all(|pair| pair[0] < pair[1]);
+        let place = self.local.iter().position(|rank| *rank == self.rank);
+        match place {
+            Some(place) if in_order && self.local.len() <= LOCAL_RANKS_MAX => {
+                if self.ring < RING_MIN || self.ring > RING_MAX || !self.ring.0.is_power_of_two() {
+                    return Err(RuntimeError::ShmRing { ring: self.ring, least: RING_MIN, most: RING_MAX });
+                }
+                Ok(place)
+            }
+            _ => {
+                let (rank, ranks) = (self.rank, self.local.len());
+                Err(RuntimeError::ShmRanks { rank, ranks, most: LOCAL_RANKS_MAX })
+            }
+        }
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        Layout::new(self.local.len(), self.ring)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut ShmConfig)) -> String {
+        let mut config = ShmConfig::new(Rank(5), 7, vec![Rank(4), Rank(5)]);
+        assert_eq!(config.check().ok(), Some(1));
+        change(&mut config);
+        config.check().expect_err("cannot work").to_string()
+    }
+
+    #[test]
+    fn check__says_what_is_wrong_and_what_would_work() {
+        let sentence = "rank 5 cannot share memory with a list of 2 ranks; \
+                        list at most 64 ranks of this host in ascending order, this one included";
+        assert_eq!(refusal(|c| c.local = vec![Rank(5), Rank(4)]), sentence);
+        assert_eq!(refusal(|c| c.local = vec![Rank(5), Rank(5)]), sentence);
+        assert_eq!(refusal(|c| c.local = vec![Rank(4), Rank(6)]), sentence);
+        assert!(refusal(|c| c.local = (0..65).map(Rank).collect()).contains("a list of 65 ranks"));
+        let sentence = "a ring of 100 bytes cannot be used; choose a power of two from 32768 to 1073741824 bytes";
+        assert_eq!(refusal(|c| c.ring = Bytes(100)), sentence);
+        assert!(refusal(|c| c.ring = Bytes(2 << 30)).starts_with("a ring of 2147483648 bytes"));
+    }
+}

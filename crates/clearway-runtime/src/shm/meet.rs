@@ -1,0 +1,430 @@
+//! How ranks of one host find each other, and hand each other memory.
+//!
+//! # Model
+//! Each rank listens on a Unix socket whose abstract name holds the session and its rank, calls all lower ranks and is
+//! called by all higher ones. On each connection both say *hello* with two descriptors: the segment, and the event counter
+//! to wake its owner. Later a rank sends a *card* with a descriptor for each region it registers. Then the
+//! socket stays open for one more reason: the kernel hangs it up when its other end is gone, however that ended.
+//!
+//! Abstract names belong to a network namespace, so virtual hosts never meet although they share a machine and a kernel.
+//! Anybody in the namespace can call: who is not of this user (by the kernel's word) and this session is hung up on.
+//!
+//! | offset | bytes | field of a hello | of a card |
+//! |---|---|---|---|
+//! | 0 | 4 | `cwsm` | `cwsm` |
+//! | 4 | 1 | kind, 1 | kind, 2 |
+//! | 5 | 1 | version, 1 | version, 1 |
+//! | 6 | 2 | zero | region |
+//! | 8 | 8 | session | length of the region |
+//! | 16 | 4 | rank | |
+//! | 20 | 4 | number of local ranks | |
+//! | 24 | 8 | length of a bulk ring | |
+//! | 32 | 8 | time namespace | |
+//!
+//! Numbers are little-endian.
+//!
+//! # Source
+//! `unix(7)`: abstract names, `SCM_RIGHTS`, `SO_PEERCRED`; `time_namespaces(7)`.
+//!
+//! # Invariants
+//! I1. A message is read into a buffer of fixed size, with at most two descriptors; whatever else it holds is dropped.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use clearway_proto::base::{LocalNs, Nanos, Rank};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::config::ShmConfig;
+use super::mapping::Mapping;
+use crate::{RuntimeError, clock};
+
+const MAGIC: [u8; 4] = *b"cwsm";
+const VERSION: u8 = 1;
+const HELLO: u8 = 1;
+const CARD: u8 = 2;
+const HELLO_LENGTH: usize = 40;
+const CARD_LENGTH: usize = 16;
+/// Time between two calls of a rank that does not listen yet.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Callers that have not said anything yet; more than all local ranks, and strangers beside them.
+const SILENT_MAX: usize = 2 * super::config::LOCAL_RANKS_MAX;
+
+/// Another rank of this host.
+#[derive(Debug)]
+pub(super) struct Met {
+    pub(super) rank: Rank,
+    /// Hangs up when the rank is gone.
+    pub(super) socket: OwnedFd,
+    pub(super) segment: Mapping,
+    /// Wakes the rank.
+    pub(super) counter: OwnedFd,
+    /// Whether the rank reads the same monotonic clock.
+    pub(super) same_clock: bool,
+}
+
+/// A region that a peer registered.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) region: u16,
+    pub(super) length: u64,
+    pub(super) file: OwnedFd,
+}
+
+/// What came over a socket.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Nothing for now.
+    Silence,
+    /// The other end is gone.
+    HungUp,
+    /// A region.
+    Card(Card),
+    /// Something that no wire says here.
+    Noise,
+}
+
+/// What this rank says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hello {
+    session: u64,
+    rank: Rank,
+    ranks: u32,
+    ring: u64,
+    time_namespace: u64,
+}
+
+impl Hello {
+    fn of(config: &ShmConfig) -> Self {
+        let ranks = config.local.len() as u32;
+        let time_namespace = time_namespace();
+        Self { session: config.session, rank: config.rank, ranks, ring: config.ring.0, time_namespace }
+    }
+
+    fn bytes(self) -> [u8; HELLO_LENGTH] {
+        let mut bytes = [0; HELLO_LENGTH];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&[HELLO, VERSION]);
+        bytes[8..16].copy_from_slice(&self.session.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.rank.0.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.ranks.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.ring.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.time_namespace.to_le_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; HELLO_LENGTH] = bytes.try_into().ok()?;
+        if bytes[..8] != [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], HELLO, VERSION, 0, 0] {
+            return None;
+        }
+        Some(Self {
+            session: u64_at(bytes, 8)?,
+            rank: Rank(u32_at(bytes, 16)?),
+            ranks: u32_at(bytes, 20)?,
+            ring: u64_at(bytes, 24)?,
+            time_namespace: u64_at(bytes, 32)?,
+        })
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The number of this process's time namespace: two processes in different ones read different monotonic clocks. Zero on a
+/// kernel without them.
+fn time_namespace() -> u64 {
+    let link = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    let digits = link.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
+    digits.parse().unwrap_or(0)
+}
+
+fn name(session: u64, rank: Rank) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("clearway/{session:016x}/{rank}").as_bytes())
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn listen(config: &ShmConfig) -> Result<OwnedFd, RuntimeError> {
+    let (session, rank) = (config.session, config.rank);
+    let listen = || {
+        let listener = socket()?;
+        rustix::net::bind(&listener, &name(session, rank)?)?;
+        rustix::net::listen(&listener, SILENT_MAX as i32)?;
+        Ok(listener)
+    };
+    listen().map_err(|cause: Errno| match cause {
+        Errno::ADDRINUSE => RuntimeError::ShmTaken { rank, session },
+        cause => RuntimeError::System { what: "listen on a Unix socket", cause: cause.into() },
+    })
+}
+
+/// Calls `rank`; `None` when it does not listen yet.
+fn call(session: u64, rank: Rank) -> Option<OwnedFd> {
+    let caller = socket().ok()?;
+    rustix::net::connect(&caller, &name(session, rank).ok()?).ok()?;
+    Some(caller)
+}
+
+/// Sends `bytes` with descriptors, all or nothing.
+fn say(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(files));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Takes one message off a socket: its bytes and descriptors; no bytes when the other end is gone.
+fn take(socket: BorrowedFd<'_>, buffer: &mut [u8; HELLO_LENGTH + 1]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+    let mut files = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            files.extend(rights);
+        }
+    }
+    Ok((message.bytes, files))
+}
+
+/// Tells a peer of a region of `length` bytes in `file`.
+pub(super) fn tell_region(socket: BorrowedFd<'_>, region: u16, length: u64, file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut bytes = [0; CARD_LENGTH];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4..6].copy_from_slice(&[CARD, VERSION]);
+    bytes[6..8].copy_from_slice(&region.to_le_bytes());
+    bytes[8..].copy_from_slice(&length.to_le_bytes());
+    say(socket, &bytes, &[file])
+}
+
+/// Hears what a peer says after its hello.
+pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
+    let mut buffer = [0; HELLO_LENGTH + 1];
+    match take(socket, &mut buffer) {
+        Ok((0, _)) => Heard::HungUp,
+        Ok((length, files)) => parse_card(&buffer[..length], files).map_or(Heard::Noise, Heard::Card),
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Silence,
+        Err(_) => Heard::HungUp,
+    }
+}
+
+fn parse_card(bytes: &[u8], files: Vec<OwnedFd>) -> Option<Card> {
+    let bytes: &[u8; CARD_LENGTH] = bytes.try_into().ok()?;
+    let known = bytes[..6] == [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], CARD, VERSION];
+    let [file] = <[OwnedFd; 1]>::try_from(files).ok()?;
+    let region = u16::from_le_bytes([bytes[6], bytes[7]]);
+    known.then_some(Card { region, length: u64_at(bytes, 8)?, file })
+}
+
+/// Somebody who has not said hello.
+struct Silent {
+    socket: OwnedFd,
+    /// Whom this rank called; `None` for a caller.
+    called: Option<Rank>,
+}
+
+/// The state of meeting the others.
+struct Meeting<'a> {
+    config: &'a ShmConfig,
+    hello: Hello,
+    segment: BorrowedFd<'a>,
+    counter: BorrowedFd<'a>,
+    listener: OwnedFd,
+    uncalled: Vec<Rank>,
+    silent: Vec<Silent>,
+    met: Vec<Met>,
+}
+
+/// Meets all other local ranks, in the order of their numbers. Waits for them, at most as long as `config` says.
+///
+/// # Errors
+/// Who did not come, who has another configuration, or what the system refused.
+pub(super) fn meet(
+    config: &ShmConfig,
+    segment: BorrowedFd<'_>,
+    counter: BorrowedFd<'_>,
+) -> Result<Vec<Met>, RuntimeError> {
+    let mut meeting = Meeting {
+        config,
+        hello: Hello::of(config),
+        segment,
+        counter,
+        listener: listen(config)?,
+        uncalled: config.local.iter().copied().filter(|rank| *rank < config.rank).collect(),
+        silent: Vec::new(),
+        met: Vec::new(),
+    };
+    let until = clock::now() + config.patience;
+    while meeting.met.len() + 1 < config.local.len() {
+        meeting.call_lower();
+        meeting.wait(until)?;
+        meeting.accept();
+        meeting.listen_to_all()?;
+    }
+    meeting.met.sort_by_key(|met| met.rank);
+    Ok(meeting.met)
+}
+
+impl Meeting<'_> {
+    fn call_lower(&mut self) {
+        let session = self.config.session;
+        let (silent, hello) = (&mut self.silent, self.hello.bytes());
+        let files = [self.segment, self.counter];
+        self.uncalled.retain(|rank| {
+            let Some(socket) = call(session, *rank) else { return true };
+            if say(socket.as_fd(), &hello, &files).is_err() {
+                return true;
+            }
+            silent.push(Silent { socket, called: Some(*rank) });
+            false
+        });
+    }
+
+    /// Waits until somebody calls or speaks, or until it is time to call again.
+    fn wait(&self, until: LocalNs) -> Result<(), RuntimeError> {
+        let left = until.since(clock::now());
+        if left == Nanos::ZERO {
+            return Err(self.absent());
+        }
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        fds.extend(self.silent.iter().map(|silent| PollFd::new(&silent.socket, PollFlags::IN)));
+        // A signal ends the wait early; the loop looks at the time.
+        let _ = rustix::event::poll(&mut fds, Some(&RETRY));
+        Ok(())
+    }
+
+    fn absent(&self) -> RuntimeError {
+        let is_here = |rank: &Rank| *rank == self.config.rank || self.met.iter().any(|met| met.rank == *rank);
+        let mut missing = self.config.local.iter().copied().filter(|rank| !is_here(rank));
+        let first = missing.next().unwrap_or(self.config.rank);
+        RuntimeError::ShmAbsent { first, others: missing.count(), within: self.config.patience }
+    }
+
+    fn accept(&mut self) {
+        while let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            // Callers that say nothing must not pile up; the oldest has had its chance.
+            if self.silent.len() >= SILENT_MAX
+                && let Some(oldest) = self.silent.iter().position(|silent| silent.called.is_none())
+            {
+                self.silent.remove(oldest);
+            }
+            self.silent.push(Silent { socket, called: None });
+        }
+    }
+
+    fn listen_to_all(&mut self) -> Result<(), RuntimeError> {
+        for silent in std::mem::take(&mut self.silent) {
+            let mut buffer = [0; HELLO_LENGTH + 1];
+            match take(silent.socket.as_fd(), &mut buffer) {
+                Err(Errno::AGAIN | Errno::INTR) => self.silent.push(silent),
+                Ok((length, files)) if length > 0 => self.hear_hello(silent, &buffer[..length], files)?,
+                // Hung up before it said anything: a stranger, or a rank that ended and may come again.
+                _ => self.uncalled.extend(silent.called),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a rank of this job in, and forgets anybody else.
+    fn hear_hello(&mut self, silent: Silent, bytes: &[u8], files: Vec<OwnedFd>) -> Result<(), RuntimeError> {
+        let Some(hello) = Hello::parse(bytes).filter(|hello| self.is_expected(&silent, hello)) else {
+            return Ok(());
+        };
+        // The answer comes first, so that both sides hear of rings that do not fit.
+        if silent.called.is_none() {
+            say(silent.socket.as_fd(), &self.hello.bytes(), &[self.segment, self.counter])
+                .map_err(RuntimeError::system("answer a rank of this host"))?;
+        }
+        if (hello.ranks, hello.ring) != (self.hello.ranks, self.hello.ring) {
+            return Err(RuntimeError::ShmShape { rank: hello.rank });
+        }
+        let Ok([segment, counter]) = <[OwnedFd; 2]>::try_from(files) else { return Ok(()) };
+        let length = self.config.layout().segment_length();
+        let segment =
+            Mapping::open(segment.as_fd(), length).map_err(RuntimeError::system("map the memory of another rank"))?;
+        let same_clock = hello.time_namespace == self.hello.time_namespace;
+        self.met.push(Met { rank: hello.rank, socket: silent.socket, segment, counter, same_clock });
+        Ok(())
+    }
+
+    fn is_expected(&self, silent: &Silent, hello: &Hello) -> bool {
+        let right_rank = match silent.called {
+            Some(called) => hello.rank == called,
+            None => hello.rank > self.config.rank && self.config.local.contains(&hello.rank),
+        };
+        let same_user = rustix::net::sockopt::socket_peercred(&silent.socket)
+            .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
+        let new = self.met.iter().all(|met| met.rank != hello.rank);
+        hello.session == self.hello.session && right_rank && same_user && new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+    }
+
+    #[test]
+    fn hello__has_the_bytes_of_the_table() {
+        let hello =
+            Hello { session: 0x0807_0605_0403_0201, rank: Rank(258), ranks: 3, ring: 65_536, time_namespace: 9 };
+        let mut literal =
+            b"cwsm\x01\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08\x02\x01\0\0\x03\0\0\0\0\0\x01\0\0\0\0\0\x09".to_vec();
+        literal.resize(40, 0);
+        assert_eq!(hello.bytes().to_vec(), literal);
+        assert_eq!(Hello::parse(&literal), Some(hello));
+        for (at, value) in [(0, 0), (4, 2), (5, 2), (6, 1)] {
+            let mut other = literal.clone();
+            other[at] = value;
+            assert_eq!(Hello::parse(&other), None, "byte {at} as {value}");
+        }
+        assert_eq!(Hello::parse(&literal[..39]), None);
+    }
+
+    #[test]
+    fn hear__a_card_brings_its_file_and_anything_else_is_noise() {
+        let (here, there) = pair();
+        let (file, made) = Mapping::create(4_096).expect("memory");
+        made.write(0, b"seen");
+        tell_region(there.as_fd(), 258, 77, file.as_fd()).expect("room");
+        let Heard::Card(card) = hear(here.as_fd()) else { panic!("no card") };
+        assert_eq!((card.region, card.length), (258, 77));
+        assert_eq!(Mapping::open(card.file.as_fd(), 4_096).expect("a segment").bytes(4), b"seen");
+        for noise in [&b"x"[..], b"cwsm\x02\x01\0\0\0\0\0\0\0\0\0\0", &[0xff; 300]] {
+            rustix::net::send(&there, noise, SendFlags::empty()).expect("room");
+            assert!(matches!(hear(here.as_fd()), Heard::Noise), "a card without a file is none");
+        }
+        assert!(matches!(hear(here.as_fd()), Heard::Silence));
+        drop(there);
+        assert!(matches!(hear(here.as_fd()), Heard::HungUp));
+    }
+
+    proptest! {
+        #[test]
+        fn parse__any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert_eq!(Hello::parse(&bytes).map(|hello| hello.bytes().to_vec()).unwrap_or(bytes.clone()), bytes);
+        }
+    }
+}

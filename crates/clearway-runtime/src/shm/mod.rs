@@ -1,0 +1,437 @@
+//! The shared-memory wire: reliable messages, multicast and one-sided operations between processes of one host.
+//!
+//! # Model
+//! `meet` brings the ranks of a host together over Unix sockets. Each has a segment of memory (`mapping`, `layout`) with a `ring`
+//! for every class of every other rank; a message is a `record` in a ring. Regions are segments too, so one-sided operations
+//! are done by the rank that asks, directly in the memory of the other, with a small record behind a write. `neighbours`
+//! ties rings, sockets and the `bell` that wakes who sleeps; [`ShmWire`] ties them to the contract of
+//! [`clearway_proto::wire`].
+//!
+//! # Invariants
+//! I1. No class waits behind another: each has its own ring, and the more urgent are read first.
+//! I2. Everything that a peer wrote is checked when it is read, and read once. A peer that breaks the rules is given up; one
+//!     that ends, at any instant, is noticed by the kernel's hang-up. Neither can stop this rank.
+//! I3. Within a peer and class messages and notices of writes arrive in the order posted.
+//!
+//! # Not here
+//! Ranks of other hosts: they are refused by name. Protection from processes of the same user: they could end this one.
+
+mod bell;
+mod config;
+mod layout;
+mod mapping;
+mod meet;
+mod memory;
+mod neighbours;
+mod record;
+mod ring;
+mod room;
+
+pub use config::{LOCAL_RANKS_MAX, ShmConfig};
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank, SharedClock};
+use clearway_proto::wire::{
+    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
+    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, StampSource, Status, Token, Wire,
+};
+
+use self::bell::Bell;
+use self::mapping::Mapping;
+use self::meet::Met;
+use self::memory::Memory;
+use self::neighbours::{Neighbours, News, Put};
+use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
+use self::ring::Taken;
+use crate::RuntimeError;
+use crate::clock;
+use crate::waiting::{Pause, Waitable, Woken};
+
+/// Where bodies of one harvest lie: as many of the longest as a driver takes at a time.
+const ARENA: usize = 64 * BODY_MAX;
+/// Harvests between two looks at the sockets: a look takes about as long as so many empty harvests do.
+const ATTEND: u32 = 1_024;
+
+/// One rank's end of a job over shared memory.
+#[derive(Debug)]
+pub struct ShmWire {
+    rank: Rank,
+    capabilities: Capabilities,
+    neighbours: Neighbours,
+    pause: Pause,
+    memory: Memory,
+    arena: Vec<u8>,
+    received_bytes: usize,
+    harvests: u32,
+    counters: Counters,
+}
+
+impl ShmWire {
+    /// Opens this rank's end: makes its memory, and waits until all ranks of the host are there.
+    ///
+    /// # Errors
+    /// A configuration that cannot work, too little memory, ranks that do not come; each says which.
+    pub fn open(config: ShmConfig) -> Result<Self, RuntimeError> {
+        let me = config.check()?;
+        let layout = config.layout();
+        let length = layout.segment_length();
+        let (file, own) = create(length, config.local.len())?;
+        let bell = Bell::new().map_err(RuntimeError::system("make an event counter"))?;
+        let mut met = meet::meet(&config, file.as_fd(), bell.fd())?;
+        let same_clock = met.iter().all(|met| met.same_clock);
+        met.insert(me, myself(config.rank, &file, length, &bell)?);
+        Ok(Self {
+            rank: config.rank,
+            capabilities: capabilities(same_clock),
+            neighbours: Neighbours::new(own, layout, me, bell, met),
+            pause: Pause::new(config.waiting),
+            memory: Memory::default(),
+            arena: vec![0; ARENA],
+            received_bytes: 0,
+            harvests: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Ranks of this host that are gone: their process ended, or they wrote what no wire writes. What is for them ends as
+    /// [`Status::Flushed`]. When no other is left, the path goes down.
+    pub fn gone(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.neighbours.gone()
+    }
+
+    fn received(&self) -> &[u8] {
+        &self.arena[..self.received_bytes]
+    }
+
+    /// What a completed or lost operation is answered with.
+    fn answer(&mut self, put: Put, token: Option<Token>) -> Answer {
+        match put {
+            Put::Taken => Answer::Done(0),
+            Put::Full => {
+                self.counters.no_room += 1;
+                Answer::NoRoom
+            }
+            Put::Gone => self.flushed(token),
+        }
+    }
+
+    /// The end of an operation for a rank that is gone.
+    fn flushed(&mut self, token: Option<Token>) -> Answer {
+        self.counters.errors += 1;
+        if let Some(token) = token {
+            self.neighbours.tell(News::Done { token, status: Status::Flushed });
+        }
+        Answer::Posted
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        to: Destination,
+        class: Class,
+        head: Option<&[u8]>,
+        body: Span,
+        token: Option<Token>,
+    ) -> Result<Answer, Missing> {
+        let place = match to {
+            Destination::One(rank) => Some(self.neighbours.place(rank)?),
+            Destination::Group(_) => None,
+        };
+        let body = self.memory.bytes(&self.arena[..self.received_bytes], body)?;
+        let head = head.ok_or(Missing::Memory)?;
+        if head.len() > HEAD_MAX || body.len() > BODY_MAX {
+            return Err(Missing::Length);
+        }
+        let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+        let put = match (place, to) {
+            (Some(place), _) => self.neighbours.put(place, class, opening, head, body),
+            (None, Destination::Group(group)) => put_to_all(&mut self.neighbours, group, class, opening, head, body),
+            (None, Destination::One(_)) => return Err(Missing::Rank),
+        };
+        self.counters.sent += u64::from(put == Put::Taken);
+        Ok(self.answer(put, token))
+    }
+
+    fn write(
+        &mut self,
+        to: Rank,
+        class: Class,
+        from: Span,
+        into: RemoteSpan,
+        immediate: u64,
+        token: Option<Token>,
+    ) -> Result<Answer, Missing> {
+        let place = self.neighbours.place(to)?;
+        let bytes = self.memory.bytes(&self.arena[..self.received_bytes], from)?;
+        if self.neighbours.remote(place, into, bytes.len())?.is_none() {
+            return Ok(self.flushed(token));
+        }
+        let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
+        let mut put = self.neighbours.reserve(place, class, opening);
+        if put == Put::Taken
+            && let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())?
+        {
+            segment.write(offset, bytes);
+            let into = Span { region: into.region, offset: into.offset, length: from.length };
+            put = self.neighbours.put(place, class, opening, &record::landed(into, immediate), &[]);
+        }
+        self.counters.sent += u64::from(put == Put::Taken);
+        Ok(self.answer(put, token))
+    }
+
+    fn read(&mut self, peer: Rank, from: RemoteSpan, into: Span, token: Token) -> Result<Answer, Missing> {
+        let place = self.neighbours.place(peer)?;
+        let bytes = self.memory.bytes_mut(into)?;
+        let Some((segment, offset)) = self.neighbours.remote(place, from, bytes.len())? else {
+            return Ok(self.flushed(Some(token)));
+        };
+        segment.read(offset, bytes);
+        self.neighbours.tell(News::Done { token, status: Status::Complete });
+        Ok(Answer::Posted)
+    }
+
+    fn change(&mut self, to: Rank, kind: AtomicKind, at: RemoteSpan, token: Token) -> Result<Answer, Missing> {
+        let place = self.neighbours.place(to)?;
+        if !at.offset.is_multiple_of(8) {
+            return Err(Missing::Memory);
+        }
+        match self.neighbours.remote(place, at, 8)? {
+            Some((segment, offset)) => Ok(Answer::Done(change_word(segment.word(offset), kind))),
+            None => Ok(self.flushed(Some(token))),
+        }
+    }
+
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        match *operation {
+            Operation::Send { to, path, class, head, body, token } => {
+                on_path(path)?;
+                self.send(to, class, head.of(heads), body, token)
+            }
+            Operation::Write { to, path, class, from, into, immediate, token } => {
+                on_path(path)?;
+                self.write(to, class, from, into, immediate, token)
+            }
+            Operation::Read { peer, path, from, into, token, .. } => {
+                on_path(path)?;
+                self.read(peer, from, into, token)
+            }
+            Operation::Atomic { to, path, kind, at, token, .. } => {
+                on_path(path)?;
+                self.change(to, kind, at, token)
+            }
+            Operation::Copy { from, into } => {
+                self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| Answer::Done(0))
+            }
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    /// Gives what did not come through a ring.
+    fn give_news(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut given = 0;
+        while given < limit
+            && let Some(news) = self.neighbours.next_news()
+        {
+            given += 1;
+            sink(match news {
+                News::Done { token, status } => Arrival::Done { token, status, value: 0, at: clock::now() },
+                News::Room { class } => Arrival::Room { path: PathId(0), class },
+                News::Alone => Arrival::PathState { path: PathId(0), rate: None },
+            });
+        }
+        given
+    }
+
+    /// Gives what the rings hold, the most urgent class first.
+    #[inline]
+    fn give_records(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut given = 0;
+        let mut read_at = None;
+        let places = self.neighbours.take_turns();
+        for class in Class::ALL {
+            for place in places.clone() {
+                while given < limit {
+                    let room = &mut self.arena[self.received_bytes..];
+                    let Some(taken) = self.neighbours.take(place, class, room) else { break };
+                    let at = *read_at.get_or_insert_with(clock::now);
+                    given += self.give(place, class, &taken, at, sink);
+                }
+            }
+        }
+        given
+    }
+
+    #[inline]
+    fn give(
+        &mut self,
+        place: usize,
+        class: Class,
+        taken: &Taken,
+        at: LocalNs,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> usize {
+        let from = self.neighbours.rank(place);
+        let (opening, head) = (taken.opening, &taken.head[..taken.opening.head]);
+        match opening.kind {
+            Kind::Message => {
+                let offset = self.received_bytes as u64;
+                let body = Span { region: RegionId::RECEIVE, offset, length: opening.body as u32 };
+                self.received_bytes += opening.body;
+                self.counters.received += 1;
+                let (path, class, congestion_marked) = (PathId(0), Some(class), false);
+                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked, at, head, body }));
+            }
+            Kind::Landed => {
+                let landed = record::parse_landed(head).filter(|(into, _)| self.memory.holds(*into));
+                let Some((into, immediate)) = landed else {
+                    self.neighbours.disown(place);
+                    return 0;
+                };
+                self.counters.received += 1;
+                sink(Arrival::Landed { from, into, immediate, at });
+            }
+        }
+        1
+    }
+}
+
+/// Makes this rank's segment, if the machine has the memory.
+fn create(length: usize, ranks: usize) -> Result<(OwnedFd, Mapping), RuntimeError> {
+    if let Some(available) = room::available()
+        && !room::is_there(length)
+    {
+        return Err(RuntimeError::ShmMemory { ranks, needed: Bytes(length as u64), available });
+    }
+    Mapping::create(length).map_err(RuntimeError::system("allocate memory to share"))
+}
+
+/// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its own.
+fn myself(rank: Rank, file: &OwnedFd, length: usize, bell: &Bell) -> Result<Met, RuntimeError> {
+    let segment = Mapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
+    let clone = || bell.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"));
+    Ok(Met { rank, socket: clone()?, segment, counter: clone()?, same_clock: true })
+}
+
+fn capabilities(same_clock: bool) -> Capabilities {
+    Capabilities {
+        name: "shm",
+        operations: OperationSet::of(&[
+            OperationKind::Send,
+            OperationKind::Multicast,
+            OperationKind::Write,
+            OperationKind::Read,
+            OperationKind::Atomic,
+            OperationKind::Copy,
+        ]),
+        delivery: Delivery::Reliable,
+        head_max: HEAD_MAX,
+        body_max: BODY_MAX,
+        stamp: StampSource::Reading,
+        shared_clock: same_clock.then(SharedClock::asserted_by_wire),
+        classes: [Granted::Separate; Class::ALL.len()],
+        paths: vec![None],
+    }
+}
+
+fn on_path(path: PathId) -> Result<(), Missing> {
+    if path == PathId(0) { Ok(()) } else { Err(Missing::Path) }
+}
+
+/// Puts a message into the rings of all members, or of none when one of them is full.
+fn put_to_all(
+    neighbours: &mut Neighbours,
+    group: GroupId,
+    class: Class,
+    opening: Opening,
+    head: &[u8],
+    body: &[u8],
+) -> Put {
+    let members = neighbours.members(group);
+    let places = (0..LOCAL_RANKS_MAX).filter(|place| members & 1 << place != 0);
+    if places.clone().any(|place| neighbours.reserve(place, class, opening) == Put::Full) {
+        return Put::Full;
+    }
+    for place in places {
+        neighbours.put(place, class, opening, head, body);
+    }
+    Put::Taken
+}
+
+fn change_word(word: &AtomicU64, kind: AtomicKind) -> u64 {
+    match kind {
+        AtomicKind::FetchAdd(n) => word.fetch_add(n, Ordering::SeqCst),
+        AtomicKind::Swap(n) => word.swap(n, Ordering::SeqCst),
+        AtomicKind::CompareSwap { expected, desired } => {
+            word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
+        }
+    }
+}
+
+impl Wire for ShmWire {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        clock::now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        let (region, file) = self.memory.register(length)?;
+        let length = self.memory.region(region).map_or(0, <[u8]>::len);
+        self.neighbours.announce(region, length, file.as_fd())?;
+        Ok(region)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        if region == RegionId::RECEIVE { Some(self.received()) } else { self.memory.region(region) }
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.memory.region_mut(region)
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.neighbours.join(group);
+        Ok(())
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        for operation in operations {
+            answers.push(self.start(operation, heads).unwrap_or_else(Answer::Refused));
+        }
+        self.neighbours.show();
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.received_bytes = 0;
+        self.harvests = self.harvests.wrapping_add(1);
+        if self.harvests.is_multiple_of(ATTEND) {
+            self.neighbours.attend();
+        }
+        self.neighbours.find_room();
+        let given = self.give_news(limit, sink);
+        let given = given + self.give_records(limit.saturating_sub(given), sink);
+        self.neighbours.show_taken();
+        given
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { strangers: self.neighbours.broken(), ..self.counters }
+    }
+}
+
+impl Waitable for ShmWire {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.pause.wait(&mut self.neighbours, until, extra)
+    }
+}
+
+#[cfg(test)]
+mod tests;

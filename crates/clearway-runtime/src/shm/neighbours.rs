@@ -1,0 +1,524 @@
+//! The other ranks of this host as one sees them from here: their memory, the rings to and from them, whether they live.
+//!
+//! # Model
+//! A peer is *alive*, has *ended* (its socket hung up: the kernel does that however a process ends), or is *broken* (it wrote
+//! what no wire writes). What an ended peer had shown before its end still counts and is read. Nothing is read from a
+//! broken one, its socket is closed, and so it hears of it. In both cases whatever is for it ends as flushed, and classes that waited
+//! for room in its rings are told that they may try.
+//!
+//! # Invariants
+//! I1. A class that found a peer's ring full is refused there until its `Room` was given (messages keep their order).
+//! I2. Nothing that a peer does makes a loop here longer than what its ring holds or one look at its socket.
+//!
+//! # Not here
+//! Spans of this rank's memory (`memory`), answers and arrivals (`mod`).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use clearway_proto::base::{Class, GroupId, Nanos, Rank};
+use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::bell::{Bell, Knocker};
+use super::layout::{Layout, group_bit};
+use super::mapping::Mapping;
+use super::meet::{self, Card, Heard, Met};
+use super::memory::{REGIONS_MAX, Region, segment_length};
+use super::record::Opening;
+use super::ring::{Corrupt, Reader, Room, Taken, Writer};
+use crate::waiting::{Source, Woken};
+
+/// Lines written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
+/// and its look at the tail costs little (measured on such a ring).
+const BATCH_LINES: u32 = 256;
+/// Cards of one peer that are heard in one look at its socket.
+const CARDS_MAX: usize = 2 * REGIONS_MAX;
+
+/// Whether a peer can be talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    Ended,
+    Broken,
+}
+
+/// What became of something meant for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is in the ring.
+    Taken,
+    /// The ring of this class is full.
+    Full,
+    /// The peer is gone.
+    Gone,
+}
+
+/// Something to tell the engine that no ring brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Done {
+        token: Token,
+        status: Status,
+    },
+    Room {
+        class: Class,
+    },
+    /// No other rank of this host is left.
+    Alone,
+}
+
+/// One rank of this host, this one included.
+#[derive(Debug)]
+struct Peer {
+    rank: Rank,
+    life: Life,
+    /// None for this rank itself.
+    socket: Option<OwnedFd>,
+    segment: Mapping,
+    knocker: Knocker,
+    /// By [`Class::index`], into the peer's segment.
+    writers: [Writer; Class::ALL.len()],
+    /// By [`Class::index`], out of this rank's segment.
+    readers: [Reader; Class::ALL.len()],
+    /// Classes that found the peer's ring full, as bits; the peer sees a copy.
+    full: u32,
+    regions: Vec<Option<Region>>,
+}
+
+/// All ranks of this host.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    own: Mapping,
+    layout: Layout,
+    me: usize,
+    bell: Bell,
+    peers: Vec<Peer>,
+    news: VecDeque<News>,
+    /// Peers into whose rings something was put that they were not shown, as bits.
+    put: u64,
+    /// Peers out of whose rings something was taken that they were not shown, as bits.
+    taken: u64,
+    /// The peer that is read first next time.
+    turn: usize,
+    broken: u64,
+}
+
+impl Peer {
+    fn new(layout: Layout, me: usize, place: usize, met: Met, regions: usize) -> Self {
+        Self {
+            rank: met.rank,
+            life: Life::Alive,
+            socket: (place != me).then_some(met.socket),
+            segment: met.segment,
+            knocker: Knocker::new(met.counter),
+            writers: Class::ALL.map(|class| Writer::new(layout.place(me, class))),
+            readers: Class::ALL.map(|class| Reader::new(layout.place(place, class))),
+            full: 0,
+            regions: (0..regions).map(|_| None).collect(),
+        }
+    }
+
+    fn put(
+        &mut self,
+        full_at: usize,
+        class: Class,
+        opening: Opening,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Put, Corrupt> {
+        if self.life != Life::Alive {
+            return Ok(Put::Gone);
+        }
+        let writer = &mut self.writers[class.index()];
+        if self.full & 1 << class.index() == 0 && writer.put(&self.segment, opening, head, body)? == Room::Enough {
+            if writer.hidden() >= BATCH_LINES {
+                self.show();
+            }
+            return Ok(Put::Taken);
+        }
+        self.set_full(full_at, self.full | 1 << class.index());
+        Ok(Put::Full)
+    }
+
+    /// Shows the peer everything written, and wakes it if it sleeps.
+    #[inline]
+    fn show(&mut self) {
+        let mut shown = false;
+        for writer in &mut self.writers {
+            shown |= writer.show(&self.segment);
+        }
+        if shown {
+            self.knocker.knock(&self.segment);
+        }
+    }
+
+    fn set_full(&mut self, full_at: usize, full: u32) {
+        self.full = full;
+        self.segment.half(full_at).store(full, Ordering::SeqCst);
+    }
+
+    /// Full classes that have room again, as bits.
+    fn relieved(&mut self) -> Result<u32, Corrupt> {
+        let mut relieved = 0;
+        for class in Class::ALL.into_iter().filter(|class| self.full & 1 << class.index() != 0) {
+            relieved |= u32::from(self.writers[class.index()].has_room(&self.segment)?) << class.index();
+        }
+        Ok(relieved)
+    }
+
+    fn learn(&mut self, card: Card) -> Result<(), Corrupt> {
+        let place = self.regions.get_mut(usize::from(card.region)).ok_or(Corrupt)?;
+        let length = usize::try_from(card.length).map_err(|_| Corrupt)?;
+        let size = segment_length(length).ok_or(Corrupt)?;
+        if place.is_some() {
+            return Err(Corrupt);
+        }
+        let segment = Mapping::open(card.file.as_fd(), size).map_err(|_| Corrupt)?;
+        *place = Some(Region { segment, length });
+        Ok(())
+    }
+}
+
+impl Neighbours {
+    /// Everybody that `met`, in order, this rank itself at place `me`.
+    pub(super) fn new(own: Mapping, layout: Layout, me: usize, bell: Bell, met: Vec<Met>) -> Self {
+        let peers = met.into_iter().enumerate().map(|(place, met)| Peer::new(layout, me, place, met, REGIONS_MAX));
+        Self {
+            own,
+            layout,
+            me,
+            bell,
+            peers: peers.collect(),
+            news: VecDeque::new(),
+            put: 0,
+            taken: 0,
+            turn: 0,
+            broken: 0,
+        }
+    }
+
+    /// The place of `rank` among the local ones.
+    #[inline]
+    pub(super) fn place(&self, rank: Rank) -> Result<usize, Missing> {
+        self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| Missing::Rank)
+    }
+
+    pub(super) fn rank(&self, place: usize) -> Rank {
+        self.peers[place].rank
+    }
+
+    /// Ranks whose process ended, or whose memory cannot be believed.
+    pub(super) fn gone(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.peers.iter().filter(|peer| peer.life != Life::Alive).map(|peer| peer.rank)
+    }
+
+    /// Peers that wrote what no wire writes.
+    pub(super) fn broken(&self) -> u64 {
+        self.broken
+    }
+
+    /// Puts a record into the ring of `class` at the rank in `place`; it is seen after [`Neighbours::show`].
+    #[inline]
+    pub(super) fn put(&mut self, place: usize, class: Class, opening: Opening, head: &[u8], body: &[u8]) -> Put {
+        let full_at = self.layout.full(self.me);
+        match self.peers[place].put(full_at, class, opening, head, body) {
+            Ok(put) => {
+                self.put |= 1 << place;
+                put
+            }
+            Err(Corrupt) => {
+                self.lose(place, Life::Broken);
+                Put::Gone
+            }
+        }
+    }
+
+    /// Whether a record of `opening`'s length would be taken now; if not, the class counts as having found it full.
+    pub(super) fn reserve(&mut self, place: usize, class: Class, opening: Opening) -> Put {
+        let full_at = self.layout.full(self.me);
+        let peer = &mut self.peers[place];
+        if peer.life != Life::Alive {
+            return Put::Gone;
+        }
+        match peer.writers[class.index()].fits(&peer.segment, opening.lines()) {
+            Ok(Room::Enough) if peer.full & 1 << class.index() == 0 => Put::Taken,
+            Ok(_) => {
+                peer.set_full(full_at, peer.full | 1 << class.index());
+                Put::Full
+            }
+            Err(Corrupt) => {
+                self.lose(place, Life::Broken);
+                Put::Gone
+            }
+        }
+    }
+
+    /// Shows everybody what was put for them.
+    #[inline]
+    pub(super) fn show(&mut self) {
+        while self.put != 0 {
+            let place = self.put.trailing_zeros() as usize;
+            self.put &= self.put - 1;
+            self.peers[place].show();
+        }
+    }
+
+    /// Tells the engine something with the next harvest.
+    pub(super) fn tell(&mut self, news: News) {
+        self.news.push_back(news);
+    }
+
+    /// What is to be told.
+    pub(super) fn next_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// A region of the rank in `place` and where `length` bytes from `at` on lie in it; `Ok(None)` when the rank is gone.
+    pub(super) fn remote(
+        &mut self,
+        place: usize,
+        at: RemoteSpan,
+        length: usize,
+    ) -> Result<Option<(&Mapping, usize)>, Missing> {
+        let id = usize::from(at.region.0);
+        let is_known = |peer: &Peer| peer.regions.get(id).is_some_and(Option::is_some);
+        if !is_known(&self.peers[place]) {
+            // Who knows of the region heard it after its card was sent, so the card is here, perhaps not yet read.
+            self.hear(place);
+        }
+        if self.peers[place].life != Life::Alive {
+            return Ok(None);
+        }
+        let region = self.peers[place].regions.get(id).and_then(Option::as_ref).ok_or(Missing::Memory)?;
+        Ok(Some((&region.segment, region.offset(at.offset, length)?)))
+    }
+
+    /// Makes a region of this rank known to all: `file` holds its `length` bytes.
+    pub(super) fn announce(&mut self, region: RegionId, length: usize, file: BorrowedFd<'_>) -> Result<(), Missing> {
+        for peer in &mut self.peers {
+            match &peer.socket {
+                Some(socket) => {
+                    // A peer that cannot be told is gone or about to be noticed; its writes would be refused.
+                    let _ = meet::tell_region(socket.as_fd(), region.0, length as u64, file);
+                }
+                None if peer.life == Life::Alive => {
+                    let file = file.try_clone_to_owned().map_err(|_| Missing::Memory)?;
+                    let card = Card { region: region.0, length: length as u64, file };
+                    peer.learn(card).map_err(|Corrupt| Missing::Memory)?;
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts this rank into a group.
+    pub(super) fn join(&self, group: GroupId) {
+        let (at, bit) = group_bit(group.0);
+        self.own.half(at).fetch_or(bit, Ordering::Release);
+    }
+
+    /// The places of a group's living members but this rank, as bits.
+    pub(super) fn members(&self, group: GroupId) -> u64 {
+        let (at, bit) = group_bit(group.0);
+        let is_member =
+            |peer: &Peer| peer.life == Life::Alive && peer.segment.half(at).load(Ordering::Acquire) & bit != 0;
+        let members = self.peers.iter().enumerate().filter(|(place, peer)| *place != self.me && is_member(peer));
+        members.fold(0, |set, (place, _)| set | 1 << place)
+    }
+
+    /// The order in which places are read now: everybody is first in turn.
+    #[inline]
+    pub(super) fn take_turns(&mut self) -> impl Iterator<Item = usize> + Clone + use<> {
+        let (first, count) = (self.turn, self.peers.len());
+        self.turn = if first + 1 < count { first + 1 } else { 0 };
+        (first..count).chain(0..first)
+    }
+
+    /// Takes the next record of `class` from the rank in `place`, its body into `into`.
+    #[inline]
+    pub(super) fn take(&mut self, place: usize, class: Class, into: &mut [u8]) -> Option<Taken> {
+        let peer = &mut self.peers[place];
+        if peer.life == Life::Broken {
+            return None;
+        }
+        match peer.readers[class.index()].take(&self.own, into) {
+            Ok(Some(taken)) => {
+                self.taken |= 1 << place;
+                Some(taken)
+            }
+            Ok(None) => None,
+            Err(Corrupt) => {
+                self.lose(place, Life::Broken);
+                None
+            }
+        }
+    }
+
+    /// Believes nothing more of the rank in `place`.
+    pub(super) fn disown(&mut self, place: usize) {
+        self.lose(place, Life::Broken);
+    }
+
+    /// Shows everybody what was taken from them, and wakes who waits for room and has it.
+    #[inline]
+    pub(super) fn show_taken(&mut self) {
+        while self.taken != 0 {
+            let place = self.taken.trailing_zeros() as usize;
+            self.taken &= self.taken - 1;
+            let peer = &mut self.peers[place];
+            for reader in &mut peer.readers {
+                reader.show(&self.own);
+            }
+            let full = self.own.half(self.layout.full(place)).load(Ordering::SeqCst);
+            let waits = |class: &Class| full & 1 << class.index() != 0;
+            if full != 0
+                && Class::ALL.iter().any(|class| waits(class) && peer.readers[class.index()].has_room(&self.own))
+            {
+                peer.knocker.knock(&peer.segment);
+            }
+        }
+    }
+
+    /// Finds classes that have room again.
+    #[inline]
+    pub(super) fn find_room(&mut self) {
+        let full_at = self.layout.full(self.me);
+        for place in 0..self.peers.len() {
+            let peer = &mut self.peers[place];
+            if peer.full == 0 || peer.life != Life::Alive {
+                continue;
+            }
+            match peer.relieved() {
+                Ok(0) => {}
+                Ok(relieved) => {
+                    peer.set_full(full_at, peer.full & !relieved);
+                    self.tell_room(relieved);
+                }
+                Err(Corrupt) => self.lose(place, Life::Broken),
+            }
+        }
+    }
+
+    fn tell_room(&mut self, classes: u32) {
+        let relieved = Class::ALL.into_iter().filter(|class| classes & 1 << class.index() != 0);
+        self.news.extend(relieved.map(|class| News::Room { class }));
+    }
+
+    /// Looks at all sockets: new regions, and who is gone.
+    pub(super) fn attend(&mut self) {
+        for place in 0..self.peers.len() {
+            self.hear(place);
+        }
+    }
+
+    fn hear(&mut self, place: usize) {
+        for _ in 0..CARDS_MAX {
+            let peer = &mut self.peers[place];
+            let Some(socket) = &peer.socket else { return };
+            match meet::hear(socket.as_fd()) {
+                Heard::Silence => return,
+                Heard::HungUp => return self.lose(place, Life::Ended),
+                Heard::Card(card) => {
+                    if peer.learn(card).is_err() {
+                        return self.lose(place, Life::Broken);
+                    }
+                }
+                Heard::Noise => return self.lose(place, Life::Broken),
+            }
+        }
+    }
+
+    /// Gives a peer up.
+    fn lose(&mut self, place: usize, life: Life) {
+        let peer = &mut self.peers[place];
+        if peer.life == Life::Broken {
+            return;
+        }
+        let was_alive = peer.life == Life::Alive;
+        peer.life = life;
+        peer.socket = None;
+        peer.regions.iter_mut().for_each(|region| *region = None);
+        let waited = std::mem::take(&mut peer.full);
+        self.broken += u64::from(life == Life::Broken);
+        self.tell_room(waited);
+        let is_left = |(other, peer): (usize, &Peer)| other != self.me && peer.life == Life::Alive;
+        if was_alive && !self.peers.iter().enumerate().any(is_left) {
+            self.news.push_back(News::Alone);
+        }
+    }
+
+    /// Whether there is anything to harvest.
+    #[inline]
+    fn has_something(&mut self) -> bool {
+        let own = &self.own;
+        let mut has_record = |peer: &mut Peer| {
+            let records = peer.life != Life::Broken && peer.readers.iter().any(|reader| reader.is_ready(own));
+            // A counter that cannot be believed is something to be found out.
+            records || (peer.full != 0 && peer.relieved() != Ok(0))
+        };
+        !self.news.is_empty() || self.peers.iter_mut().any(&mut has_record)
+    }
+
+    /// Puts `value` into this rank's segment at `offset`, as a bad peer might.
+    #[cfg(test)]
+    pub(super) fn overwrite_own(&mut self, offset: usize, value: u32) {
+        self.own.half(offset).store(value, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Waits for the bell, the sockets and `extra`; what there is of the wire was looked for before.
+    fn poll_descriptors(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let mut fds = Vec::with_capacity(1 + self.peers.len() + extra.len());
+        fds.push(PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN));
+        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref());
+        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let wire = fds.len();
+        // As many as a `Woken` has bits for.
+        fds.extend(extra.iter().take(64).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000) as _,
+            tv_nsec: (timeout.0 % 1_000_000_000) as _,
+        });
+        // A signal ends the wait early, with nothing ready.
+        if rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) == 0 {
+            return Woken::default();
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let found = fds[wire..].iter().enumerate().filter(|(_, fd)| is_ready(fd));
+        let extra = found.fold(0, |set, (i, _)| set | 1 << i);
+        let (rung, spoken) = (is_ready(&fds[0]), fds[1..wire].iter().any(is_ready));
+        if rung {
+            self.bell.hush();
+        }
+        if spoken {
+            self.attend();
+        }
+        Woken::new(self.has_something(), extra)
+    }
+}
+
+impl Source for Neighbours {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let found = self.has_something();
+        if timeout == Some(Nanos::ZERO) && extra.is_empty() {
+            return Woken::new(found, 0);
+        }
+        if found || timeout == Some(Nanos::ZERO) {
+            let woken = self.poll_descriptors(Some(Nanos::ZERO), extra);
+            return Woken::new(found || woken.wire, woken.extra_set());
+        }
+        self.bell.lie_down(&self.own);
+        // Looked for again, after the epoch: what was shown before this cannot ring any more.
+        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
+        let woken = self.poll_descriptors(timeout, extra);
+        self.bell.get_up(&self.own);
+        Woken::new(woken.wire || self.has_something(), woken.extra_set())
+    }
+}

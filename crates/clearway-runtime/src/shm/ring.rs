@@ -1,0 +1,374 @@
+//! One ring between two processes: who writes and who reads each believe nothing that the other counts.
+//!
+//! # Model
+//! `tail` counts lines written, `head` lines read, both modulo 2^32; what lies between them is the reader's. Each side owns one
+//! counter, keeps the true one in its own memory and shows copies; it remembers the other's and looks again only
+//! when the remembered one says full (or empty).
+//!
+//! *Order.* The writer fills lines, then shows its tail; the reader looks at the tail, then at the lines: store and load
+//! of the tail are release and acquire at least, so the lines (and bytes written one-sided before them) are there. In the
+//! other direction the head does the same: the reader has copied a record before it shows that its lines are free.
+//! Both counters are shown with *sequentially consistent* stores, because the one who shows then looks whether the
+//! other sleeps; see `bell`.
+//!
+//! # Invariants
+//! I1. A counter of the other side that moves backwards or past this side's is [`Corrupt`], and is not used.
+//! I2. Every word of a record is read once; what was checked is what is used.
+
+use std::sync::atomic::Ordering;
+
+use super::layout::{LINE, Place, room_lines};
+use super::mapping::Mapping;
+use super::record::{self, HEAD_MAX, Opening, WORD};
+
+/// The other side broke the ring's protocol: nothing of it can be believed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Corrupt;
+
+/// Whether a ring took a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There was room.
+    Enough,
+    /// There was not; nothing changed.
+    Full,
+}
+
+/// The writing side.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    place: Place,
+    tail: u32,
+    shown: u32,
+    head: u32,
+}
+
+/// The reading side.
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    place: Place,
+    head: u32,
+    shown: u32,
+    tail: u32,
+}
+
+/// A record copied out of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) opening: Opening,
+    /// The header; `opening.head` bytes of it.
+    pub(super) head: [u8; HEAD_MAX],
+}
+
+impl Place {
+    /// The byte of line `counter`, from the ring's beginning.
+    fn byte(self, counter: u32) -> usize {
+        (counter & (self.lines - 1)) as usize * LINE
+    }
+
+    fn length(self) -> usize {
+        self.lines as usize * LINE
+    }
+
+    /// Calls `copy` for the one or two stretches of `length` bytes, `ahead` bytes behind the beginning of line `counter`:
+    /// with their places in the segment and in the bytes copied.
+    #[inline]
+    fn stretches(self, counter: u32, ahead: usize, length: usize, mut copy: impl FnMut(usize, usize, usize)) {
+        let mut from = self.byte(counter) + ahead;
+        if from >= self.length() {
+            from -= self.length();
+        }
+        let first = length.min(self.length() - from);
+        copy(self.start + from, 0, first);
+        if first < length {
+            copy(self.start, first, length);
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, tail: 0, shown: 0, head: 0 }
+    }
+
+    /// Lines that are free, by a fresh look at the reader's counter.
+    pub(super) fn free(&mut self, segment: &Mapping) -> Result<u32, Corrupt> {
+        let head = segment.half(self.place.head).load(Ordering::SeqCst);
+        if self.tail.wrapping_sub(head) > self.tail.wrapping_sub(self.head) {
+            return Err(Corrupt);
+        }
+        self.head = head;
+        Ok(self.place.lines - self.tail.wrapping_sub(head))
+    }
+
+    /// Whether a ring that was found full has room again, for a stretch and not only for one record.
+    pub(super) fn has_room(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
+        Ok(self.free(segment)? >= room_lines(self.place.lines))
+    }
+
+    /// Whether a record of `lines` fits.
+    #[inline]
+    pub(super) fn fits(&mut self, segment: &Mapping, lines: u32) -> Result<Room, Corrupt> {
+        let free = self.place.lines - self.tail.wrapping_sub(self.head);
+        if free >= lines || self.free(segment)? >= lines { Ok(Room::Enough) } else { Ok(Room::Full) }
+    }
+
+    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`].
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        segment: &Mapping,
+        opening: Opening,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Room, Corrupt> {
+        if self.fits(segment, opening.lines())? == Room::Full {
+            return Ok(Room::Full);
+        }
+        let word = segment.word(self.place.start + self.place.byte(self.tail));
+        word.store(opening.word(), Ordering::Relaxed);
+        for (ahead, bytes) in [(WORD, head), (WORD + head.len(), body)] {
+            if !bytes.is_empty() {
+                self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| {
+                    segment.write(at, &bytes[from..to]);
+                });
+            }
+        }
+        self.tail = self.tail.wrapping_add(opening.lines());
+        Ok(Room::Enough)
+    }
+
+    /// Lines written that the reader was not shown.
+    pub(super) fn hidden(&self) -> u32 {
+        self.tail.wrapping_sub(self.shown)
+    }
+
+    /// Shows the reader everything written; returns whether that was anything.
+    #[inline]
+    pub(super) fn show(&mut self, segment: &Mapping) -> bool {
+        if self.hidden() == 0 {
+            return false;
+        }
+        segment.half(self.place.tail).store(self.tail, Ordering::SeqCst);
+        self.shown = self.tail;
+        true
+    }
+}
+
+impl Reader {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, head: 0, shown: 0, tail: 0 }
+    }
+
+    /// Whether there is a record.
+    #[inline]
+    pub(super) fn is_ready(&self, segment: &Mapping) -> bool {
+        self.tail != self.head || segment.half(self.place.tail).load(Ordering::SeqCst) != self.head
+    }
+
+    /// Takes the next record and puts its body at the beginning of `into`.
+    ///
+    /// `None` when there is no record, or when its body is longer than `into`.
+    #[inline]
+    pub(super) fn take(&mut self, segment: &Mapping, into: &mut [u8]) -> Result<Option<Taken>, Corrupt> {
+        if self.tail == self.head {
+            let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
+            if tail.wrapping_sub(self.head) > self.place.lines {
+                return Err(Corrupt);
+            }
+            self.tail = tail;
+            if tail == self.head {
+                return Ok(None);
+            }
+        }
+        let word = segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
+        let opening = record::parse(word).ok_or(Corrupt)?;
+        if opening.lines() > self.tail.wrapping_sub(self.head) {
+            return Err(Corrupt);
+        }
+        let Some(body) = into.get_mut(..opening.body) else { return Ok(None) };
+        let mut head = [0; HEAD_MAX];
+        self.copy_out(segment, WORD, &mut head[..opening.head]);
+        self.copy_out(segment, WORD + opening.head, body);
+        self.head = self.head.wrapping_add(opening.lines());
+        Ok(Some(Taken { opening, head }))
+    }
+
+    #[inline]
+    fn copy_out(&self, segment: &Mapping, ahead: usize, bytes: &mut [u8]) {
+        if !bytes.is_empty() {
+            self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| segment.read(at, &mut bytes[from..to]));
+        }
+    }
+
+    /// Whether the writer, if it found the ring full, would call it empty enough again.
+    pub(super) fn has_room(&self, segment: &Mapping) -> bool {
+        let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
+        self.place.lines.saturating_sub(tail.wrapping_sub(self.head)) >= room_lines(self.place.lines)
+    }
+
+    /// Shows the writer what was read; returns whether that was anything.
+    #[inline]
+    pub(super) fn show(&mut self, segment: &Mapping) -> bool {
+        if self.head == self.shown {
+            return false;
+        }
+        segment.half(self.place.head).store(self.head, Ordering::SeqCst);
+        self.shown = self.head;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{Layout, RING_MIN};
+    use super::super::record::Kind;
+    use super::*;
+    use clearway_proto::base::Class;
+    use proptest::prelude::*;
+
+    /// Header and body.
+    type Record = (Vec<u8>, Vec<u8>);
+
+    struct Pair {
+        segment: Mapping,
+        writer: Writer,
+        reader: Reader,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let layout = Layout::new(1, RING_MIN);
+            let place = layout.place(0, Class::Control);
+            let (_, segment) = Mapping::create(layout.segment_length()).expect("memory");
+            Self { segment, writer: Writer::new(place), reader: Reader::new(place) }
+        }
+
+        fn put(&mut self, head: &[u8], body: &[u8]) -> Result<Room, Corrupt> {
+            let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+            self.writer.put(&self.segment, opening, head, body)
+        }
+
+        fn take(&mut self) -> Result<Option<Record>, Corrupt> {
+            let mut into = vec![0; record::BODY_MAX];
+            let taken = self.reader.take(&self.segment, &mut into)?;
+            self.reader.show(&self.segment);
+            Ok(taken.map(|taken| (taken.head[..taken.opening.head].to_vec(), into[..taken.opening.body].to_vec())))
+        }
+    }
+
+    #[test]
+    fn take__sees_nothing_before_it_was_shown() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.put(b"head", b"body"), Ok(Room::Enough));
+        assert_eq!(pair.take(), Ok(None));
+        assert!(pair.writer.show(&pair.segment) && !pair.writer.show(&pair.segment));
+        assert_eq!(pair.take(), Ok(Some((b"head".to_vec(), b"body".to_vec()))));
+        assert_eq!(pair.take(), Ok(None));
+    }
+
+    #[test]
+    fn take__a_body_longer_than_the_place_for_it_stays() {
+        let mut pair = Pair::new();
+        pair.put(b"", b"body").expect("sound");
+        pair.writer.show(&pair.segment);
+        assert!(pair.reader.take(&pair.segment, &mut [0; 3]).expect("sound").is_none());
+        assert_eq!(pair.take(), Ok(Some((vec![], b"body".to_vec()))));
+    }
+
+    #[test]
+    fn put__a_full_ring_takes_nothing_until_the_reader_shows_that_it_read() {
+        let mut pair = Pair::new();
+        let lines = pair.writer.place.lines;
+        for _ in 0..lines {
+            assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
+        }
+        assert_eq!(pair.put(b"x", b""), Ok(Room::Full));
+        pair.writer.show(&pair.segment);
+        assert_eq!(pair.writer.has_room(&pair.segment), Ok(false));
+        assert!(!pair.reader.has_room(&pair.segment));
+        while pair.reader.take(&pair.segment, &mut []).expect("sound").is_some() {}
+        assert_eq!(pair.put(b"x", b""), Ok(Room::Full), "read, but not shown");
+        pair.reader.show(&pair.segment);
+        assert_eq!(pair.writer.has_room(&pair.segment), Ok(true));
+        assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
+    }
+
+    /// Writes a good record, lets `break_it` change the segment, and reads.
+    fn read_after(break_it: impl Fn(&Pair)) -> Result<Option<Record>, Corrupt> {
+        let mut pair = Pair::new();
+        pair.put(b"head", b"body").expect("sound");
+        pair.writer.show(&pair.segment);
+        break_it(&pair);
+        pair.take()
+    }
+
+    #[test]
+    fn take__a_writer_that_counts_or_measures_wrongly_is_corrupt() {
+        let tail = |value: u32| {
+            read_after(move |pair| pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed))
+        };
+        assert!(tail(1).is_ok());
+        assert_eq!(tail(RING_MIN.0 as u32 / 64 + 1), Err(Corrupt), "more than the ring holds");
+        assert_eq!(tail(u32::MAX), Err(Corrupt), "backwards");
+        for word in [0, 1 << 40 | 1, Opening { kind: Kind::Message, head: 80, body: 8_192 }.word(), u64::MAX] {
+            let got = read_after(|pair| pair.segment.word(pair.writer.place.start).store(word, Ordering::Relaxed));
+            assert_eq!(got, Err(Corrupt), "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn free__a_reader_that_counts_wrongly_is_corrupt_and_gives_no_room() {
+        for wrong in [1, 3, u32::MAX] {
+            let mut pair = Pair::new();
+            for _ in 0..2 {
+                pair.put(b"x", b"").expect("sound");
+                pair.writer.show(&pair.segment);
+                pair.take().expect("sound");
+            }
+            pair.writer.free(&pair.segment).expect("sound");
+            pair.segment.half(pair.writer.place.head).store(wrong, Ordering::Relaxed);
+            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 2");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn put_take__what_goes_in_comes_out_in_order(
+            lengths in prop::collection::vec((0usize..=HEAD_MAX, 0usize..=record::BODY_MAX), 1..60),
+            lag in 0usize..4,
+        ) {
+            let mut pair = Pair::new();
+            let mut waiting = std::collections::VecDeque::new();
+            for (i, (head, body)) in lengths.into_iter().enumerate() {
+                let record = (vec![i as u8; head], (0..body).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+                while waiting.len() > lag || pair.put(&record.0, &record.1) == Ok(Room::Full) {
+                    pair.writer.show(&pair.segment);
+                    prop_assert_eq!(pair.take(), Ok(waiting.pop_front()));
+                }
+                waiting.push_back(record);
+            }
+            pair.writer.show(&pair.segment);
+            for record in waiting {
+                prop_assert_eq!(pair.take(), Ok(Some(record)));
+            }
+            prop_assert_eq!(pair.take(), Ok(None));
+        }
+
+        #[test]
+        fn take__any_bytes_are_answered(
+            bytes in prop::collection::vec(any::<u8>(), 0..512), tail in any::<u32>(), small in 0u32..600
+        ) {
+            for tail in [tail, small] {
+                let mut pair = Pair::new();
+                pair.segment.write(pair.writer.place.start, &bytes);
+                pair.segment.half(pair.writer.place.tail).store(tail, Ordering::Relaxed);
+                let mut takes = 0;
+                while let Ok(Some(_)) = pair.take() {
+                    takes += 1;
+                    prop_assert!(takes <= pair.reader.place.lines);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether the machine has memory for a segment, asked before the kernel is: it would rather end a process than refuse.
+//!
+//! # Source
+//! `MemAvailable` of `/proc/meminfo` (`proc(5)`): what can be had without swapping, shared memory included. An anonymous
+//! file does not count against the size of `/dev/shm`.
+//!
+//! # Not here
+//! A container's own limit, which the kernel enforces by ending somebody.
+
+use clearway_proto::base::Bytes;
+
+/// Memory that the machine could give, as far as it says.
+pub(super) fn available() -> Option<Bytes> {
+    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Whether `length` bytes can be had; a machine that does not say is believed to have them.
+pub(super) fn is_there(length: usize) -> bool {
+    available().is_none_or(|available| length as u64 <= available.0)
+}
+
+fn parse(text: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(kib.checked_mul(1_024)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse__finds_its_line_and_counts_in_kib() {
+        let text = "MemTotal:        8 kB\nMemAvailable:       3 kB\n";
+        assert_eq!(parse(text), Some(Bytes(3_072)));
+        assert_eq!(parse("MemTotal: 8 kB\n"), None);
+        assert_eq!(parse("MemAvailable: 99999999999999999999 kB\n"), None);
+    }
+
+    #[test]
+    fn is_there__a_page_is_and_a_pebibyte_is_not() {
+        assert!(is_there(4_096));
+        assert!(!is_there(1 << 50) || available().is_none());
+    }
+}
