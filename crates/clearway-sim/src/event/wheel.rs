@@ -2,10 +2,10 @@
 //!
 //! # Model
 //! ```text
-//!    bucket   base        front          base + buckets
-//!             |            |                  |
-//!             last popped  sorted run         everything later: heap
-//!                          (taken from its end)
+//!    bucket   front                           front + buckets
+//!             |                                   |
+//!             sorted run and all that passed      everything later: heap
+//!             (taken from its end)
 //! ```
 //! A bucket is a list through one slab; a bitmap of two floors finds the next bucket that holds anything. The least event is
 //! the lesser of the end of the run and the top of the heap, so an event may lie in the heap without being far away: that is
@@ -17,7 +17,8 @@
 //! time, and the number of buckets so that the window is some mean delays long. Order does not depend on it.
 //!
 //! # Invariants
-//! I1. `base <= front`; the buckets in use lie in `front + 1 .. base + buckets`; the bucket `front` itself is the run.
+//! I1. The buckets in use lie in `front + 1 .. front + buckets`; what is not later than the bucket `front` is in the run or
+//!     in the heap.
 //! I2. The run is sorted, least event last.
 
 use super::{Event, Heap};
@@ -52,8 +53,6 @@ struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Wheel {
     width_log: u32,
-    /// The bucket of the last event popped.
-    base: u64,
     /// The bucket that the run was made of.
     front: u64,
     run: Vec<Event>,
@@ -81,7 +80,6 @@ impl Default for Wheel {
         let buckets = 1 << BUCKETS_LOG_MIN;
         Self {
             width_log: WIDTH_LOG_FIRST,
-            base: 0,
             front: 0,
             run: Vec::new(),
             far: Heap::default(),
@@ -98,15 +96,13 @@ impl Default for Wheel {
 impl Wheel {
     /// See [`super::Queue::push`].
     pub(crate) fn push(&mut self, event: Event) {
-        let bucket = (event.at.0 >> self.width_log).max(self.base);
-        if bucket > self.front {
-            self.store(bucket, event);
-        } else if bucket == self.front {
+        let bucket = event.at.0 >> self.width_log;
+        if bucket <= self.front {
             self.insert(event);
+        } else if bucket - self.front < self.heads.len() as u64 {
+            self.link(bucket, event);
         } else {
-            self.put_back();
-            self.front = bucket;
-            self.run.push(event);
+            self.far.push(event);
         }
     }
 
@@ -129,9 +125,15 @@ impl Wheel {
     /// See [`super::Queue::pop_until`].
     #[inline]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
-        // Half of all calls only ask whether an instant goes on.
+        // Nearly always there is neither a bucket to open nor a heap to ask.
         match self.run.last() {
-            Some(near) if near.at > instant && self.far.len() == 0 => None,
+            Some(near) if self.far.len() == 0 => {
+                if near.at <= instant {
+                    self.take_near()
+                } else {
+                    None
+                }
+            }
             _ => self.pop_due(instant),
         }
     }
@@ -150,19 +152,26 @@ impl Wheel {
 
     /// Takes the lesser of the end of the run and the top of the heap.
     fn take(&mut self) -> Option<Event> {
-        let event = match (self.run.last(), self.far.peek()) {
-            (None, None) => return None,
-            (Some(near), far) if far.is_none_or(|far| *near <= far) => {
-                self.base = self.front;
-                self.run.pop()?
-            }
+        match (self.run.last(), self.far.peek()) {
+            (Some(near), far) if far.is_none_or(|far| *near <= far) => self.take_near(),
             _ => {
                 let far = self.far.pop()?;
-                self.base = (far.at.0 >> self.width_log).max(self.base);
-                self.front = self.front.max(self.base);
-                far
+                self.front = self.front.max(far.at.0 >> self.width_log);
+                self.popped(far)
             }
-        };
+        }
+    }
+
+    /// Takes the end of the run.
+    #[inline]
+    fn take_near(&mut self) -> Option<Event> {
+        let near = self.run.pop()?;
+        self.popped(near)
+    }
+
+    /// Counts `event`, which was taken.
+    #[inline]
+    fn popped(&mut self, event: Event) -> Option<Event> {
         self.pace.pops += 1;
         if self.pace.pops >= self.pace.look_at {
             self.tune(event.at);
@@ -196,7 +205,7 @@ impl Wheel {
         }
         self.linked -= self.run.len();
         if self.run.len() > 1 {
-            self.run.sort_unstable_by(|a, b| b.cmp(a));
+            self.run.sort_by(|a, b| b.cmp(a));
         }
     }
 
@@ -221,7 +230,7 @@ impl Wheel {
         })
     }
 
-    /// Adds an event to the front bucket.
+    /// Adds an event that is not later than the front bucket.
     fn insert(&mut self, event: Event) {
         if self.run.len() > RUN_MAX {
             self.far.push(event);
@@ -229,20 +238,6 @@ impl Wheel {
         }
         let place = self.run.iter().rposition(|later| *later >= event).map_or(0, |place| place + 1);
         self.run.insert(place, event);
-    }
-
-    /// Makes the run a bucket again.
-    fn put_back(&mut self) {
-        let mut run = core::mem::take(&mut self.run);
-        for event in run.drain(..) {
-            self.store(self.front, event);
-        }
-        self.run = run;
-    }
-
-    /// Keeps an event that is not of the front bucket.
-    fn store(&mut self, bucket: u64, event: Event) {
-        if bucket - self.base < self.heads.len() as u64 { self.link(bucket, event) } else { self.far.push(event) }
     }
 
     /// Puts an event into the list of `bucket`, which lies in the window.
@@ -292,8 +287,7 @@ impl Wheel {
         *self = Self { width_log, pace, ..Self::default() };
         self.heads = vec![NIL; 1 << buckets_log];
         self.occupied = Bitmap::new(1 << buckets_log);
-        self.base = now.0 >> width_log;
-        self.front = self.base;
+        self.front = now.0 >> width_log;
         for event in all {
             self.push(event);
         }
