@@ -3,11 +3,18 @@
 //! # Invariants
 //! I1. An arbitration that finds nobody to send changes nothing but wake-ups.
 
-use super::parts::Queue;
-use super::pool::NONE;
+use super::parts::{Lane, Queue};
+use super::pool::{NONE, Pool};
 use super::{Events, Fabric};
 use crate::arbiter::Choice;
 use crate::spec::VIRTUAL_LANES_MAX;
+
+impl Lane {
+    /// The queue whose turn it is, where there is one.
+    pub(super) fn turn(&self, queues: &Pool<Queue>) -> u32 {
+        queues[self.ring].next
+    }
+}
 
 /// What the arbiter is asked: who can send, and how long their packets are.
 #[derive(Default)]
@@ -32,9 +39,9 @@ impl Fabric {
             self.peel(whole);
         }
         let it = &self.ports[port as usize];
-        let from_host = it.from_host;
+        let (all, from_host) = (it.occupied, it.from_host);
         let mut free_at = it.busy_until;
-        if it.from_host {
+        if from_host {
             free_at = free_at.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
         }
         if free_at > self.now {
@@ -47,10 +54,8 @@ impl Fabric {
             return;
         }
         self.end_train(port);
-        let all = self.ports[port as usize].occupied;
         match self.choose(port, all) {
-            Some((choice, step)) => {
-                let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
+            Some((choice, lane)) => {
                 self.account_wait(port);
                 if from_host {
                     self.inject(port, lane, choice);
@@ -86,8 +91,7 @@ impl Fabric {
             self.wake(port, at);
             return;
         }
-        let Some((choice, step)) = self.choose(port, among) else { return };
-        let lane = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps + step);
+        let Some((choice, lane)) = self.choose(port, among) else { return };
         if self.ports[port as usize].from_host {
             self.inject(port, lane, choice);
         } else {
@@ -112,29 +116,31 @@ impl Fabric {
 
     /// The arbiter learns that the packet of `choice`, of the step that `lane` is, has its turn.
     pub(super) fn grant(&mut self, port: u32, lane: u32, choice: Choice) {
-        self.arbiters[port as usize].grant(choice);
+        self.ports[port as usize].arbiter.grant(choice);
         if self.steps > 1 {
             let first = self.ports[port as usize].first_lane + u32::from(choice.lane * self.steps);
             self.lanes[first as usize].turn = (lane - first) as u8;
         }
     }
 
-    /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the step.
+    /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the lane by its
+    /// global number.
     #[inline]
-    pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u8)> {
+    pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
         if !among.is_power_of_two() {
             return self.choose_among(port, among);
         }
         // Most of the time there is one lane, which needs no comparing.
         let bit = among.trailing_zeros();
-        let bytes = self.sendable(self.ports[port as usize].first_lane + bit)?;
-        let virtual_lane = bit as u8 / self.steps;
-        let choice = self.arbiters[port as usize].pick_only(virtual_lane, bytes)?;
-        Some((choice, bit as u8 - virtual_lane * self.steps))
+        let lane = self.ports[port as usize].first_lane + bit;
+        let bytes = self.sendable(lane)?;
+        let virtual_lane = if self.steps == 1 { bit as u8 } else { bit as u8 / self.steps };
+        let choice = self.ports[port as usize].arbiter.pick_only(virtual_lane, bytes)?;
+        Some((choice, lane))
     }
 
     /// The same for any number of lanes.
-    fn choose_among(&mut self, port: u32, among: u32) -> Option<(Choice, u8)> {
+    fn choose_among(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
         let mut all = Candidates::default();
         let first = self.ports[port as usize].first_lane;
         let mut left = among;
@@ -154,22 +160,24 @@ impl Fabric {
                 all.step[v] = step;
             }
         }
-        let choice = self.arbiters[port as usize].pick(all.eligible, &all.bytes)?;
-        Some((choice, all.step[usize::from(choice.lane)]))
+        let choice = self.ports[port as usize].arbiter.pick(all.eligible, &all.bytes)?;
+        let step = all.step[usize::from(choice.lane)];
+        Some((choice, first + u32::from(choice.lane * self.steps + step)))
     }
 
     /// The bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
+    #[inline]
     fn sendable(&mut self, lane: u32) -> Option<u32> {
-        let it = &self.lanes[lane as usize];
-        let bytes = self.queues[self.queues[it.ring].next].bytes;
+        let it = &mut self.lanes[lane as usize];
+        let bytes = self.queues[it.turn(&self.queues)].bytes;
         if it.paused || it.stuck {
             return None;
         }
         if !it.credited || it.free >= bytes {
             return Some(bytes);
         }
-        self.absorb(lane);
-        (self.lanes[lane as usize].free >= bytes).then_some(bytes)
+        it.absorb(&mut self.credits, self.now);
+        (it.free >= bytes).then_some(bytes)
     }
 
     /// Nothing can be sent: looks again when the next credit of a waiting lane is due.
@@ -194,39 +202,44 @@ impl Fabric {
 
     /// The queue of `lane` whose turn it is.
     pub(super) fn turn_of(&self, lane: u32) -> u32 {
-        self.queues[self.lanes[lane as usize].ring].next
+        self.lanes[lane as usize].turn(&self.queues)
     }
 
     /// Puts a new last queue into the ring of `lane`.
+    #[inline]
     pub(super) fn enter(&mut self, port: u32, lane: u32, queue: u32) {
-        let last = self.lanes[lane as usize].ring;
-        self.queues[queue].lane = lane;
-        if last == NONE {
-            self.queues[queue].next = queue;
-            let it = &mut self.ports[port as usize];
-            if it.occupied == 0 {
-                it.waiting_since = self.now;
+        let on = &mut self.lanes[lane as usize];
+        let it = &mut self.queues[queue];
+        it.lane = lane;
+        if on.ring == NONE {
+            it.next = queue;
+            let at = &mut self.ports[port as usize];
+            if at.occupied == 0 {
+                at.waiting_since = self.now;
             }
-            it.occupied |= 1 << (lane - it.first_lane);
+            at.occupied |= 1 << (lane - at.first_lane);
         } else {
-            self.queues[queue].next = self.queues[last].next;
-            self.queues[last].next = queue;
+            let first = std::mem::replace(&mut self.queues[on.ring].next, queue);
+            self.queues[queue].next = first;
         }
-        self.lanes[lane as usize].ring = queue;
+        on.ring = queue;
     }
 
     /// Takes the queue whose turn it is out of the ring of `lane`.
+    #[inline]
     pub(super) fn leave(&mut self, port: u32, lane: u32) {
-        let last = self.lanes[lane as usize].ring;
-        let queue = self.queues[last].next;
-        if last == queue {
-            self.lanes[lane as usize].ring = NONE;
-            let it = &mut self.ports[port as usize];
-            it.occupied &= !(1 << (lane - it.first_lane));
+        let on = &mut self.lanes[lane as usize];
+        let queue = on.turn(&self.queues);
+        let it = &mut self.queues[queue];
+        it.lane = NONE;
+        if on.ring == queue {
+            on.ring = NONE;
+            let at = &mut self.ports[port as usize];
+            at.occupied &= !(1 << (lane - at.first_lane));
         } else {
-            self.queues[last].next = self.queues[queue].next;
+            let second = it.next;
+            self.queues[on.ring].next = second;
         }
-        self.queues[queue].lane = NONE;
     }
 
     /// Takes `queue` out of the ring of `lane`, whosever turn it is. O(queues in the ring).
@@ -246,7 +259,8 @@ impl Fabric {
 
     /// The queue whose turn it was goes behind the others.
     pub(super) fn rotate(&mut self, lane: u32) {
-        self.lanes[lane as usize].ring = self.turn_of(lane);
+        let on = &mut self.lanes[lane as usize];
+        on.ring = on.turn(&self.queues);
     }
 
     /// The queue of `source` in the ring of `lane`; `recent` is a guess.

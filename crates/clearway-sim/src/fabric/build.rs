@@ -10,7 +10,7 @@ use super::fifo::Fifo;
 use super::host::Host;
 use super::parts::{Lane, Port};
 use super::pool::{NONE, Pool};
-use super::statistics::Statistics;
+use super::statistics::{PortStatistics, Statistics};
 use super::{Constants, Fabric, Options};
 use crate::arbiter::Arbitration;
 use crate::event::Queue;
@@ -33,7 +33,12 @@ impl Fabric {
         assert!(lanes_per_port as usize <= LANES_MAX, "checked when the specification was read");
         let (tables, table_of_port) = lane_tables(&spec.classes, graph);
         let count = graph.channels().len();
-        let ports = (0..count as u32).map(|id| port(spec, graph, ChannelId(id), lanes_per_port)).collect();
+        let (host, switch) = (Arbitration::new(&spec.arbitration.host), Arbitration::new(&spec.arbitration.switch));
+        let ports = (0..count as u32).map(|id| {
+            let arbiter = if graph.is_host(graph.channel(ChannelId(id)).from) { &host } else { &switch };
+            port(spec, graph, ChannelId(id), lanes_per_port, arbiter.clone())
+        });
+        let ports = ports.collect();
         let lanes: Vec<Lane> = graph
             .channels()
             .iter()
@@ -42,12 +47,6 @@ impl Fabric {
             })
             .collect();
         let lane_count = lanes.len();
-        let (host, switch) = (Arbitration::new(&spec.arbitration.host), Arbitration::new(&spec.arbitration.switch));
-        let arbiters = graph
-            .channels()
-            .iter()
-            .map(|channel| if graph.is_host(channel.from) { host.clone() } else { switch.clone() })
-            .collect();
         Self {
             now: 0,
             events: Queue::new(options.queue),
@@ -59,9 +58,8 @@ impl Fabric {
             constants: constants(spec, seed, steps),
             limits: spec.classes.loss.map(limit),
             ports,
-            statistics: Statistics::new(count, lane_count),
+            statistics: Statistics::new(lane_count),
             lanes,
-            arbiters,
             queues: Pool::new(),
             packets: Pool::new(),
             messages: Pool::new(),
@@ -140,7 +138,7 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
     }
 }
 
-fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) -> Port {
+fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, arbiter: Arbitration) -> Port {
     let channel = graph.channel(id);
     let link = &spec.links[usize::from(channel.link)];
     let to_host = graph.is_host(channel.to);
@@ -161,6 +159,8 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32) ->
         queued: 0,
         on_wire: 0,
         waiting_since: 0,
+        arbiter,
+        statistics: PortStatistics::default(),
         dirty: false,
         held: false,
         from_host: graph.is_host(channel.from),

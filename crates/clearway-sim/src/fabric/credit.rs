@@ -4,89 +4,92 @@
 //! I1. A lane's list is ordered by time. A credit issued later may be due earlier (outputs have different rates), so it is put
 //!     where it belongs, and a port that starves is woken for it.
 
-use super::parts::Credit;
-use super::pool::NONE;
+use super::parts::{Credit, Lane};
+use super::pool::{NONE, Pool};
 use super::{Events, Fabric, Kind};
 
-impl Fabric {
-    /// Returns `count` times `bytes` to `lane` of `port`, first at `at`, `gap` apart. Gives the record's number.
-    pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: Credit) -> u32 {
-        if self.options.events == Events::Lazy {
-            // What is due makes room for the new record: lists stay short and in the cache.
-            self.absorb(lane);
+impl Lane {
+    /// Puts `record` into the list by time; almost always at the end.
+    #[inline]
+    fn insert(&mut self, credits: &mut Pool<Credit>, record: u32) {
+        let at = credits[record].at;
+        let first = self.credit_first;
+        if first == NONE {
+            (self.credit_first, self.credit_last) = (record, record);
+        } else if credits[self.credit_last].at <= at {
+            credits[self.credit_last].next = record;
+            self.credit_last = record;
+        } else if credits[first].at > at {
+            credits[record].next = first;
+            self.credit_first = record;
+        } else {
+            let mut before = first;
+            while credits[credits[before].next].at <= at {
+                before = credits[before].next;
+            }
+            credits[record].next = credits[before].next;
+            credits[before].next = record;
         }
+    }
+
+    /// Applies what is due at `now`.
+    #[inline]
+    pub(super) fn absorb(&mut self, credits: &mut Pool<Credit>, now: u64) {
+        while self.credit_first != NONE {
+            let record = self.credit_first;
+            let Credit { at, bytes, left, next, .. } = credits[record];
+            if at > now {
+                return;
+            }
+            self.credit_first = next;
+            if left <= 1 {
+                self.free += left * bytes;
+                credits.free(record);
+            } else {
+                self.absorb_some(credits, record, now);
+            }
+        }
+    }
+
+    /// Applies what is due of `record`, which is in no list, and puts back what is not.
+    fn absorb_some(&mut self, credits: &mut Pool<Credit>, record: u32, now: u64) {
+        let Credit { at, gap, bytes, left, .. } = credits[record];
+        let due = left.min(((now - at) / gap) as u32 + 1);
+        self.free += due * bytes;
+        if due == left {
+            credits.free(record);
+        } else {
+            credits[record] = Credit { at: at + u64::from(due) * gap, gap, bytes, left: left - due, next: NONE };
+            self.insert(credits, record);
+        }
+    }
+}
+
+impl Fabric {
+    /// Returns `first`, a new credit, to `lane` of `port`. Gives the record's number.
+    #[inline]
+    pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: Credit) -> u32 {
         let first =
             if self.faults.is_some() { Credit { bytes: self.after_theft(lane, first.bytes), ..first } } else { first };
-        let record = self.credits.put(first);
         if self.options.events == Events::Eager {
+            let record = self.credits.put(first);
             self.schedule(first.at, Kind::Credit, lane, record);
             return record;
         }
-        self.insert(lane, record);
-        let it = &self.ports[port as usize];
-        if self.lanes[lane as usize].ring != NONE && first.at >= it.busy_until {
+        let it = &mut self.lanes[lane as usize];
+        // What is due makes room for the new record: lists stay short and in the cache.
+        it.absorb(&mut self.credits, self.now);
+        let record = self.credits.put(first);
+        it.insert(&mut self.credits, record);
+        if it.ring != NONE && first.at >= self.ports[port as usize].busy_until {
             self.wake(port, first.at);
         }
         record
     }
 
-    /// Puts a record into its lane's list by time; almost always at the end.
-    fn insert(&mut self, lane: u32, record: u32) {
-        let at = self.credits[record].at;
-        let it = &mut self.lanes[lane as usize];
-        let (first, last) = (it.credit_first, it.credit_last);
-        if first == NONE {
-            self.credits[record].next = NONE;
-            (it.credit_first, it.credit_last) = (record, record);
-        } else if self.credits[last].at <= at {
-            self.credits[record].next = NONE;
-            self.credits[last].next = record;
-            it.credit_last = record;
-        } else if self.credits[first].at > at {
-            self.credits[record].next = first;
-            it.credit_first = record;
-        } else {
-            let mut before = first;
-            while self.credits[self.credits[before].next].at <= at {
-                before = self.credits[before].next;
-            }
-            self.credits[record].next = self.credits[before].next;
-            self.credits[before].next = record;
-        }
-    }
-
     /// Applies what is due on `lane`.
-    #[inline]
     pub(super) fn absorb(&mut self, lane: u32) {
-        let first = self.lanes[lane as usize].credit_first;
-        if first != NONE && self.credits[first].at <= self.now {
-            self.absorb_due(lane);
-        }
-    }
-
-    fn absorb_due(&mut self, lane: u32) {
-        let it = &mut self.lanes[lane as usize];
-        while it.credit_first != NONE {
-            let first = it.credit_first;
-            let Credit { at, gap, bytes, left, next } = self.credits[first];
-            if at > self.now {
-                return;
-            }
-            it.credit_first = next;
-            if next == NONE {
-                it.credit_last = NONE;
-            }
-            let due = if left <= 1 { left } else { left.min(((self.now - at) / gap) as u32 + 1) };
-            it.free += due * bytes;
-            if due == left {
-                self.credits.free(first);
-                continue;
-            }
-            self.credits[first].left -= due;
-            self.credits[first].at += u64::from(due) * gap;
-            self.insert(lane, first);
-            return self.absorb(lane);
-        }
+        self.lanes[lane as usize].absorb(&mut self.credits, self.now);
     }
 
     /// When the next credit of `lane` comes.

@@ -27,8 +27,11 @@ impl Fifo {
 impl Fabric {
     /// Whether `packet` is the first of its input's lane; if not, it waits there.
     pub(super) fn is_first(&mut self, packet: u32) -> bool {
+        if self.fifos.is_empty() {
+            return true;
+        }
         let it = self.packets[packet];
-        if self.fifos.is_empty() || it.share != NONE {
+        if it.share != NONE {
             return true;
         }
         let lane = self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane);

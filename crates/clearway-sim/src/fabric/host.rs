@@ -223,8 +223,8 @@ impl Fabric {
         let bytes = self.queues[queue].bytes;
         let payload = self.next_payload(message);
         let serial = self.ports[port as usize].pace.time(bytes).0;
-        let gap = serial.max(self.constants.memory.time(bytes).0);
-        self.absorb(lane);
+        let fetch = self.constants.memory.time(bytes).0;
+        let gap = serial.max(fetch);
         let count = self.train_length(port, lane, queue, message);
         self.end_train(port);
         let it = &mut self.messages[message];
@@ -250,8 +250,7 @@ impl Fabric {
             }
         }
         self.turn_over(port, lane, next);
-        let fetched = self.now + u64::from(count - 1) * gap + self.constants.memory.time(bytes).0;
-        self.hosts[from as usize].fetch_free = fetched;
+        self.hosts[from as usize].fetch_free = self.now + u64::from(count - 1) * gap + fetch;
         let packet = self.packets.put(Packet {
             tail_at: 0,
             gap,
@@ -305,12 +304,15 @@ impl Fabric {
     }
 
     /// How many packets can start as one.
-    fn train_length(&self, port: u32, lane: u32, queue: u32, message: u32) -> u32 {
+    fn train_length(&mut self, port: u32, lane: u32, queue: u32, message: u32) -> u32 {
+        if !self.constants.trains || self.options.trains == Trains::Off {
+            return 1;
+        }
+        self.absorb(lane);
         let it = &self.messages[message];
         let lane = &self.lanes[lane as usize];
         let alone = self.ports[port as usize].occupied.count_ones() == 1 && self.queues[queue].next == queue;
-        if !self.constants.trains || self.options.trains == Trains::Off || !alone || !lane.credited || it.target == NONE
-        {
+        if !alone || !lane.credited || it.target == NONE {
             return 1;
         }
         let full = (it.bytes - it.sent) / u64::from(self.constants.payload);
@@ -384,7 +386,7 @@ impl Fabric {
             record = self.give_credit(channel, lane, credit);
         }
         if it.count == 1 {
-            self.resolve_at(it, host, 1, placed);
+            self.resolve_at(&it, host, 1, placed);
             self.packets.free(packet);
             return;
         }
@@ -395,7 +397,7 @@ impl Fabric {
             self.trains[train].next = if counted { Next::Host(record) } else { Next::SlowHost(record) };
         }
         if counted {
-            self.resolve_at(it, host, it.count, last);
+            self.resolve_at(&it, host, it.count, last);
         } else {
             self.schedule(last, Kind::Taken, channel, packet);
         }
@@ -419,7 +421,7 @@ impl Fabric {
     /// The last tail of a train, or of what was left of it, has come in.
     pub(super) fn taken(&mut self, channel: u32, packet: u32) {
         let (it, host) = (self.packets[packet], self.ports[channel as usize].to);
-        self.resolve_at(it, host, it.count, self.now);
+        self.resolve_at(&it, host, it.count, self.now);
         self.packets.free(packet);
     }
 
@@ -452,7 +454,7 @@ impl Fabric {
     }
 
     /// `count` packets of the message of `packet` are in the memory of `host` at `at`.
-    fn resolve_at(&mut self, packet: Packet, host: u32, count: u32, at: u64) {
+    fn resolve_at(&mut self, packet: &Packet, host: u32, count: u32, at: u64) {
         if packet.target == NONE {
             self.resolve_member(packet.message, host, at, false);
         } else {

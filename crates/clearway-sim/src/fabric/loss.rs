@@ -13,7 +13,7 @@ impl Fabric {
 
     /// A packet in a switch is dropped at its output `port`.
     pub(super) fn drop_at(&mut self, port: u32, packet: u32) {
-        self.statistics.ports[port as usize].dropped += u64::from(self.packets[packet].count);
+        self.ports[port as usize].statistics.dropped += u64::from(self.packets[packet].count);
         let it = self.packets[packet];
         if it.share == NONE {
             let lane = self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane);
@@ -25,7 +25,7 @@ impl Fabric {
     /// A packet found no room in a buffer whose sender was not paused in time.
     pub(super) fn overrun(&mut self, packet: u32) {
         let Packet { in_channel, .. } = self.packets[packet];
-        self.statistics.ports[in_channel as usize].dropped += 1;
+        self.ports[in_channel as usize].statistics.dropped += 1;
         self.lose(packet);
     }
 

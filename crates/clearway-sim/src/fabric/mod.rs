@@ -56,7 +56,6 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::{BitsPerSec, GroupId};
 
-use crate::arbiter;
 use crate::event::{Event, Queue as EventOrder};
 use crate::graph::Graph;
 use crate::spec::VIRTUAL_LANES_MAX;
@@ -122,7 +121,6 @@ pub struct Fabric {
     limits: [u32; VIRTUAL_LANES_MAX],
     ports: Vec<Port>,
     lanes: Vec<Lane>,
-    arbiters: Vec<arbiter::Arbitration>,
     queues: Pool<Queue>,
     packets: Pool<Packet>,
     messages: Pool<Message>,

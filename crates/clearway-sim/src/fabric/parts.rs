@@ -5,10 +5,11 @@
 //! buffer and a *ring* of *queues*: in a switch one for each input that has packets for this lane, in a host one for each
 //! connection that has messages. Queues of a ring take turns.
 
-use crate::arbiter::Choice;
+use crate::arbiter::{Arbitration, Choice};
 use crate::time::Pace;
 
 use super::order::Reports;
+use super::statistics::PortStatistics;
 
 /// The sending side of a channel.
 #[derive(Clone, Debug)]
@@ -40,6 +41,9 @@ pub(super) struct Port {
     pub(super) on_wire: u32,
     /// Since when something waits, or `busy_until` if that is later: for the time stalled.
     pub(super) waiting_since: u64,
+    /// Who of its lanes sends next.
+    pub(super) arbiter: Arbitration,
+    pub(super) statistics: PortStatistics,
     pub(super) dirty: bool,
     /// A copy keeps it while it waits for other outputs.
     pub(super) held: bool,

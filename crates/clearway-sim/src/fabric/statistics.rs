@@ -37,18 +37,23 @@ pub struct PortStatistics {
     pub dropped: u64,
 }
 
-/// Statistics of a fabric.
+impl PortStatistics {
+    /// So many bytes wait.
+    pub(super) fn queued(&mut self, bytes: u32) {
+        self.queue_max = self.queue_max.max(bytes);
+    }
+}
+
+/// What is counted beside the ports.
 #[derive(Debug)]
 pub(super) struct Statistics {
     pub(super) totals: Totals,
     pub(super) lanes: Vec<LaneStatistics>,
-    pub(super) ports: Vec<PortStatistics>,
 }
 
 impl Statistics {
-    pub(super) fn new(ports: usize, lanes: usize) -> Self {
-        let (lanes, ports) = (vec![LaneStatistics::default(); lanes], vec![PortStatistics::default(); ports]);
-        Self { totals: Totals::default(), lanes, ports }
+    pub(super) fn new(lanes: usize) -> Self {
+        Self { totals: Totals::default(), lanes: vec![LaneStatistics::default(); lanes] }
     }
 
     pub(super) fn sent(&mut self, lane: u32, bytes: u32, count: u32) {
@@ -62,11 +67,6 @@ impl Statistics {
         it.bytes -= u64::from(bytes) * u64::from(count);
         it.packets -= u64::from(count);
     }
-
-    pub(super) fn queued(&mut self, port: u32, bytes: u32) {
-        let it = &mut self.ports[port as usize];
-        it.queue_max = it.queue_max.max(bytes);
-    }
 }
 
 impl Fabric {
@@ -77,7 +77,7 @@ impl Fabric {
 
     /// What `channel` did.
     pub fn port_statistics(&self, channel: ChannelId) -> PortStatistics {
-        self.statistics.ports[channel.index()]
+        self.ports[channel.index()].statistics
     }
 
     /// What each lane of `channel` carried: virtual lanes in order, the steps of each side by side.
@@ -93,7 +93,7 @@ impl Fabric {
         if it.from_host {
             since = since.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
         }
-        self.statistics.ports[port as usize].stalled += Picos(self.now - since.min(self.now));
+        it.statistics.stalled += Picos(self.now - since.min(self.now));
         it.waiting_since = self.now;
     }
 }

@@ -122,6 +122,7 @@ impl Fabric {
     }
 
     /// A packet joins the queue of its input for its output.
+    #[inline]
     pub(super) fn enqueue(&mut self, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
@@ -136,6 +137,7 @@ impl Fabric {
     }
 
     /// A packet that nothing holds up in its input queues for its output.
+    #[inline]
     pub(super) fn offer(&mut self, packet: u32) {
         let Packet { out, level, step, bytes, .. } = self.packets[packet];
         self.disturb(out);
@@ -155,6 +157,7 @@ impl Fabric {
     }
 
     /// A packet waits at its output, in a queue of `lane`, from now on.
+    #[inline]
     pub(super) fn join_queue(&mut self, packet: u32, lane: u32) {
         let it = &mut self.packets[packet];
         it.next = NONE;
@@ -176,9 +179,9 @@ impl Fabric {
             }
         }
         self.lanes[lane as usize].queued += bytes;
-        let queued = &mut self.ports[out as usize].queued;
-        *queued += bytes;
-        self.statistics.queued(out, *queued);
+        let port = &mut self.ports[out as usize];
+        port.queued += bytes;
+        port.statistics.queued(port.queued);
         self.watch_arrival(out, lane, packet);
         self.trace_queued(packet);
         self.touch(out);
@@ -220,22 +223,25 @@ impl Fabric {
     }
 
     /// The packet whose turn it is on `lane` of `port` leaves its queue.
+    #[inline]
     pub(super) fn unqueue(&mut self, port: u32, lane: u32) {
-        let queue = self.turn_of(lane);
-        let Packet { next, bytes, .. } = self.packets[self.queues[queue].head];
+        let on = &mut self.lanes[lane as usize];
+        let queue = on.turn(&self.queues);
+        let it = &mut self.queues[queue];
+        let Packet { next, bytes, .. } = self.packets[it.head];
+        on.queued -= bytes;
+        self.ports[port as usize].queued -= bytes;
         if next == NONE {
             self.leave(port, lane);
             self.queues.free(queue);
         } else {
-            let it = &mut self.queues[queue];
             (it.head, it.bytes) = (next, self.packets[next].bytes);
-            self.lanes[lane as usize].ring = queue;
+            on.ring = queue;
         }
-        self.ports[port as usize].queued -= bytes;
-        self.lanes[lane as usize].queued -= bytes;
     }
 
     /// Places of packets in the buffer behind `channel` are free; the records of the credits, where there are credits.
+    #[inline]
     pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: Credit) -> u32 {
         if self.lanes[lane as usize].credited {
             return self.give_credit(channel, lane, credit);

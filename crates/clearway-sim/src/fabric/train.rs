@@ -154,7 +154,7 @@ impl Fabric {
             if let Origin::Arrived(first, _) = origin {
                 let ready = self.ready_at(&first);
                 let waiting = (start - ready) / gap.max(1) + 1;
-                self.statistics.queued(port, waiting as u32 * bytes);
+                self.ports[port as usize].statistics.queued(waiting as u32 * bytes);
             }
         }
     }

@@ -92,6 +92,9 @@ pub(super) fn first_up<B: Backlog>(
     channel: impl Fn(u32) -> ChannelId,
     backlog: &B,
 ) -> Option<ChannelId> {
+    if backlog.intact() {
+        return (begin < count).then(|| channel(begin));
+    }
     (0..count).map(|ahead| channel(wrap(begin, ahead, count))).find(|&candidate| backlog.up(candidate))
 }
 

@@ -111,7 +111,7 @@ impl Fabric {
     /// Gives `channel` the arbiter that the active faults let it have.
     pub(super) fn misrule(&mut self, channel: u32) {
         let Some(faults) = self.faults.as_mut() else { return };
-        let slot = &mut self.arbiters[channel as usize];
+        let slot = &mut self.ports[channel as usize].arbiter;
         let wrong = faults.cases.iter().filter(|case| case.active).find_map(|case| match case.fault.what {
             Trouble::WrongArbitration { channel: at, first } if at.0 == channel => Some(first),
             _ => None,
