@@ -57,6 +57,12 @@ impl FabricSpec {
         self.check_control()
     }
 
+    /// Whether a lane in use holds packets back where there is no room ahead, so that congestion spreads to links that are not
+    /// full. Where none does, what finds no room is dropped.
+    pub fn holds_back(&self) -> bool {
+        self.used_lanes().any(|lane| !matches!(self.classes.loss[lane], LossDomain::Drops { .. }))
+    }
+
     /// A packet with its headers.
     pub(super) fn packet_bytes(&self) -> Bytes {
         Bytes(self.packet.payload.0.saturating_add(self.packet.header.0))
@@ -110,7 +116,7 @@ impl FabricSpec {
             return flaw("link", "more than 256 kinds of links");
         }
         let packet = self.packet_bytes();
-        let holds_back = self.used_lanes().any(|lane| !matches!(self.classes.loss[lane], LossDomain::Drops { .. }));
+        let holds_back = self.holds_back();
         let pauses = self.used_lanes().any(|lane| self.classes.loss[lane] == LossDomain::Pauses);
         for link in &self.links {
             let key = |what: &str| format!("link.{}.{what}", link.name);
