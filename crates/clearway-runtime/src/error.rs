@@ -1,5 +1,6 @@
 //! What can go wrong when a wire is opened, each as one sentence for a person.
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -54,6 +55,50 @@ pub enum RuntimeError {
         /// The address of both.
         address: SocketAddrV4,
     },
+    /// A peer's card does not fit this job: start all ranks of one job with the same program and secret.
+    #[error("the key card of rank {rank} {fault}")]
+    Card {
+        /// Whose card.
+        rank: Rank,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The job secret could be guessed: give a longer one.
+    #[error("the job secret has {length} bytes; give at least {least} random ones")]
+    ShortSecret {
+        /// Bytes given.
+        length: usize,
+        /// Bytes needed.
+        least: usize,
+    },
+    /// The sealed group key is none: it was changed, meant for another rank, or is older than the one in use.
+    #[error("what rank {from} sealed is no newer group key for this rank; seal a new one for it")]
+    GroupKey {
+        /// Who is said to have sealed it.
+        from: Rank,
+    },
+    /// Packets would leave this machine without protection: agree on keys, or ask for an insecure wire.
+    #[error(
+        "rank {rank} at {address} is on another machine, and there are no keys; agree on keys through the launcher, or \
+         ask for an insecure wire"
+    )]
+    Unprotected {
+        /// The first such peer.
+        rank: Rank,
+        /// Its address.
+        address: SocketAddrV4,
+    },
+    /// The keys are those of another rank, job or list of peers: agree for this one.
+    #[error("the keys are those of {keys}, but the wire is {wire}; agree with the cards of this job")]
+    ForeignKeys {
+        /// Whom the keys were made for.
+        keys: Member,
+        /// Who opens the wire.
+        wire: Member,
+    },
+    /// The wire has no keys: open it with keys.
+    #[error("this wire has no keys, so its groups need none")]
+    NoKeys,
     /// The multicast base leaves no room for groups, or the port is bound to no particular interface.
     #[error(
         "cannot multicast to {base} from {interface}; bind to one interface's address and use a base of 239.0.0.0/8 \
@@ -136,5 +181,22 @@ impl RuntimeError {
     /// Names what was asked of the system when it refused.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::System { what, cause }
+    }
+}
+
+/// One rank's place in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its rank.
+    pub rank: Rank,
+    /// Ranks in the job.
+    pub ranks: usize,
+    /// The job's number.
+    pub session: u64,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {} in session {}", self.rank, self.ranks, self.session)
     }
 }

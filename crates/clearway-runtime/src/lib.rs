@@ -1,14 +1,15 @@
 //! Runs engines on real machines: real clocks, the progress loop, the wires over UDP and over shared memory.
 //!
-//! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`progress`] (one engine over one wire), [`waiting`] (spin or
-//! sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's processors did to a
-//! measurement), [`launch`] (how the ranks of a job find each other).
+//! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`progress`] (one engine over one wire),
+//! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
+//! processors did to a measurement), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod clock;
 mod error;
+pub mod keys;
 pub mod launch;
 pub mod noise;
 pub mod progress;
@@ -16,4 +17,4 @@ pub mod shm;
 pub mod udp;
 pub mod waiting;
 
-pub use error::RuntimeError;
+pub use error::{Member, RuntimeError};

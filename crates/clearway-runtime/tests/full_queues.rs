@@ -10,7 +10,7 @@ use std::process::Command;
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
-use clearway_runtime::udp::{Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// Set for a test that runs inside its namespace.
@@ -66,6 +66,7 @@ impl Bench {
         let peers = vec![port.address(), SocketAddrV4::new(FAR, 9)];
         let mut config = UdpConfig::new(Rank(0), 1, peers);
         config.buffers.send = Bytes(32 << 10);
+        config.placement = Placement::OneMachine;
         config.waiting = Waiting::Sleep;
         config.segmentation = segmentation;
         let mut wire = UdpWire::open(port, config).expect("an open wire");

@@ -7,8 +7,9 @@ use clearway_proto::base::{GroupId, Rank};
 
 use super::socket::Buffers;
 use super::transmit::Segmentation;
-use crate::RuntimeError;
+use crate::keys::Keys;
 use crate::waiting::Waiting;
+use crate::{Member, RuntimeError};
 
 /// Where the ranks of a job run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,18 @@ pub enum Placement {
     OneMachine,
     /// On several machines, each with its own clock.
     ManyMachines,
+}
+
+/// What keeps strangers from reading and forging a wire's datagrams.
+#[derive(Debug)]
+pub enum Protection {
+    /// Nothing. Enough on one machine, virtual hosts included, and refused between machines.
+    OnOneMachine,
+    /// Each datagram is sealed. The keys belong to this wire alone.
+    Keys(Keys),
+    /// Nothing, between machines as well: whoever reaches the network can forge messages. Damage on the way is found by
+    /// the checksums of UDP and of each link only; a further one would cost half of what sealing does and keep nobody out.
+    Insecure,
 }
 
 /// Where a job's multicast groups live.
@@ -41,7 +54,7 @@ impl Multicast {
 }
 
 /// One rank's part in a job over UDP.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct UdpConfig {
     /// This end's rank.
     pub rank: Rank,
@@ -57,12 +70,15 @@ pub struct UdpConfig {
     pub waiting: Waiting,
     /// Where the ranks run.
     pub placement: Placement,
+    /// Who can read and forge the job's messages.
+    pub protection: Protection,
     /// Whether runs of messages leave as one large packet.
     pub segmentation: Segmentation,
 }
 
 impl UdpConfig {
-    /// A job on several machines without multicast, with default buffers, adaptive waiting and segmentation offload.
+    /// A job on several machines without multicast, with default buffers, adaptive waiting and segmentation offload. Unless
+    /// all its addresses are of the loopback, it needs keys, another placement, or to be called insecure.
     pub fn new(rank: Rank, session: u64, peers: Vec<SocketAddrV4>) -> Self {
         Self {
             rank,
@@ -72,6 +88,7 @@ impl UdpConfig {
             buffers: Buffers::default(),
             waiting: Waiting::Adaptive,
             placement: Placement::ManyMachines,
+            protection: Protection::OnOneMachine,
             segmentation: Segmentation::Offload,
         }
     }
@@ -90,6 +107,7 @@ impl UdpConfig {
                 return Err(RuntimeError::SharedAddress { first, second: rank, address: *address });
             }
         }
+        self.check_protection()?;
         match self.multicast {
             Some(multicast) if !multicast.fits() || bound.ip().is_unspecified() => {
                 Err(RuntimeError::Multicast { base: multicast.base, interface: *bound.ip() })
@@ -97,11 +115,29 @@ impl UdpConfig {
             _ => Ok(()),
         }
     }
+
+    fn check_protection(&self) -> Result<(), RuntimeError> {
+        match &self.protection {
+            Protection::Keys(keys) => {
+                let wire = Member { rank: self.rank, ranks: self.peers.len(), session: self.session };
+                let keys = keys.member();
+                if keys == wire { Ok(()) } else { Err(RuntimeError::ForeignKeys { keys, wire }) }
+            }
+            Protection::OnOneMachine if self.placement == Placement::ManyMachines => {
+                let mut peers = (0..).map(Rank).zip(&self.peers);
+                peers
+                    .find(|(_, peer)| !peer.ip().is_loopback())
+                    .map_or(Ok(()), |(rank, address)| Err(RuntimeError::Unprotected { rank, address: *address }))
+            }
+            Protection::OnOneMachine | Protection::Insecure => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::{Identity, Job};
 
     fn at(port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
@@ -125,6 +161,31 @@ mod tests {
             let multicast = Multicast { base: base.into(), port: 9 };
             assert!(refusal(|c| c.multicast = Some(multicast)).starts_with("cannot multicast to "));
         }
+    }
+
+    #[test]
+    fn check__messages_leave_the_machine_only_sealed_or_by_request() {
+        let away = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 3);
+        let sentence = "rank 2 at 10.0.0.2:3 is on another machine, and there are no keys; agree on keys through the \
+                        launcher, or ask for an insecure wire";
+        assert_eq!(refusal(|c| c.peers[2] = away), sentence);
+        for change in
+            [(|c| c.protection = Protection::Insecure) as fn(&mut UdpConfig), |c| c.placement = Placement::OneMachine]
+        {
+            let mut config = UdpConfig::new(Rank(1), 7, vec![at(1), at(2), away]);
+            change(&mut config);
+            assert!(config.check(at(2)).is_ok());
+        }
+    }
+
+    #[test]
+    fn check__keys_of_another_job_are_refused() {
+        let identity = Identity::new(Rank(0), Job { session: 8, epoch: 0, secret: None }).expect("a key pair");
+        let card = identity.card();
+        let keys = identity.agree(&[card]).expect("own card");
+        let sentence = "the keys are those of rank 0 of 1 in session 8, but the wire is rank 1 of 3 in session 7; agree \
+                        with the cards of this job";
+        assert_eq!(refusal(|c| c.protection = Protection::Keys(keys)), sentence);
     }
 
     #[test]

@@ -13,16 +13,29 @@
 //! | 16 | | the engine's header, then the body up to the datagram's end |
 //!
 //! The session number keeps jobs apart that meet on one port by mistake. It is **not authentication**: who can read
-//! one packet can forge the next.
+//! one packet can forge the next. A wire with keys uses version 2 and takes no other:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 16 | as above, with version 2 |
+//! | 16 | 7 | number of the message |
+//! | 23 | 1 | its sender's class, by place in [`Class::ALL`] |
+//! | 24 | | sealed: the engine's header, then the body |
+//! | end - 16 | 16 | tag, which covers everything before it |
+//!
+//! Rank, number and class together are the nonce.
 //!
 //! # Invariants
 //! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
 //! I2. The longest message fits one packet of an Ethernet of MTU 1500.
 //!
 //! # Not here
-//! Whether the sender's address is that of its rank (`receive`); the engine's header (engines).
+//! Whether the sender's address is that of its rank (`receive`); sealing and opening (`guard`); the engine's header
+//! (engines).
 
-use clearway_proto::base::Rank;
+use clearway_proto::base::{Class, Rank};
+
+use crate::keys::{NONCE_LENGTH, TAG_LENGTH};
 
 /// The longest engine's header: leaves bodies long enough that 4 KiB travel in three packets.
 pub const HEAD_MAX: usize = 80;
@@ -33,9 +46,17 @@ const DATAGRAM_MAX: usize = 1_472;
 /// The longest body behind a header of [`HEAD_MAX`].
 pub const BODY_MAX: usize = DATAGRAM_MAX - FRAME_LENGTH - HEAD_MAX;
 
+/// Bytes in front of a sealed message.
+pub const SEALED_LENGTH: usize = FRAME_LENGTH + 8;
+/// Bytes that a sealed message adds to its datagram, before and behind.
+pub const SEALED_OVERHEAD: usize = SEALED_LENGTH + TAG_LENGTH;
+/// The longest body of a sealed message behind a header of [`HEAD_MAX`].
+pub const SEALED_BODY_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD - HEAD_MAX;
+
 /// Chosen at random.
 const MAGIC: [u8; 2] = [0xc1, 0xea];
 const VERSION: u8 = 1;
+const VERSION_SEALED: u8 = 2;
 
 /// What a well-formed datagram of the right session says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,24 +67,90 @@ pub struct Frame {
     pub body_start: usize,
 }
 
+/// What the frame of a sealed datagram says, true or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Who says to have sent it.
+    pub from: Rank,
+    /// Length of the engine's header.
+    pub head_length: u8,
+    /// The class that it was sent in.
+    pub class: Class,
+    /// Its number among the messages of its key and class; below 2^56.
+    pub number: u64,
+}
+
+impl Sealed {
+    /// The bytes in front of the sealed ones.
+    pub fn write(&self, session: u64) -> [u8; SEALED_LENGTH] {
+        let mut bytes = [0; SEALED_LENGTH];
+        let (frame, tail) = bytes.split_at_mut(FRAME_LENGTH);
+        frame.copy_from_slice(&begin(VERSION_SEALED, self.from, session, self.head_length));
+        tail.copy_from_slice(&self.counted());
+        bytes
+    }
+
+    /// Reads the frame of `datagram`; `None` for whatever cannot be a sealed message of `session`.
+    pub fn parse(datagram: &[u8], session: u64) -> Option<Self> {
+        let (from, head_length, rest) = parse_begin(datagram, VERSION_SEALED, session)?;
+        let (counted, rest) = rest.split_first_chunk::<8>()?;
+        let [number @ .., class] = *counted;
+        let class = *Class::ALL.get(usize::from(class))?;
+        let fits = usize::from(head_length) + TAG_LENGTH <= rest.len();
+        let [n0, n1, n2, n3, n4, n5, n6] = number;
+        let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, 0]);
+        fits.then_some(Self { from, head_length, class, number })
+    }
+
+    /// What no other message under the same key has.
+    pub(super) fn nonce(&self) -> [u8; NONCE_LENGTH] {
+        let mut nonce = [0; NONCE_LENGTH];
+        let (rank, counted) = nonce.split_at_mut(4);
+        rank.copy_from_slice(&self.from.0.to_le_bytes());
+        counted.copy_from_slice(&self.counted());
+        nonce
+    }
+
+    /// Number and class.
+    fn counted(&self) -> [u8; 8] {
+        let mut bytes = self.number.to_le_bytes();
+        bytes[7] = self.class.index() as u8;
+        bytes
+    }
+
+    /// Where the engine's header ends and the body begins.
+    pub(super) fn body_start(&self) -> usize {
+        SEALED_LENGTH + usize::from(self.head_length)
+    }
+}
+
 /// The bytes in front of an engine's header of `head_length` bytes.
 pub fn write(from: Rank, session: u64, head_length: u8) -> [u8; FRAME_LENGTH] {
+    begin(VERSION, from, session, head_length)
+}
+
+fn begin(version: u8, from: Rank, session: u64, head_length: u8) -> [u8; FRAME_LENGTH] {
     let [r0, r1, r2, r3] = from.0.to_le_bytes();
     let [s0, s1, s2, s3, s4, s5, s6, s7] = session.to_le_bytes();
-    [MAGIC[0], MAGIC[1], VERSION, head_length, r0, r1, r2, r3, s0, s1, s2, s3, s4, s5, s6, s7]
+    [MAGIC[0], MAGIC[1], version, head_length, r0, r1, r2, r3, s0, s1, s2, s3, s4, s5, s6, s7]
 }
 
 /// Reads the header of `datagram`; `None` for whatever is not a message of `session`.
 pub fn parse(datagram: &[u8], session: u64) -> Option<Frame> {
-    let (frame, rest) = datagram.split_first_chunk::<FRAME_LENGTH>()?;
-    let [m0, m1, version, head_length, r0, r1, r2, r3, number @ ..] = *frame;
+    let (from, head_length, rest) = parse_begin(datagram, VERSION, session)?;
     let head_length = usize::from(head_length);
+    (head_length <= rest.len()).then_some(Frame { from, body_start: FRAME_LENGTH + head_length })
+}
+
+/// Sender, length of the engine's header, and what follows.
+fn parse_begin(datagram: &[u8], version: u8, session: u64) -> Option<(Rank, u8, &[u8])> {
+    let (frame, rest) = datagram.split_first_chunk::<FRAME_LENGTH>()?;
+    let [m0, m1, v, head_length, r0, r1, r2, r3, number @ ..] = *frame;
     let ours = [m0, m1] == MAGIC
-        && version == VERSION
+        && v == version
         && u64::from_le_bytes(number) == session
-        && head_length <= HEAD_MAX
-        && head_length <= rest.len();
-    ours.then(|| Frame { from: Rank(u32::from_le_bytes([r0, r1, r2, r3])), body_start: FRAME_LENGTH + head_length })
+        && usize::from(head_length) <= HEAD_MAX;
+    ours.then_some((Rank(u32::from_le_bytes([r0, r1, r2, r3])), head_length, rest))
 }
 
 #[cfg(test)]
@@ -105,6 +192,41 @@ mod tests {
     #[test]
     fn lengths__the_longest_message_fills_one_packet() {
         assert_eq!(FRAME_LENGTH + HEAD_MAX + BODY_MAX + 20 + 8, 1_500);
+        assert_eq!(24 + HEAD_MAX + SEALED_BODY_MAX + 16 + 20 + 8, 1_500);
+    }
+
+    /// Message 0x01020304050607 of class bulk from rank 258, with a header of 2 bytes; two sealed bytes and a tag of zeros.
+    fn literal_sealed() -> Vec<u8> {
+        let mut bytes = LITERAL[..16].to_vec();
+        bytes[2] = 2;
+        bytes.extend([7, 6, 5, 4, 3, 2, 1, 3]);
+        bytes.extend([0; 18]);
+        bytes
+    }
+
+    const SEALED: Sealed =
+        Sealed { from: Rank(258), head_length: 2, class: Class::Bulk, number: 0x01_02_03_04_05_06_07 };
+
+    #[test]
+    fn sealed__writes_and_reads_the_bytes_of_the_table() {
+        assert_eq!(SEALED.write(SESSION), literal_sealed()[..24]);
+        assert_eq!(Sealed::parse(&literal_sealed(), SESSION), Some(SEALED));
+        assert_eq!(SEALED.nonce(), [2, 1, 0, 0, 7, 6, 5, 4, 3, 2, 1, 3]);
+        assert_eq!(SEALED.body_start(), 26);
+    }
+
+    #[test]
+    fn sealed__refuses_what_cannot_be_of_this_job() {
+        assert_eq!(Sealed::parse(&literal_sealed(), SESSION + 1), None, "another session");
+        assert_eq!(Sealed::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
+        assert_eq!(Sealed::parse(&LITERAL, SESSION), None, "not sealed");
+        assert_eq!(parse(&literal_sealed(), SESSION), None, "sealed where none may be");
+        for (at, value) in [(0, 0), (1, 0), (2, 3), (3, 81), (23, 5)] {
+            let mut bytes = literal_sealed();
+            bytes.resize(256, 0);
+            bytes[at] = value;
+            assert_eq!(Sealed::parse(&bytes, SESSION), None, "byte {at} as {value}");
+        }
     }
 
     proptest! {
@@ -112,6 +234,9 @@ mod tests {
         fn parse__any_bytes_give_an_answer_inside_them(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
             if let Some(frame) = parse(&bytes, 0) {
                 prop_assert!(frame.body_start <= bytes.len());
+            }
+            if let Some(sealed) = Sealed::parse(&bytes, 0) {
+                prop_assert!(sealed.body_start() + TAG_LENGTH <= bytes.len());
             }
         }
 

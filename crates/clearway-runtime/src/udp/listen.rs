@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use clearway_proto::base::{Class, Nanos};
+use clearway_proto::base::{Class, GroupId, Nanos};
 use socket2::Socket;
 
 use super::readiness::{Readiness, Ready, Writing};
@@ -30,6 +30,8 @@ const REPORTS_MAX: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Listener {
     sockets: Vec<Socket>,
+    /// Whose the sockets behind those of the classes are.
+    groups: Vec<GroupId>,
     readiness: Readiness,
     /// What a wait found, for the next round.
     found: Ready,
@@ -51,6 +53,7 @@ impl Listener {
         sockets.iter().for_each(|socket| readiness.add(socket.as_fd()));
         Self {
             sockets,
+            groups: Vec::new(),
             readiness,
             found: Ready::default(),
             last_speaker: 0,
@@ -63,11 +66,17 @@ impl Listener {
         }
     }
 
-    /// Watches one more socket, a group's; `None` when there are as many as slots.
-    pub(super) fn add_group(&mut self, socket: Socket) -> Option<()> {
+    /// Whether this rank is in `group`.
+    pub(super) fn has_joined(&self, group: GroupId) -> bool {
+        self.groups.contains(&group)
+    }
+
+    /// Watches one more socket, that of `group`; `None` when there are as many as slots.
+    pub(super) fn add_group(&mut self, group: GroupId, socket: Socket) -> Option<()> {
         (self.sockets.len() < SLOTS).then(|| {
             self.readiness.add(socket.as_fd());
             self.sockets.push(socket);
+            self.groups.push(group);
         })
     }
 
@@ -120,8 +129,9 @@ impl Listener {
     /// Reads a socket into at most `offer` free slots; returns how many it filled.
     fn read(&mut self, number: usize, offer: usize) -> usize {
         let socket = self.sockets[number].as_fd();
-        let origin = if number < Class::ALL.len() { Origin::Port } else { Origin::Group };
-        match self.inbox.fill(socket, origin, offer, &self.members, &mut self.stamps) {
+        let group = number.checked_sub(Class::ALL.len()).and_then(|place| self.groups.get(place));
+        let origin = group.map_or(Origin::Port, |group| Origin::Group(*group));
+        match self.inbox.fill(socket, origin, offer, &mut self.members, &mut self.stamps) {
             Ok(0) => 0,
             Ok(filled) => {
                 self.last_speaker = number;

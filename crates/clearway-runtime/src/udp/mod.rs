@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `socket` opens five sockets on one port, one for each class; `transmit` decides how messages leave; `receive` turns
-//! bytes into arrivals; `listen` decides which socket is read, `readiness` asks which are ready; `syscall` holds the system calls. [`UdpWire`] ties
+//! bytes into arrivals; `guard` seals and opens datagrams where the job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks which are ready; `syscall` holds the system calls. [`UdpWire`] ties
 //! them to the contract of [`clearway_proto::wire`].
 //!
 //! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see [`crate::clock`]).
@@ -12,11 +12,12 @@
 //! I2. A class that found no room refuses everything until its `Room` was harvested.
 //!
 //! # Not here
-//! Reliability and one-sided operations (an engine above), keys (launch), which rank runs where (launch).
+//! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]), which rank runs where (launch).
 
 mod config;
 mod control;
 pub mod frame;
+mod guard;
 mod listen;
 mod memory;
 mod readiness;
@@ -24,12 +25,12 @@ mod receive;
 mod socket;
 mod syscall;
 mod transmit;
+mod window;
 
-pub use config::{Multicast, Placement, UdpConfig};
+pub use config::{Multicast, Placement, Protection, UdpConfig};
 pub use socket::{Buffers, UdpPort};
 pub use transmit::Segmentation;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +41,7 @@ use clearway_proto::wire::{
     OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire,
 };
 
+use self::guard::Guard;
 use self::listen::{Listener, drain_errors};
 use self::memory::Memory;
 use self::readiness::Writing;
@@ -85,7 +87,6 @@ pub struct UdpWire {
     pause: Pause,
     /// By [`Class::index`].
     lanes: [Lane; Class::ALL.len()],
-    groups: BTreeSet<GroupId>,
     memory: Memory,
     /// Frames and engines' headers of planned messages.
     staging: Vec<u8>,
@@ -108,8 +109,13 @@ impl UdpWire {
         config.check(address)?;
         let interface = config.multicast.map(|_| *address.ip());
         let sockets = port.share(config.buffers, interface)?;
+        let capabilities = capabilities(&config);
+        let guard = match config.protection {
+            Protection::Keys(keys) => Some(Guard::new(keys)),
+            Protection::OnOneMachine | Protection::Insecure => None,
+        };
         Ok(Self {
-            capabilities: capabilities(&config),
+            capabilities,
             multicast: config.multicast,
             address,
             buffers: config.buffers,
@@ -117,10 +123,9 @@ impl UdpWire {
             pause: Pause::new(config.waiting),
             listener: Listener::new(
                 sockets,
-                Members { rank: config.rank, session: config.session, peers: config.peers },
+                Members { rank: config.rank, session: config.session, peers: config.peers, guard },
             ),
             lanes: Default::default(),
-            groups: BTreeSet::new(),
             memory: Memory::default(),
             staging: Vec::new(),
             planned_regions: 0,
@@ -158,6 +163,36 @@ impl UdpWire {
         u64::from(syscall::dropped(self.listener.of(class).as_fd()))
     }
 
+    /// Bytes that this wire puts around head and body of a message.
+    pub fn overhead(&self) -> Bytes {
+        let length = if self.listener.members.guard.is_some() { frame::SEALED_OVERHEAD } else { frame::FRAME_LENGTH };
+        Bytes(length as u64)
+    }
+
+    /// Of the strangers counted, genuine datagrams of peers that had come before: repeated by the network or an attacker.
+    /// Always 0 without keys, where a repeated message is given again.
+    pub fn replayed(&self) -> u64 {
+        self.listener.members.guard.as_ref().map_or(0, |guard| guard.replayed)
+    }
+
+    /// Gives `group` a new random key, and returns what to send to each of `members`, in their order, by any way. From
+    /// then on this end reads and writes under the new key only. To be called by one member of the group, at its
+    /// beginning and whenever somebody joins or leaves it.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoKeys`], [`RuntimeError::RankOutside`], [`RuntimeError::System`] without randomness.
+    pub fn renew_group(&mut self, group: GroupId, members: &[Rank]) -> Result<Vec<Vec<u8>>, RuntimeError> {
+        self.listener.members.guard.as_mut().ok_or(RuntimeError::NoKeys)?.renew_group(group, members)
+    }
+
+    /// Takes the group key that `from` sealed for this rank; what was sent under an older one is lost.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoKeys`], [`RuntimeError::GroupKey`].
+    pub fn accept_group(&mut self, from: Rank, sealed: &[u8]) -> Result<GroupId, RuntimeError> {
+        self.listener.members.guard.as_mut().ok_or(RuntimeError::NoKeys)?.accept_group(from, sealed)
+    }
+
     /// The bound of the error of receive stamps.
     pub fn stamp_error(&self) -> Nanos {
         self.listener.stamp_error()
@@ -176,34 +211,44 @@ impl UdpWire {
         if path != PathId(0) {
             return Err(Missing::Path);
         }
-        let to = match (to, self.multicast) {
+        let address = match (to, self.multicast) {
             (Destination::One(rank), _) => *self.listener.members.peers.get(rank.index()).ok_or(Missing::Rank)?,
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
             (Destination::Group(_), None) => return Err(Missing::Operation(OperationKind::Multicast)),
         };
         self.memory.bytes(self.listener.inbox.arena(), body)?;
         let head = head.ok_or(Missing::Memory)?;
-        let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
-        if head.len() > frame::HEAD_MAX || body.length as usize > frame::BODY_MAX {
+        if head.len() > frame::HEAD_MAX || body.length as usize > self.capabilities.body_max {
             return Err(Missing::Length);
         }
         let start = self.staging.len();
-        self.staging.extend_from_slice(&frame::write(
-            self.listener.members.rank,
-            self.listener.members.session,
-            head_length,
-        ));
-        self.staging.extend_from_slice(head);
-        let mut body = body;
-        if body.length as usize <= COPIED_BODY_MAX {
-            self.staging.extend_from_slice(self.memory.bytes(self.listener.inbox.arena(), body)?);
-            body = Span::EMPTY;
-        } else {
-            self.planned_regions |= region_bit(body.region);
-        }
+        let body = self.stage(to, class, head, body)?;
         let head = start..self.staging.len();
-        self.lanes[class.index()].planned.push(Planned { answer, to, head, body });
+        self.lanes[class.index()].planned.push(Planned { answer, to: address, head, body });
         Ok(())
+    }
+
+    /// Puts a message's frame, head and body into the staging bytes, sealed where the job has keys; returns the body if it
+    /// leaves from its place.
+    fn stage(&mut self, to: Destination, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
+        let bytes = self.memory.bytes(self.listener.inbox.arena(), body)?;
+        let Members { rank, session, guard, .. } = &mut self.listener.members;
+        if let Some(guard) = guard {
+            // What cannot leave need not be sealed, and uses up no number.
+            if self.lanes[class.index()].blocked.is_none() {
+                guard.seal(to, class, [head, bytes], &mut self.staging)?;
+            }
+            return Ok(Span::EMPTY);
+        }
+        let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
+        self.staging.extend_from_slice(&frame::write(*rank, *session, head_length));
+        self.staging.extend_from_slice(head);
+        if bytes.len() <= COPIED_BODY_MAX {
+            self.staging.extend_from_slice(bytes);
+            return Ok(Span::EMPTY);
+        }
+        self.planned_regions |= region_bit(body.region);
+        Ok(body)
     }
 
     /// Sends all plans, the most urgent class first, and corrects the answers of what found no room.
@@ -280,7 +325,10 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
         operations: OperationSet::of(&operations),
         delivery: Delivery::Lossy,
         head_max: frame::HEAD_MAX,
-        body_max: frame::BODY_MAX,
+        body_max: match config.protection {
+            Protection::Keys(_) => frame::SEALED_BODY_MAX,
+            Protection::OnOneMachine | Protection::Insecure => frame::BODY_MAX,
+        },
         stamp: StampSource::Kernel,
         shared_clock: match config.placement {
             Placement::OneMachine => Some(SharedClock::asserted_by_wire()),
@@ -339,14 +387,12 @@ impl Wire for UdpWire {
 
     fn join(&mut self, group: GroupId) -> Result<(), Missing> {
         let multicast = self.multicast.ok_or(Missing::Operation(OperationKind::Multicast))?;
-        if self.groups.contains(&group) {
+        if self.listener.has_joined(group) {
             return Ok(());
         }
         let socket = socket::group_socket(multicast.address(group), *self.address.ip(), self.buffers)
             .map_err(|_| Missing::Group)?;
-        self.listener.add_group(socket).ok_or(Missing::Group)?;
-        self.groups.insert(group);
-        Ok(())
+        self.listener.add_group(group, socket).ok_or(Missing::Group)
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! I1. A body given in one harvest is not overwritten before the next.
-//! I2. A datagram of another session, of no rank, or from another address than its rank's costs one check and one count.
+//! I2. A datagram of another session, of no rank, or from another address than its rank's costs one check and one count;
+//! with keys one that was not sealed for this end costs the opening as well.
 //! I3. Own multicast messages are dropped without being counted: they are neither arrivals nor strangers.
 
 use std::io;
@@ -15,12 +16,14 @@ use std::net::SocketAddrV4;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Class, Dscp, LocalNs, Rank};
+use clearway_proto::base::{Class, Dscp, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span};
 
-use super::frame;
+use super::frame::{self, Sealed};
+use super::guard::Guard;
 use super::syscall::{ReceiveCall, Slot};
 use crate::clock::{self, StampClock};
+use crate::keys::TAG_LENGTH;
 
 /// Slots of the arena: 1 MiB, up to 1,024 messages of one system call.
 pub(super) const SLOTS: usize = 16;
@@ -34,7 +37,7 @@ pub(super) enum Origin {
     /// This rank's port.
     Port,
     /// A group's socket, which also hears what this rank sends.
-    Group,
+    Group(GroupId),
 }
 
 /// Who belongs to this job.
@@ -46,25 +49,54 @@ pub(super) struct Members {
     pub(super) session: u64,
     /// Everyone's address by rank.
     pub(super) peers: Vec<SocketAddrV4>,
+    /// Seals and opens, if the job has keys.
+    pub(super) guard: Option<Guard>,
+}
+
+/// What a datagram says to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    from: Rank,
+    /// Where the engine's header lies in the datagram.
+    head: Range<usize>,
+    /// Where the body ends.
+    end: usize,
+    /// Present on a wire with keys, which takes nothing else.
+    sealed: Option<Sealed>,
 }
 
 /// What a datagram is to this end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
-    Message(frame::Frame),
+    Message(Claim),
     Own,
     Stranger,
 }
 
 impl Members {
-    fn judge(&self, datagram: &[u8], from: SocketAddrV4, origin: Origin) -> Verdict {
-        match frame::parse(datagram, self.session) {
-            Some(frame) if self.peers.get(frame.from.index()) == Some(&from) => {
-                let own = origin == Origin::Group && frame.from == self.rank;
-                if own { Verdict::Own } else { Verdict::Message(frame) }
-            }
-            _ => Verdict::Stranger,
+    /// Judges a datagram; a sealed one is opened in place.
+    fn judge(&mut self, datagram: &mut [u8], from: SocketAddrV4, origin: Origin) -> Verdict {
+        let claim = self.read(datagram).filter(|claim| self.peers.get(claim.from.index()) == Some(&from));
+        let Some(claim) = claim else { return Verdict::Stranger };
+        if claim.from == self.rank && matches!(origin, Origin::Group(_)) {
+            return Verdict::Own;
         }
+        let opened = match (&mut self.guard, &claim.sealed) {
+            (Some(guard), Some(sealed)) => guard.open(sealed, datagram, origin),
+            _ => Some(()),
+        };
+        opened.map_or(Verdict::Stranger, |()| Verdict::Message(claim))
+    }
+
+    fn read(&self, datagram: &[u8]) -> Option<Claim> {
+        if self.guard.is_none() {
+            let frame = frame::parse(datagram, self.session)?;
+            let head = frame::FRAME_LENGTH..frame.body_start;
+            return Some(Claim { from: frame.from, head, end: datagram.len(), sealed: None });
+        }
+        let sealed = Sealed::parse(datagram, self.session)?;
+        let head = frame::SEALED_LENGTH..sealed.body_start();
+        Some(Claim { from: sealed.from, head, end: datagram.len().checked_sub(TAG_LENGTH)?, sealed: Some(sealed) })
     }
 }
 
@@ -134,7 +166,7 @@ impl Inbox {
         socket: BorrowedFd<'_>,
         origin: Origin,
         offer: usize,
-        members: &Members,
+        members: &mut Members,
         stamps: &mut StampClock,
     ) -> io::Result<usize> {
         let slots = self.filled..(self.filled + offer).min(SLOTS);
@@ -157,18 +189,18 @@ impl Inbox {
     }
 
     /// Lists the messages of one slot.
-    fn list(&mut self, slot: &Slot, origin: Origin, at: LocalNs, members: &Members) {
+    fn list(&mut self, slot: &Slot, origin: Origin, at: LocalNs, members: &mut Members) {
         let step = slot.beside.segment.unwrap_or(slot.length).max(1);
         let end = slot.start + slot.length;
         for start in (slot.start..end).step_by(step) {
             let datagram = start..(start + step).min(end);
-            match members.judge(&self.call.arena()[datagram.clone()], slot.from, origin) {
-                Verdict::Message(frame) => self.listed.push(Listed {
-                    from: frame.from,
+            match members.judge(&mut self.call.arena_mut()[datagram], slot.from, origin) {
+                Verdict::Message(claim) => self.listed.push(Listed {
+                    from: claim.from,
                     tos: slot.beside.tos,
                     at,
-                    head: start + frame::FRAME_LENGTH..start + frame.body_start,
-                    body: start + frame.body_start..datagram.end,
+                    head: start + claim.head.start..start + claim.head.end,
+                    body: start + claim.head.end..start + claim.end,
                 }),
                 Verdict::Own => {}
                 Verdict::Stranger => self.strangers += 1,
@@ -208,28 +240,28 @@ mod tests {
 
     fn members() -> Members {
         let peers = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().expect("an address")).to_vec();
-        Members { rank: Rank(1), session: 7, peers }
+        Members { rank: Rank(1), session: 7, peers, guard: None }
     }
 
     #[test]
     fn judge__session_rank_and_address_must_all_fit() {
-        let members = members();
-        let good = frame::write(Rank(0), 7, 0);
-        let message = Verdict::Message(frame::Frame { from: Rank(0), body_start: frame::FRAME_LENGTH });
-        assert_eq!(members.judge(&good, members.peers[0], Origin::Port), message);
-        assert_eq!(members.judge(&good, members.peers[2], Origin::Port), Verdict::Stranger, "another rank's address");
-        let other_port = SocketAddrV4::new(*members.peers[0].ip(), 2);
-        assert_eq!(members.judge(&good, other_port, Origin::Port), Verdict::Stranger);
-        assert_eq!(members.judge(&frame::write(Rank(0), 8, 0), members.peers[0], Origin::Port), Verdict::Stranger);
-        assert_eq!(members.judge(&frame::write(Rank(3), 7, 0), members.peers[0], Origin::Port), Verdict::Stranger);
-        assert_eq!(members.judge(b"", members.peers[0], Origin::Port), Verdict::Stranger);
+        let mut members = members();
+        let peers = members.peers.clone();
+        let mut judge = |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, Origin::Port);
+        let claim = Claim { from: Rank(0), head: 16..16, end: 16, sealed: None };
+        assert_eq!(judge(0, 7, peers[0]), Verdict::Message(claim));
+        assert_eq!(judge(0, 7, peers[2]), Verdict::Stranger, "another rank's address");
+        assert_eq!(judge(0, 7, SocketAddrV4::new(*peers[0].ip(), 2)), Verdict::Stranger);
+        assert_eq!(judge(0, 8, peers[0]), Verdict::Stranger);
+        assert_eq!(judge(3, 7, peers[0]), Verdict::Stranger);
+        assert_eq!(members.judge(&mut [], peers[0], Origin::Port), Verdict::Stranger);
     }
 
     #[test]
     fn judge__own_messages_are_messages_on_the_port_and_echoes_in_a_group() {
-        let members = members();
-        let own = frame::write(Rank(1), 7, 0);
-        assert_eq!(members.judge(&own, members.peers[1], Origin::Group), Verdict::Own);
-        assert!(matches!(members.judge(&own, members.peers[1], Origin::Port), Verdict::Message(_)));
+        let mut members = members();
+        let (mut own, at) = (frame::write(Rank(1), 7, 0), members.peers[1]);
+        assert_eq!(members.judge(&mut own, at, Origin::Group(GroupId(0))), Verdict::Own);
+        assert!(matches!(members.judge(&mut own, at, Origin::Port), Verdict::Message(_)));
     }
 }

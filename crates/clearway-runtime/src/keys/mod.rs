@@ -1,0 +1,275 @@
+//! Keys of a job: what ranks publish through their launcher, and what every pair of them then shares.
+//!
+//! # Model
+//! Each rank makes an [`Identity`] and publishes its *card*: the public half of an X25519 key and a proof. The launcher
+//! carries cards, as bytes, from all ranks to all ranks. From the cards each rank derives a secret for each peer, and
+//! from that a key for each direction and purpose:
+//!
+//! ```text
+//! shared = X25519(own private half, peer's public half)
+//! pair   = HKDF-SHA256(salt = job secret, shared, "clearway pair 1" + session + epoch + ranks + public halves)
+//! key    = HKDF-SHA256(pair, purpose + sender + receiver)
+//! proof  = HMAC-SHA256(job secret, "clearway card 1" + session + epoch + rank + public half)
+//! ```
+//!
+//! Who only listens to the launcher's exchange learns nothing. Who can *change* it could put own cards in place of the
+//! ranks' and sit between them, unless there is a job secret: it is mixed into every key and into the proofs, and comes
+//! another way (ssh's standard input, a wrapping of cards in credentials of the site). Without it the exchange itself
+//! must be trustworthy.
+//!
+//! A change of the membership of a job is a new *epoch*: every rank makes a new identity, and all keys are new. The key
+//! of a multicast group is random, made by one rank and sealed for each member; a new member or one less is a new key.
+//!
+//! # Source
+//! X25519: RFC 7748. HKDF: RFC 5869. One direction, one key: as in TLS 1.3 (RFC 8446, 7.3).
+//!
+//! # Invariants
+//! I1. An identity agrees once: deriving the same keys again would begin their packet numbers anew.
+//! I2. No key is used in both directions or for two purposes, that of a group apart, where the nonce names the sender.
+//! I3. Secrets are wiped when they are dropped, and nothing prints them.
+//!
+//! # Not here
+//! How cards travel (launch), how datagrams are sealed (`udp`).
+
+mod cipher;
+
+use std::fmt;
+
+use clearway_proto::base::{GroupId, Rank};
+use zeroize::Zeroizing;
+
+pub(crate) use self::cipher::{Cipher, NONCE_LENGTH, TAG_LENGTH};
+use self::cipher::{Exchange, PUBLIC_LENGTH, Secret};
+use crate::{Member, RuntimeError};
+
+/// Bytes of a card: version, public half, proof.
+pub const CARD_LENGTH: usize = 1 + PUBLIC_LENGTH + TAG_LENGTH;
+/// The form of cards and the way keys are derived.
+const CARD_VERSION: u8 = 1;
+/// The shortest job secret: as many bytes as the keys that it protects.
+const SECRET_LENGTH_MIN: usize = 16;
+/// Bytes of a sealed group key: nonce, group and epoch beside it, the key, the tag.
+const SEALED_GROUP_LENGTH: usize = NONCE_LENGTH + GROUP_CONTEXT_LENGTH + GROUP_SECRET_LENGTH + TAG_LENGTH;
+const GROUP_CONTEXT_LENGTH: usize = 2 + 4;
+const GROUP_SECRET_LENGTH: usize = 32;
+
+/// A secret that all ranks of a job know and nobody else. Wiped when dropped.
+pub struct JobSecret(Zeroizing<Vec<u8>>);
+
+impl JobSecret {
+    /// Takes at least 16 random bytes. A password is no such secret: cards let an attacker try guesses.
+    ///
+    /// # Errors
+    /// [`RuntimeError::ShortSecret`].
+    pub fn new(bytes: Vec<u8>) -> Result<Self, RuntimeError> {
+        let secret = Self(Zeroizing::new(bytes));
+        let length = secret.0.len();
+        if length < SECRET_LENGTH_MIN {
+            return Err(RuntimeError::ShortSecret { length, least: SECRET_LENGTH_MIN });
+        }
+        Ok(secret)
+    }
+}
+
+/// What all ranks of a job know before they agree.
+#[derive(Debug)]
+pub struct Job {
+    /// The job's number.
+    pub session: u64,
+    /// Counts changes of the membership, from 0.
+    pub epoch: u32,
+    /// Mixed into all keys, if there is one.
+    pub secret: Option<JobSecret>,
+}
+
+impl Job {
+    fn salt(&self) -> &[u8] {
+        self.secret.as_ref().map_or(&[], |secret| &secret.0)
+    }
+
+    fn proof(&self, rank: Rank, public: &[u8]) -> [u8; TAG_LENGTH] {
+        let (session, epoch) = (self.session.to_le_bytes(), self.epoch.to_le_bytes());
+        cipher::prove(self.salt(), &[b"clearway card 1", &session, &epoch, &rank.0.to_le_bytes(), public])
+    }
+
+    /// The public half on the card of `rank`.
+    fn read<'c>(&self, rank: Rank, card: &'c [u8]) -> Result<&'c [u8], RuntimeError> {
+        let refuse = |fault| Err(RuntimeError::Card { rank, fault });
+        let Some((&version, rest)) = card.split_first() else { return refuse("is empty") };
+        if version != CARD_VERSION {
+            return refuse("is of another version; start all ranks with the same program");
+        }
+        let Some((public, proof)) = rest.split_at_checked(PUBLIC_LENGTH).filter(|(_, p)| p.len() == TAG_LENGTH) else {
+            return refuse("has another length than the launcher was given");
+        };
+        // The proof is public, so comparing it need not take constant time.
+        if self.proof(rank, public) != proof {
+            return refuse("was not made for this job: another secret, session, epoch or rank, or changed on its way");
+        }
+        Ok(public)
+    }
+}
+
+/// One rank's key pair before it knows the others'. Used up by agreeing.
+pub struct Identity {
+    rank: Rank,
+    job: Job,
+    exchange: Exchange,
+}
+
+impl Identity {
+    /// A new key pair from the system's randomness.
+    ///
+    /// # Errors
+    /// [`RuntimeError::System`] on a system without randomness.
+    pub fn new(rank: Rank, job: Job) -> Result<Self, RuntimeError> {
+        let mut scalar = Zeroizing::new([0; 32]);
+        cipher::fill_random(&mut *scalar)?;
+        Ok(Self { rank, job, exchange: Exchange::new(&scalar)? })
+    }
+
+    /// What this rank publishes.
+    pub fn card(&self) -> [u8; CARD_LENGTH] {
+        let mut card = [CARD_VERSION; CARD_LENGTH];
+        let public = self.exchange.public();
+        card[1..=PUBLIC_LENGTH].copy_from_slice(public);
+        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.job.proof(self.rank, public));
+        card
+    }
+
+    /// Derives the keys with all ranks from their cards, by rank, this one's included. About 50 us a peer.
+    ///
+    /// # Errors
+    /// [`RuntimeError::RankOutside`] when there are too few cards, [`RuntimeError::Card`] for one that is wrong.
+    pub fn agree<C: AsRef<[u8]>>(self, cards: &[C]) -> Result<Keys, RuntimeError> {
+        let (rank, ranks) = (self.rank, cards.len());
+        let own = cards.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
+        if own.as_ref() != self.card() {
+            return Err(RuntimeError::Card { rank, fault: "came back changed from the launcher's exchange" });
+        }
+        let pair = |(peer, card): (Rank, &C)| {
+            let public = self.job.read(peer, card.as_ref())?;
+            self.pair(peer, public).ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
+        };
+        let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
+        Ok(Keys { rank, session: self.job.session, pairs })
+    }
+
+    fn pair(&self, peer: Rank, public: &[u8]) -> Option<Secret> {
+        let own = (self.rank, &self.exchange.public()[..]);
+        let (low, high) = if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
+        let (session, epoch) = (self.job.session.to_le_bytes(), self.job.epoch.to_le_bytes());
+        let ranks = [low.0.0.to_le_bytes(), high.0.0.to_le_bytes()].concat();
+        let transcript = [b"clearway pair 1", &session[..], &epoch, &ranks, low.1, high.1];
+        self.exchange.agree(public, self.job.salt(), &transcript)
+    }
+}
+
+/// What one rank shares with each other. Belongs to one wire, which counts the packets of each key.
+pub struct Keys {
+    rank: Rank,
+    session: u64,
+    /// By rank, this one's with itself included.
+    pairs: Vec<Secret>,
+}
+
+/// The two directions between this rank and a peer, for one purpose.
+#[derive(Debug)]
+pub(crate) struct Duplex {
+    pub(crate) out: Cipher,
+    pub(crate) into: Cipher,
+}
+
+/// A group's key.
+#[derive(Debug)]
+pub(crate) struct GroupKey {
+    pub(crate) group: GroupId,
+    /// Counts the keys of the group.
+    pub(crate) epoch: u32,
+    pub(crate) cipher: Cipher,
+}
+
+impl Keys {
+    /// Whom they were made for.
+    pub(crate) fn member(&self) -> Member {
+        Member { rank: self.rank, ranks: self.pairs.len(), session: self.session }
+    }
+
+    /// The keys for datagrams to and from each rank.
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = Duplex> {
+        (0..).map(Rank).zip(&self.pairs).map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
+    }
+
+    fn duplex(&self, peer: Rank, pair: &Secret, purpose: &[u8]) -> Duplex {
+        let (own, peer) = (self.rank.0.to_le_bytes(), peer.0.to_le_bytes());
+        Duplex { out: pair.cipher(&[purpose, &own, &peer]), into: pair.cipher(&[purpose, &peer, &own]) }
+    }
+
+    fn group_duplex(&self, peer: Rank) -> Result<Duplex, RuntimeError> {
+        let pair = self.pairs.get(peer.index());
+        let pair = pair.ok_or(RuntimeError::RankOutside { rank: peer, ranks: self.pairs.len() })?;
+        Ok(self.duplex(peer, pair, b"clearway group"))
+    }
+
+    /// A new random key for `group`, and what to send to each of `members`, in their order.
+    ///
+    /// # Errors
+    /// [`RuntimeError::RankOutside`]; [`RuntimeError::System`] on a system without randomness.
+    pub(crate) fn make_group(
+        &self,
+        group: GroupId,
+        epoch: u32,
+        members: &[Rank],
+    ) -> Result<(GroupKey, Vec<Vec<u8>>), RuntimeError> {
+        let mut secret = Zeroizing::new([0; GROUP_SECRET_LENGTH]);
+        cipher::fill_random(&mut *secret)?;
+        let seal = |member: &Rank| {
+            let mut nonce = [0; NONCE_LENGTH];
+            cipher::fill_random(&mut nonce)?;
+            let context = [&group.0.to_le_bytes()[..], &epoch.to_le_bytes()].concat();
+            let mut bytes = Zeroizing::new(*secret);
+            let tag = self.group_duplex(*member)?.out.seal(nonce, &context, &mut *bytes).expect("32 bytes");
+            Ok([&nonce[..], &context, &*bytes, &tag].concat())
+        };
+        let sealed = members.iter().map(seal).collect::<Result<_, RuntimeError>>()?;
+        Ok((group_key(group, epoch, &secret), sealed))
+    }
+
+    /// Opens what `from` sealed for this rank; `None` when it is nothing of the kind.
+    pub(crate) fn open_group(&self, from: Rank, sealed: &[u8]) -> Option<GroupKey> {
+        let sealed: &[u8; SEALED_GROUP_LENGTH] = sealed.try_into().ok()?;
+        let (nonce, rest) = sealed.split_first_chunk::<NONCE_LENGTH>()?;
+        let (context, secret) = rest.split_first_chunk::<GROUP_CONTEXT_LENGTH>()?;
+        let [g0, g1, epoch @ ..] = *context;
+        let mut bytes = Zeroizing::new(secret.to_vec());
+        let secret = self.group_duplex(from).ok()?.into.open(*nonce, context, &mut bytes)?;
+        let secret: &[u8; GROUP_SECRET_LENGTH] = (&*secret).try_into().ok()?;
+        Some(group_key(GroupId(u16::from_le_bytes([g0, g1])), u32::from_le_bytes(epoch), secret))
+    }
+}
+
+fn group_key(group: GroupId, epoch: u32, secret: &[u8; GROUP_SECRET_LENGTH]) -> GroupKey {
+    let context = [&b"clearway group datagrams"[..], &group.0.to_le_bytes(), &epoch.to_le_bytes()];
+    GroupKey { group, epoch, cipher: Secret::new(secret).cipher(&context) }
+}
+
+impl fmt::Debug for JobSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobSecret(..)")
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({} of {:?})", self.rank, self.job)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({} of {} ranks)", self.rank, self.pairs.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Who ends up with the same keys, who does not, and which cards are refused in which words.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn job(session: u64, secret: Option<u8>) -> Job {
+    let secret = secret.map(|byte| JobSecret::new(vec![byte; 16]).expect("long enough"));
+    Job { session, epoch: 0, secret }
+}
+
+fn identities(ranks: u32) -> Vec<Identity> {
+    (0..ranks).map(|rank| Identity::new(Rank(rank), job(7, Some(1))).expect("a key pair")).collect()
+}
+
+fn cards(identities: &[Identity]) -> Vec<Vec<u8>> {
+    identities.iter().map(|identity| identity.card().to_vec()).collect()
+}
+
+fn agreed(ranks: u32) -> Vec<Keys> {
+    let identities = identities(ranks);
+    let cards = cards(&identities);
+    identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
+}
+
+/// Whether what `out` seals `into` opens.
+fn fits(out: &Cipher, into: &Cipher) -> bool {
+    let mut bytes = b"words".to_vec();
+    let tag = out.seal([0; NONCE_LENGTH], b"", &mut bytes).expect("short");
+    bytes.extend(tag);
+    into.open([0; NONCE_LENGTH], b"", &mut bytes).is_some_and(|opened| opened == b"words")
+}
+
+#[test]
+fn agree__every_pair_shares_a_key_for_each_direction_and_nobody_else_does() {
+    let all: Vec<Vec<Duplex>> = agreed(3).iter().map(|keys| keys.datagrams().collect()).collect();
+    for a in 0..3 {
+        for b in 0..3 {
+            for (c, d) in (0..3).flat_map(|c| (0..3).map(move |d| (c, d))) {
+                assert_eq!(fits(&all[a][b].out, &all[c][d].into), (c, d) == (b, a), "{a} to {b}, read by {c} from {d}");
+            }
+        }
+    }
+}
+
+#[test]
+fn agree__another_epoch_session_or_secret_gives_other_keys() {
+    // The same private halves each time, so that only the context differs.
+    let pair = |session, epoch, secret| {
+        let job = |_| Job { epoch, ..job(session, secret) };
+        let exchange = |rank: u32| Exchange::new(&[rank as u8 + 1; 32]).expect("a pair");
+        let identity = |rank| Identity { rank: Rank(rank), job: job(()), exchange: exchange(rank) };
+        let cards = [identity(0).card(), identity(1).card()];
+        let keys = |rank| identity(rank).agree(&cards).expect("good cards");
+        let first = |keys: Keys, peer| keys.datagrams().nth(peer).expect("a peer");
+        (first(keys(0), 1).out, first(keys(1), 0).into)
+    };
+    let (out, into) = pair(7, 0, Some(1));
+    assert!(fits(&out, &into));
+    for (session, epoch, secret) in [(8, 0, Some(1)), (7, 1, Some(1)), (7, 0, Some(2)), (7, 0, None)] {
+        assert!(!fits(&out, &pair(session, epoch, secret).1), "{session} {epoch} {secret:?}");
+    }
+}
+
+fn refusal(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> String {
+    let mut identities = identities(3);
+    let mut cards = cards(&identities);
+    change(&mut cards);
+    identities.remove(1).agree(&cards).expect_err("a wrong card").to_string()
+}
+
+#[test]
+fn agree__says_which_card_is_wrong_and_why() {
+    let foreign = "the key card of rank 2 was not made for this job: another secret, session, epoch or rank, or changed \
+                   on its way";
+    let other = |session, secret| Identity::new(Rank(2), job(session, secret)).expect("a key pair").card().to_vec();
+    assert_eq!(refusal(|cards| cards[2] = other(8, Some(1))), foreign);
+    assert_eq!(refusal(|cards| cards[2] = other(7, Some(2))), foreign);
+    assert_eq!(refusal(|cards| cards[2] = other(7, None)), foreign);
+    assert_eq!(refusal(|cards| cards[2] = cards[0].clone()), foreign, "another rank's card");
+    assert_eq!(refusal(|cards| cards[2].clear()), "the key card of rank 2 is empty");
+    let sentence = "the key card of rank 2 is of another version; start all ranks with the same program";
+    assert_eq!(refusal(|cards| cards[2][0] = 2), sentence);
+    let sentence = "the key card of rank 2 has another length than the launcher was given";
+    assert_eq!(refusal(|cards| cards[2].truncate(48)), sentence);
+    assert_eq!(refusal(|cards| cards[2].push(0)), sentence);
+    let sentence = "the key card of rank 1 came back changed from the launcher's exchange";
+    assert_eq!(refusal(|cards| cards[1][5] ^= 1), sentence);
+    assert_eq!(refusal(|cards| cards.truncate(1)), "rank 1 is not among the 1 peers; ranks are numbered from 0");
+}
+
+#[test]
+fn agree__a_key_of_low_order_is_refused_even_with_a_good_proof() {
+    let job_of_all = job(7, None);
+    let mut cards = vec![[CARD_VERSION; CARD_LENGTH]; 2];
+    cards[1][1..=PUBLIC_LENGTH].fill(0);
+    let proof = job_of_all.proof(Rank(1), &[0; PUBLIC_LENGTH]);
+    cards[1][1 + PUBLIC_LENGTH..].copy_from_slice(&proof);
+    let identity = Identity::new(Rank(0), job_of_all).expect("a key pair");
+    cards[0] = identity.card();
+    let sentence = identity.agree(&cards).expect_err("no key").to_string();
+    assert_eq!(sentence, "the key card of rank 1 holds no usable key");
+}
+
+#[test]
+fn secret__a_short_one_is_refused() {
+    let sentence = JobSecret::new(vec![1; 15]).expect_err("short").to_string();
+    assert_eq!(sentence, "the job secret has 15 bytes; give at least 16 random ones");
+}
+
+#[test]
+fn debug__prints_no_secret() {
+    let identity = Identity::new(Rank(3), job(7, Some(0xab))).expect("a key pair");
+    let text = format!("{identity:?} {:?}", agreed(2)[0]);
+    assert_eq!(text, "Identity(3 of Job { session: 7, epoch: 0, secret: Some(JobSecret(..)) }) Keys(0 of 2 ranks)");
+}
+
+#[test]
+fn group__members_share_a_key_and_others_do_not() {
+    let keys = agreed(4);
+    let (key, sealed) = keys[0].make_group(GroupId(9), 5, &[Rank(1), Rank(2)]).expect("a key");
+    for (member, sealed) in [1, 2].into_iter().zip(&sealed) {
+        let opened = keys[member].open_group(Rank(0), sealed).expect("sealed for it");
+        assert_eq!((opened.group, opened.epoch), (GroupId(9), 5));
+        assert!(fits(&key.cipher, &opened.cipher));
+        assert!(keys[3].open_group(Rank(0), sealed).is_none(), "for another rank");
+        assert!(keys[member].open_group(Rank(3), sealed).is_none(), "from another rank");
+    }
+    let (other, _) = keys[0].make_group(GroupId(9), 5, &[]).expect("a key");
+    assert!(!fits(&key.cipher, &other.cipher), "each key is new");
+    assert!(keys[0].make_group(GroupId(9), 5, &[Rank(4)]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn read__any_bytes_give_an_answer(card in prop::collection::vec(any::<u8>(), 0..80)) {
+        prop_assert!(job(7, Some(1)).read(Rank(0), &card).is_err());
+    }
+
+    #[test]
+    fn open_group__any_bytes_and_any_flip_are_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..100), bit in 0..8 * SEALED_GROUP_LENGTH
+    ) {
+        let keys = agreed(2);
+        prop_assert!(keys[1].open_group(Rank(0), &bytes).is_none());
+        let (_, mut sealed) = keys[0].make_group(GroupId(1), 0, &[Rank(1)]).expect("a key");
+        sealed[0][bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(keys[1].open_group(Rank(0), &sealed[0]).is_none());
+    }
+}

@@ -1,0 +1,169 @@
+//! Seals every datagram for whom it is meant, and opens only what a member of the job sealed for this end, once.
+//!
+//! # Model
+//! Each pair of ranks has one key for each direction, each multicast group one key. A sender counts its messages for each
+//! key and class; rank, class and number are the nonce, travel in the clear, and are covered by the tag together with
+//! the rest of the frame. A datagram is sealed on its own, so that a run of them can leave as one segmented packet and any
+//! of them can be lost.
+//!
+//! # Source
+//! AES-GCM needs nonces that never repeat (NIST SP 800-38D, 8). Its advantage against distinguishing grows with the
+//! square of the blocks under one key: [`NUMBERS_MAX`] of five classes with 92 blocks each are below 2^45 blocks, and
+//! 2^90 / 2^129 is below the 2^-32 that the standard asks for.
+//!
+//! # Invariants
+//! I1. A number is used once: what found no room in a socket is sealed again under a new one.
+//! I2. Nothing in a datagram is believed before its tag fits; until then only its frame is looked at.
+//! I3. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
+
+use std::collections::BTreeMap;
+
+use clearway_proto::base::{Class, GroupId, Rank};
+use clearway_proto::wire::{Destination, Missing, OperationKind};
+
+use super::frame::{self, Sealed};
+use super::receive::Origin;
+use super::window::Window;
+use crate::keys::{Cipher, Duplex, GroupKey, Keys};
+use crate::{Member, RuntimeError};
+
+/// Messages of one class under one key: 50 TB of full datagrams; then a wire refuses to send, and a new epoch is due.
+const NUMBERS_MAX: u64 = 1 << 35;
+
+/// Classes have numbers and windows of their own, by [`Class::index`].
+type ByClass<T> = [T; Class::ALL.len()];
+
+/// The numbers of one key's messages.
+#[derive(Debug, Default)]
+struct Numbers(ByClass<u64>);
+
+impl Numbers {
+    /// The next number of `class`; `None` when the key is used up.
+    fn next(&mut self, class: Class) -> Option<u64> {
+        let next = &mut self.0[class.index()];
+        let number = *next;
+        (number < NUMBERS_MAX).then(|| {
+            *next += 1;
+            number
+        })
+    }
+}
+
+/// A peer's keys, numbers and windows.
+#[derive(Debug)]
+struct Pair {
+    keys: Duplex,
+    numbers: Numbers,
+    windows: ByClass<Window>,
+}
+
+/// A group's key, own numbers, and windows by rank of the sender.
+#[derive(Debug)]
+struct Group {
+    key: GroupKey,
+    numbers: Numbers,
+    windows: Vec<ByClass<Window>>,
+}
+
+impl Group {
+    fn new(key: GroupKey, ranks: usize) -> Self {
+        Self { key, numbers: Numbers::default(), windows: vec![ByClass::default(); ranks] }
+    }
+}
+
+/// The keys of a wire, and what was sent and received under them.
+#[derive(Debug)]
+pub(super) struct Guard {
+    keys: Keys,
+    pairs: Vec<Pair>,
+    groups: BTreeMap<GroupId, Group>,
+    /// Genuine datagrams that came before: repeated by the network or by an attacker.
+    pub(super) replayed: u64,
+}
+
+impl Guard {
+    pub(super) fn new(keys: Keys) -> Self {
+        let pair = |keys| Pair { keys, numbers: Numbers::default(), windows: ByClass::default() };
+        Self { pairs: keys.datagrams().map(pair).collect(), keys, groups: BTreeMap::new(), replayed: 0 }
+    }
+
+    /// Puts a sealed datagram behind what is in `staging`: the frame, the sealed `head` and `body`, the tag.
+    pub(super) fn seal(
+        &mut self,
+        to: Destination,
+        class: Class,
+        [head, body]: [&[u8]; 2],
+        staging: &mut Vec<u8>,
+    ) -> Result<(), Missing> {
+        let (cipher, numbers, kind) = match to {
+            Destination::One(rank) => {
+                let pair = self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?;
+                (&pair.keys.out, &mut pair.numbers, OperationKind::Send)
+            }
+            Destination::Group(group) => {
+                let group = self.groups.get_mut(&group).ok_or(Missing::Group)?;
+                (&group.key.cipher, &mut group.numbers, OperationKind::Multicast)
+            }
+        };
+        let number = numbers.next(class).ok_or(Missing::Operation(kind))?;
+        let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
+        let Member { rank, session, .. } = self.keys.member();
+        let frame = Sealed { from: rank, head_length, class, number };
+        let header = frame.write(session);
+        staging.extend_from_slice(&header);
+        let start = staging.len();
+        staging.extend_from_slice(head);
+        staging.extend_from_slice(body);
+        let tag = cipher.seal(frame.nonce(), &header, &mut staging[start..]).ok_or(Missing::Length)?;
+        staging.extend_from_slice(&tag);
+        Ok(())
+    }
+
+    /// Opens a datagram in place, whose frame says `sealed`; `None` when no member sealed it for this end, or it came
+    /// before.
+    pub(super) fn open(&mut self, sealed: &Sealed, datagram: &mut [u8], origin: Origin) -> Option<()> {
+        let (cipher, windows) = self.receiving(sealed.from, origin)?;
+        let window = &mut windows[sealed.class.index()];
+        let fresh = window.is_fresh(sealed.number);
+        let (header, bytes) = datagram.split_at_mut_checked(frame::SEALED_LENGTH)?;
+        // A replay is opened as well, so that only genuine ones are counted as such.
+        cipher.open(sealed.nonce(), header, bytes)?;
+        if fresh {
+            window.mark(sealed.number);
+        } else {
+            self.replayed += 1;
+        }
+        fresh.then_some(())
+    }
+
+    fn receiving(&mut self, from: Rank, origin: Origin) -> Option<(&Cipher, &mut ByClass<Window>)> {
+        match origin {
+            Origin::Port => {
+                let pair = self.pairs.get_mut(from.index())?;
+                Some((&pair.keys.into, &mut pair.windows))
+            }
+            Origin::Group(group) => {
+                let group = self.groups.get_mut(&group)?;
+                Some((&group.key.cipher, group.windows.get_mut(from.index())?))
+            }
+        }
+    }
+
+    /// Gives `group` a new random key, and returns what to send to each of `members`, in their order.
+    pub(super) fn renew_group(&mut self, group: GroupId, members: &[Rank]) -> Result<Vec<Vec<u8>>, RuntimeError> {
+        let epoch = self.groups.get(&group).map_or(0, |old| old.key.epoch.saturating_add(1));
+        let (key, sealed) = self.keys.make_group(group, epoch, members)?;
+        self.groups.insert(group, Group::new(key, self.pairs.len()));
+        Ok(sealed)
+    }
+
+    /// Takes the key that `from` sealed for this end.
+    pub(super) fn accept_group(&mut self, from: Rank, sealed: &[u8]) -> Result<GroupId, RuntimeError> {
+        let key = self.keys.open_group(from, sealed);
+        let is_newer = |key: &GroupKey| self.groups.get(&key.group).is_none_or(|old| old.key.epoch < key.epoch);
+        let key = key.filter(is_newer).ok_or(RuntimeError::GroupKey { from })?;
+        let group = key.group;
+        self.groups.insert(group, Group::new(key, self.pairs.len()));
+        Ok(group)
+    }
+}
