@@ -167,3 +167,6 @@ impl Guard {
         Ok(group)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -211,6 +211,12 @@ impl Inbox {
         }
     }
 
+    /// Entries and bytes that the memory for arrivals holds.
+    #[cfg(test)]
+    pub(super) fn capacities(&self) -> [usize; 2] {
+        [self.listed.capacity(), self.call.arena().len()]
+    }
+
     /// Gives at most `limit` waiting messages to `sink`; returns how many.
     pub(super) fn give(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let end = self.listed.len().min(self.given + limit);
@@ -235,33 +241,4 @@ impl Inbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn members() -> Members {
-        let peers = ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().expect("an address")).to_vec();
-        Members { rank: Rank(1), session: 7, peers, guard: None }
-    }
-
-    #[test]
-    fn judge__session_rank_and_address_must_all_fit() {
-        let mut members = members();
-        let peers = members.peers.clone();
-        let mut judge = |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, Origin::Port);
-        let claim = Claim { from: Rank(0), head: 16..16, end: 16, sealed: None };
-        assert_eq!(judge(0, 7, peers[0]), Verdict::Message(claim));
-        assert_eq!(judge(0, 7, peers[2]), Verdict::Stranger, "another rank's address");
-        assert_eq!(judge(0, 7, SocketAddrV4::new(*peers[0].ip(), 2)), Verdict::Stranger);
-        assert_eq!(judge(0, 8, peers[0]), Verdict::Stranger);
-        assert_eq!(judge(3, 7, peers[0]), Verdict::Stranger);
-        assert_eq!(members.judge(&mut [], peers[0], Origin::Port), Verdict::Stranger);
-    }
-
-    #[test]
-    fn judge__own_messages_are_messages_on_the_port_and_echoes_in_a_group() {
-        let mut members = members();
-        let (mut own, at) = (frame::write(Rank(1), 7, 0), members.peers[1]);
-        assert_eq!(members.judge(&mut own, at, Origin::Group(GroupId(0))), Verdict::Own);
-        assert!(matches!(members.judge(&mut own, at, Origin::Port), Verdict::Message(_)));
-    }
-}
+mod tests;

@@ -7,7 +7,10 @@ use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{HeadRef, Out, Token};
 
 use super::*;
+use crate::keys::{Identity, Job, Keys};
 use crate::waiting::Waiting;
+
+mod sealed;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
@@ -76,6 +79,14 @@ impl Fabric for Loopback {
         let others: Vec<BorrowedFd<'_>> = others.iter().flat_map(|wire| wire.listener.sockets()).collect();
         first.wait(Some(clock::now() + Nanos::from_millis(2)), &others);
     }
+}
+
+/// The keys of all ranks of `session`.
+pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<Keys> {
+    let identity = |rank| Identity::new(Rank(rank), Job { session, epoch, secret: None }).expect("a key pair");
+    let identities: Vec<Identity> = (0..ranks).map(identity).collect();
+    let cards: Vec<_> = identities.iter().map(Identity::card).collect();
+    identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
 }
 
 fn run_suite(change: impl Fn(&mut UdpConfig)) {
