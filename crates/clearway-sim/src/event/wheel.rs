@@ -102,8 +102,14 @@ impl Wheel {
         } else if bucket - self.front < self.heads.len() as u64 {
             self.link(bucket, event);
         } else {
-            self.far.push(event);
+            self.put_off(event);
         }
+    }
+
+    /// Adds an event that no bucket is for.
+    #[inline(never)]
+    fn put_off(&mut self, event: Event) {
+        self.far.push(event);
     }
 
     /// See [`super::Queue::next_at`]. Only looks: sorting the next bucket now would be undone by an event put before it.
@@ -123,7 +129,7 @@ impl Wheel {
     }
 
     /// See [`super::Queue::pop_until`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
         // Nearly always there is neither a bucket to open nor a heap to ask.
         match self.run.last() {
@@ -138,6 +144,7 @@ impl Wheel {
         }
     }
 
+    #[inline(never)]
     fn pop_due(&mut self, instant: Picos) -> Option<Event> {
         self.settle_until(instant.0 >> self.width_log);
         let near = self.run.last().is_some_and(|event| event.at <= instant);
@@ -163,14 +170,14 @@ impl Wheel {
     }
 
     /// Takes the end of the run.
-    #[inline]
+    #[inline(always)]
     fn take_near(&mut self) -> Option<Event> {
         let near = self.run.pop()?;
         self.popped(near)
     }
 
     /// Counts `event`, which was taken.
-    #[inline]
+    #[inline(always)]
     fn popped(&mut self, event: Event) -> Option<Event> {
         self.pace.pops += 1;
         if self.pace.pops >= self.pace.look_at {
@@ -231,6 +238,7 @@ impl Wheel {
     }
 
     /// Adds an event that is not later than the front bucket.
+    #[inline(never)]
     fn insert(&mut self, event: Event) {
         if self.run.len() > RUN_MAX {
             self.far.push(event);

@@ -125,7 +125,7 @@ impl Fabric {
 
     /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the lane by its
     /// global number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
         if !among.is_power_of_two() {
             return self.choose_among(port, among);
@@ -166,7 +166,7 @@ impl Fabric {
     }
 
     /// The bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
-    #[inline]
+    #[inline(always)]
     fn sendable(&mut self, lane: u32) -> Option<u32> {
         let it = &mut self.lanes[lane as usize];
         let bytes = self.queues[it.turn(&self.queues)].bytes;
@@ -206,27 +206,34 @@ impl Fabric {
     }
 
     /// Puts a new last queue into the ring of `lane`.
-    #[inline]
     pub(super) fn enter(&mut self, port: u32, lane: u32, queue: u32) {
-        let on = &mut self.lanes[lane as usize];
+        let first = self.lanes[lane as usize].ring == NONE;
+        if first { self.begin_ring(port, lane, queue) } else { self.extend_ring(lane, queue) }
+    }
+
+    /// The same where the ring is empty.
+    #[inline]
+    pub(super) fn begin_ring(&mut self, port: u32, lane: u32, queue: u32) {
         let it = &mut self.queues[queue];
-        it.lane = lane;
-        if on.ring == NONE {
-            it.next = queue;
-            let at = &mut self.ports[port as usize];
-            if at.occupied == 0 {
-                at.waiting_since = self.now;
-            }
-            at.occupied |= 1 << (lane - at.first_lane);
-        } else {
-            let first = std::mem::replace(&mut self.queues[on.ring].next, queue);
-            self.queues[queue].next = first;
+        (it.lane, it.next) = (lane, queue);
+        self.lanes[lane as usize].ring = queue;
+        let at = &mut self.ports[port as usize];
+        if at.occupied == 0 {
+            at.waiting_since = self.now;
         }
-        on.ring = queue;
+        at.occupied |= 1 << (lane - at.first_lane);
+    }
+
+    /// The same where there are others.
+    pub(super) fn extend_ring(&mut self, lane: u32, queue: u32) {
+        let last = std::mem::replace(&mut self.lanes[lane as usize].ring, queue);
+        let first = std::mem::replace(&mut self.queues[last].next, queue);
+        let it = &mut self.queues[queue];
+        (it.lane, it.next) = (lane, first);
     }
 
     /// Takes the queue whose turn it is out of the ring of `lane`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(&mut self, port: u32, lane: u32) {
         let on = &mut self.lanes[lane as usize];
         let queue = on.turn(&self.queues);

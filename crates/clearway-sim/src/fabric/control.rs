@@ -105,10 +105,14 @@ impl Pauses {
 
 impl Fabric {
     /// A packet begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
+    #[inline]
     pub(super) fn watch_arrival(&mut self, port: u32, lane: u32, packet: u32) {
-        if let Control::None = self.control {
-            return;
+        if !matches!(self.control, Control::None) {
+            self.judge_arrival(port, lane, packet);
         }
+    }
+
+    fn judge_arrival(&mut self, port: u32, lane: u32, packet: u32) {
         let Packet { message, bytes, number, .. } = self.packets[packet];
         let from = self.messages[message].from;
         let now = Picos(self.now);

@@ -10,7 +10,7 @@ use super::{Events, Fabric, Kind};
 
 impl Lane {
     /// Puts `record` into the list by time; almost always at the end.
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, credits: &mut Pool<Credit>, record: u32) {
         let at = credits[record].at;
         let first = self.credit_first;
@@ -33,7 +33,7 @@ impl Lane {
     }
 
     /// Applies what is due at `now`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn absorb(&mut self, credits: &mut Pool<Credit>, now: u64) {
         while self.credit_first != NONE {
             let record = self.credit_first;

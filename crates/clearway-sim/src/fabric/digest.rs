@@ -34,6 +34,7 @@ impl Digest {
     }
 
     /// Packet `number` of `message` reaches `host` at `at`.
+    #[inline]
     pub(super) fn delivered(&mut self, host: u32, message: u64, number: u32, at: u64) {
         self.add(host, at, value(host, message, number, at));
     }

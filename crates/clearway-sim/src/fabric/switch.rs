@@ -122,7 +122,6 @@ impl Fabric {
     }
 
     /// A packet joins the queue of its input for its output.
-    #[inline]
     pub(super) fn enqueue(&mut self, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
@@ -137,7 +136,7 @@ impl Fabric {
     }
 
     /// A packet that nothing holds up in its input queues for its output.
-    #[inline]
+    #[inline(always)]
     pub(super) fn offer(&mut self, packet: u32) {
         let Packet { out, level, step, bytes, .. } = self.packets[packet];
         self.disturb(out);
@@ -157,26 +156,17 @@ impl Fabric {
     }
 
     /// A packet waits at its output, in a queue of `lane`, from now on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn join_queue(&mut self, packet: u32, lane: u32) {
         let it = &mut self.packets[packet];
         it.next = NONE;
         let Packet { out, bytes, in_channel, in_lane, .. } = *it;
         let source = if self.constants.output_fifo { ANY_INPUT } else { in_channel };
-        let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
-        let recent = self.lanes[input as usize].recent;
-        match self.queue_of(lane, source, recent) {
-            Some(queue) => {
-                let tail = self.queues[queue].tail;
-                self.packets[tail].next = packet;
-                self.queues[queue].tail = packet;
-                self.lanes[input as usize].recent = queue;
-            }
-            None => {
-                let queue = self.new_queue(source, packet, bytes);
-                self.enter(out, lane, queue);
-                self.lanes[input as usize].recent = queue;
-            }
+        if self.lanes[lane as usize].ring == NONE {
+            let queue = self.new_queue(source, packet, bytes);
+            self.begin_ring(out, lane, queue);
+        } else {
+            self.join_ring(packet, lane, source, (in_channel, in_lane));
         }
         self.lanes[lane as usize].queued += bytes;
         let port = &mut self.ports[out as usize];
@@ -185,6 +175,25 @@ impl Fabric {
         self.watch_arrival(out, lane, packet);
         self.trace_queued(packet);
         self.touch(out);
+    }
+
+    /// The same where others wait on `lane`: behind those of the same `source`, or as a queue of its own.
+    fn join_ring(&mut self, packet: u32, lane: u32, source: u32, (in_channel, in_lane): (u32, u8)) {
+        let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
+        let recent = self.lanes[input as usize].recent;
+        let queue = match self.queue_of(lane, source, recent) {
+            Some(queue) => {
+                let tail = std::mem::replace(&mut self.queues[queue].tail, packet);
+                self.packets[tail].next = packet;
+                queue
+            }
+            None => {
+                let queue = self.new_queue(source, packet, self.packets[packet].bytes);
+                self.extend_ring(lane, queue);
+                queue
+            }
+        };
+        self.lanes[input as usize].recent = queue;
     }
 
     /// The packet whose turn it is on `lane` of `port` leaves at `start`: now, or, a train that is alone, when the port is free.
@@ -223,7 +232,7 @@ impl Fabric {
     }
 
     /// The packet whose turn it is on `lane` of `port` leaves its queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unqueue(&mut self, port: u32, lane: u32) {
         let on = &mut self.lanes[lane as usize];
         let queue = on.turn(&self.queues);

@@ -151,6 +151,7 @@ impl Fabric {
 
     /// How long `packet`, whose head is here, must wait so that `out` does not overtake its tail, whatever the rates of channels
     /// have become since it was sent and will be when it leaves.
+    #[inline(always)]
     pub(in crate::fabric) fn wait_for_tail(&self, packet: u32, out: u32) -> u64 {
         let Packet { in_channel, bytes, tail_at, .. } = self.packets[packet];
         match &self.faults {
