@@ -6,8 +6,7 @@ use clearway_proto::base::BitsPerSec;
 
 use super::edge::{Notice, ONE, Port, Rules};
 use super::throttle::Throttle;
-use crate::event::{Event, Queue};
-use crate::fabric::EventQueue;
+use crate::event::{Event, EventQueue, Queue};
 use crate::time::{Pace, Picos};
 
 const PACKET: u32 = 4_160;

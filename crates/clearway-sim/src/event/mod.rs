@@ -14,7 +14,6 @@ mod wheel;
 
 use core::cmp::Ordering;
 
-use crate::fabric::EventQueue;
 use crate::time::Picos;
 
 pub(crate) use heap::Heap;
@@ -69,6 +68,16 @@ impl PartialOrd for Event {
     }
 }
 
+/// What orders the events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventQueue {
+    /// Buckets of time: constant cost when many events are pending.
+    #[default]
+    Wheel,
+    /// A binary heap: the simplest thing that can be right.
+    Heap,
+}
+
 /// One of the queues.
 #[derive(Clone, Debug)]
 pub(crate) enum Queue {
@@ -88,6 +97,7 @@ impl Queue {
     }
 
     /// Adds `event`; any instant will do, one that has passed makes it the next.
+    #[inline]
     pub(crate) fn push(&mut self, event: Event) {
         match self {
             Self::Heap(heap) => heap.push(event),
@@ -113,6 +123,7 @@ impl Queue {
     }
 
     /// Takes the next event if it is not later than `instant`. In a loop over one instant this is cheaper than looking first.
+    #[inline(always)]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
         match self {
             Self::Heap(heap) => heap.pop_until(instant),

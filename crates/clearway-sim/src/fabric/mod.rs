@@ -46,9 +46,10 @@ mod train;
 #[cfg(test)]
 mod tests;
 
+pub use crate::event::EventQueue;
 pub use audit::{Leak, Stall};
 pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
-pub use order::{EventQueue, Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
+pub use order::{Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
 pub use statistics::{LaneStatistics, PortStatistics, Totals};
 pub use trace::{Among, Cause, Chain, Hop, Link, MessageId, Root, Slow, Trace, Wait};
 
@@ -232,6 +233,7 @@ impl Fabric {
         self.dirty.clear();
     }
 
+    #[inline(always)]
     fn apply(&mut self, event: Event) {
         let (entity, arg) = (event.entity(), event.arg);
         match event.kind() {

@@ -2,6 +2,7 @@
 
 use clearway_proto::base::{Class, GroupId};
 
+use crate::event::EventQueue;
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
@@ -127,16 +128,6 @@ pub struct Options {
     pub events: Events,
     /// Whether undisturbed packets of one message travel as one.
     pub trains: Trains,
-}
-
-/// What orders the events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EventQueue {
-    /// Buckets of time: constant cost when many events are pending.
-    #[default]
-    Wheel,
-    /// A binary heap: the simplest thing that can be right.
-    Heap,
 }
 
 /// Which events exist.

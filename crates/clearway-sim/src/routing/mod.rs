@@ -72,6 +72,15 @@ impl Transit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Router(Kind);
 
+/// A graph and the router for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Devices and channels.
+    pub graph: Graph,
+    /// Where packets go.
+    pub router: Router,
+}
+
 /// What the ways are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
@@ -96,6 +105,7 @@ impl Router {
     ///
     /// # Cost
     /// Some ten nanoseconds, no allocation; for a weighed choice at the source of a dragonfly that for each candidate.
+    #[inline]
     pub fn next<B: Backlog>(
         &self,
         graph: &Graph,

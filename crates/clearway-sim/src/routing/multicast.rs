@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Aim;
+use super::{Aim, Network};
 use crate::graph::{ChannelId, DeviceId};
-use crate::topology::Network;
 
 /// A channel that one copy takes, and its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

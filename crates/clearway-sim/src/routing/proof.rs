@@ -15,11 +15,10 @@ use core::fmt;
 
 use clearway_proto::base::RandomKey;
 
-use super::Kind;
 use super::grid::GridRouter;
 use super::tree::Tree;
+use super::{Kind, Network};
 use crate::graph::{ChannelId, DeviceId, Graph};
-use crate::topology::Network;
 
 /// Ways that are walked at most: about a second. Larger machines are sampled.
 const WAYS_MAX: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use super::pick::mix;
 use super::proof::{collect, prove};
 use super::*;
 use crate::spec::{FabricSpec, Topology};
+use crate::topology::build;
 use crate::topology::sample::{any_dragonfly, any_graph, any_tree, dragonfly, explicit, fat_tree, ring, spec, xc};
-use crate::topology::{Network, build};
 
 /// Queues made up from a seed, except those that are given; channels that are down.
 #[derive(Default)]

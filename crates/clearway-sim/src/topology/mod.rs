@@ -26,18 +26,11 @@ pub use error::TopologyError;
 pub use estimate::{MEMORY_MAX, Size, estimate};
 pub use node_map::node_map;
 
+pub use crate::routing::Network;
+
 use crate::graph::Graph;
 use crate::routing::{Grid, NoTable, Router, Tree};
 use crate::spec::{FabricSpec, LANES_MAX, LinkRole, Routing, Topology};
-
-/// A graph and the router for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Devices and channels.
-    pub graph: Graph,
-    /// Where packets go.
-    pub router: Router,
-}
 
 /// Builds the network that `spec` describes.
 ///
