@@ -70,6 +70,7 @@ struct Written<'a> {
     at: Picos,
     trail: Vec<String>,
     fabric: String,
+    #[serde(skip_serializing_if = "<[Fault]>::is_empty")]
     fault: &'a [Fault],
 }
 

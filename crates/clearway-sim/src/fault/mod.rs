@@ -17,6 +17,7 @@
 
 mod apply;
 mod draw;
+mod form;
 mod plan;
 mod resolve;
 mod shrink;

@@ -8,9 +8,11 @@ use clearway_proto::base::Class;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use super::form;
 use crate::fabric::{Odds, Sort, WhenDown};
 use crate::spec::figure::picos;
 use crate::spec::file::FileError;
+use crate::spec::plainly;
 use crate::time::Picos;
 use crate::wire::Completion;
 
@@ -304,6 +306,7 @@ struct Text {
 #[derive(Serialize)]
 struct Written<'a> {
     format: u32,
+    #[serde(skip_serializing_if = "<[Fault]>::is_empty")]
     fault: &'a [Fault],
 }
 
@@ -363,5 +366,12 @@ pub(crate) fn line_of(text: &str, offset: usize) -> u32 {
 /// What is wrong with a file that is no TOML or not the TOML that it should be.
 pub(crate) fn wrong(file: &str, text: &str, error: &toml::de::Error) -> FileError {
     let line = error.span().map_or(1, |span| line_of(text, span.start));
-    FileError::Wrong { file: file.to_owned(), line, why: error.message().replace('\n', " ") }
+    let written = text.lines().nth(line as usize - 1).unwrap_or_default();
+    let message = plainly(text, error);
+    let known = form::of_line(written).filter(|_| !message.starts_with("unknown variant"));
+    let why = match known {
+        Some((name, form)) => format!("this is not how `{name}` is written ({message}); `kind = {form}` works"),
+        None => message,
+    };
+    FileError::Wrong { file: file.to_owned(), line, why }
 }

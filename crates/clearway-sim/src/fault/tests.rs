@@ -73,6 +73,20 @@ fn parse__a_kind_that_nobody_knows_is_refused_with_its_line() {
 }
 
 #[test]
+fn parse__what_is_written_wrongly_is_answered_with_what_would_work() {
+    assert_eq!(
+        sentence("n0 -> switch", "\"link-down\""),
+        "plan.toml: line 6: this is not how `link-down` is written (invalid type: unit variant, expected struct variant); \
+         `kind = { link-down = { packets = \"lost\", notice-after = \"1us\" } }` works"
+    );
+    let late = sentence("n0", "{ completions = { late = \"5us\" } }");
+    assert!(late.contains("`kind = { completions = { end = { late = \"5us\" } } }` works"), "{late}");
+    let twice = Plan::parse("plan.toml", "format = 1\nfault = []\n[[fault]]\nat = \"1us\"\n").unwrap_err().to_string();
+    assert_eq!(twice, "plan.toml: line 3: `fault` stands here for the second time; keep one of them");
+    assert!(!Plan::default().to_text().contains("fault"), "so that faults can be added");
+}
+
+#[test]
 fn shrink__only_what_is_needed_remains_and_no_longer_than_needed() {
     let fault = |target: u32| Fault {
         at: Picos(1_000),

@@ -94,13 +94,13 @@ impl FabricFile {
         let mut reading = read::read(&root, wanted.policy)?;
         if let Some(hosts) = wanted.hosts {
             let grown = size::resize(&reading.spec.topology, hosts, reading.ports);
-            reading.spec.topology = grown.map_err(|why| root.place_of("topology").wrong(why))?;
+            reading.spec.topology = grown.map_err(|why| root.blame("topology").wrong(why))?;
         }
         let spec = &reading.spec;
         let checked = spec.check().and_then(|()| size::check_ports(&spec.topology, reading.ports));
         checked.map_err(|flaw| {
             let key = flaw.key.replacen("policy", &format!("policy.{}", reading.policy), 1);
-            root.place_of(&key).wrong(format!("{key}: {}", flaw.why))
+            root.blame(&key).wrong(format!("{key}: {}", flaw.why))
         })?;
         let read::Reading { spec, policies, policy, figures, .. } = reading;
         Ok(Self { spec, policies, policy, figures, root })
@@ -115,9 +115,9 @@ impl FabricFile {
     /// As [`topology::build`] and [`prove_deadlock_free`]: about a second for the largest.
     pub fn prove(&self) -> Result<(Network, Proof), FileError> {
         let network =
-            topology::build(&self.spec).map_err(|error| self.root.place_of(key_of(&error)).wrong(error.to_string()))?;
+            topology::build(&self.spec).map_err(|error| self.root.blame(key_of(&error)).wrong(error.to_string()))?;
         let proof = prove_deadlock_free(&network);
-        let proof = proof.map_err(|cycle| self.root.place_of("routing").wrong(cycle.to_string()))?;
+        let proof = proof.map_err(|cycle| self.root.blame("routing").wrong(cycle.to_string()))?;
         Ok((network, proof))
     }
 }
@@ -183,8 +183,9 @@ pub(super) fn check_format(root: &Node) -> Result<(), FileError> {
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
-    if path.is_dir() {
-        return Err("is a directory".to_owned());
+    // Asked before opening: a named pipe would wait for its writer. And a fabric is read more than once.
+    if !fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("is not a regular file".to_owned());
     }
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();

@@ -26,6 +26,8 @@ mod size;
 mod tree;
 mod write;
 
+pub(crate) use tree::plainly;
+
 pub use policy::{
     Arbiter, Arbitration, ClassMap, CongestionControl, Dcqcn, EdgeControl, LaneException, LossDomain, VlArbitration,
 };

@@ -59,6 +59,9 @@ fn ports_needed(topology: &Topology) -> u64 {
 /// # Errors
 /// Why there is none.
 pub(super) fn resize(topology: &Topology, wanted: u32, ports: Option<u32>) -> Result<Topology, String> {
+    if wanted == 0 {
+        return Err("0 hosts make no network; ask for 1 at least".to_owned());
+    }
     let mut grown = topology.for_hosts(wanted);
     match &mut grown {
         Topology::FatTree { children, parents, cables } => grow_tree(children, parents, cables, wanted, ports),
@@ -117,6 +120,7 @@ mod tests {
             Topology::Dragonfly { groups: 1, switches: 16, hosts_per_switch: 8, local_cables: 1, global_cables: 4 };
         let Ok(Topology::Dragonfly { groups, .. }) = resize(&one, 485, Some(64)) else { panic!("four groups fit") };
         assert_eq!(groups, 4);
+        assert!(resize(&one, 0, Some(64)).unwrap_err().contains("ask for 1 at least"));
         let sentence = resize(&one, 1_000_000, Some(64)).unwrap_err();
         assert!(sentence.contains("`switch.ports` says 64"), "{sentence}");
     }

@@ -93,6 +93,21 @@ impl Node {
         &node.place
     }
 
+    /// Where the file that extends others speaks of the dotted `path`: there, or at the nearest table around it. What a
+    /// shipped fabric says was right until something was laid over it.
+    pub(super) fn blame(&self, path: &str) -> &Place {
+        let mut node = self;
+        let mut blamed = &self.place;
+        for key in path.split('.') {
+            let Some(inner) = node.get(key) else { break };
+            node = inner;
+            if node.place.file == self.place.file {
+                blamed = &node.place;
+            }
+        }
+        blamed
+    }
+
     /// Lays `over` over this tree.
     pub(super) fn lay(&mut self, over: Self) {
         let same_kind = self.kind_key() == over.kind_key() || over.kind_key().is_none();
@@ -123,9 +138,19 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Node, FileError> {
     let growing = Growing { file: file.into(), starts: line_starts(text) };
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        growing.place(at).wrong(error.message().replace('\n', "; "))
+        growing.place(at).wrong(plainly(text, &error))
     })?;
     growing.table(root.get_ref(), 0, &Origin::default())
+}
+
+/// What is wrong with text that is no TOML, in one sentence.
+pub(crate) fn plainly(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', "; ");
+    let key = error.span().and_then(|span| text.get(span)).map(|key| key.trim_matches(['[', ']', ' ']));
+    match key {
+        Some(key) if message == "duplicate key" => format!("`{key}` stands here for the second time; keep one of them"),
+        _ => message,
+    }
 }
 
 fn line_starts(text: &str) -> Vec<usize> {

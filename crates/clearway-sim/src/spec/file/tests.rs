@@ -156,3 +156,19 @@ proptest! {
         let _ = open(&damaged);
     }
 }
+
+#[test]
+fn open__the_file_that_extends_is_blamed_and_not_what_it_extends() {
+    let text = "format = 1\nextends = \"edr\"\n\n[policy.lanes]\nvirtual-lanes = 1\n";
+    let sentence = FabricFile::parse("mine.toml", text, Wanted { policy: Some("lanes"), hosts: None });
+    let sentence = sentence.unwrap_err().to_string();
+    assert!(sentence.starts_with("mine.toml: line 4: policy.lanes.lane-of-level: service level"), "{sentence}");
+}
+
+#[cfg(unix)]
+#[test]
+fn open__a_named_pipe_is_refused_and_not_waited_for() {
+    // A device is as little a regular file as a pipe, and is everywhere.
+    let sentence = FabricFile::open("/dev/null", Wanted::default()).unwrap_err().to_string();
+    assert!(sentence.starts_with("/dev/null: is not a regular file; give a file, or one of"), "{sentence}");
+}
