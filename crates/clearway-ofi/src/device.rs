@@ -1,0 +1,666 @@
+//! One opened provider: fabric, domain, endpoints, queue, addresses and memory, owned together and closed in order.
+//!
+//! # Model
+//! A [`Device`] has one endpoint for each *lane*, all on one address vector and one completion queue. Memory is made here
+//! and never leaves: callers name it as [`Place`] (piece, offset, length), and every call checks a place before a
+//! pointer is made of it. What is under way is known by a *key*, the number of one of the device's own contexts; the
+//! library gets that context's address, and what it hands back is turned into a key again only if it is one.
+//!
+//! # Invariants
+//! I1. Endpoints are closed before the queue and the addresses they use; memory is freed after everything that could
+//!     touch it is closed; registrations that are bound to an endpoint (`FI_MR_ENDPOINT`) are closed before it.
+//! I2. No pointer from the library is followed; addresses in completions become offsets or nothing.
+//! I3. Memory never moves and is never unregistered while the device lives.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+
+use clearway_proto::wire::AtomicKind;
+
+use crate::abi::*;
+use crate::error::OfiError;
+use crate::library::{Facts, Offer};
+use crate::port::Waking;
+
+/// Alignment of memory: a page, so that words are aligned and registration pins nothing else.
+const PAGE: usize = 4096;
+/// Entries of the completion queue: everything that can be under way on five lanes, twelve times over.
+const QUEUE_LENGTH: usize = 4096;
+/// Completions taken in one call.
+pub(crate) const BATCH: usize = 64;
+
+/// Bytes in this device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The piece of memory, in the order of [`Device::add_memory`].
+    pub(crate) piece: usize,
+    /// Bytes from its beginning.
+    pub(crate) offset: usize,
+    /// Bytes.
+    pub(crate) length: usize,
+}
+
+/// A place in a peer's memory, as the fabric names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Remote {
+    /// The peer's address number.
+    pub(crate) address: u64,
+    /// Address or offset, whichever the provider counts in.
+    pub(crate) at: u64,
+    /// The key of the memory.
+    pub(crate) key: u64,
+}
+
+/// What the library said to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posting {
+    /// Under way.
+    Accepted,
+    /// Not now: try again after completions were taken.
+    Full,
+    /// Never: the error's code.
+    Failed(i32),
+}
+
+/// The end of something that was under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Completion {
+    /// Its key; `None` for what was given none, and for nonsense.
+    pub(crate) key: Option<usize>,
+    /// The error's code, if it failed.
+    pub(crate) failed: Option<i32>,
+    /// A receive buffer is used up and may be posted again.
+    pub(crate) released: bool,
+    /// Bytes received.
+    pub(crate) length: usize,
+    /// Where they lie in the receive memory, if something was received.
+    pub(crate) offset: Option<usize>,
+}
+
+/// An object of the library's; closed when dropped.
+struct Owned<T>(NonNull<T>);
+
+impl<T> Owned<T> {
+    fn raw(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+
+    /// Every object begins with a `Fid`.
+    fn fid(&self) -> *mut Fid {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        let fid = self.fid();
+        // SAFETY: a live object that this value alone owns; its table has `close` first.
+        unsafe { ((*(*fid).ops).close)(fid) };
+    }
+}
+
+/// Zeroed bytes at an address that stays.
+#[derive(Debug)]
+struct Bytes {
+    start: NonNull<u8>,
+    layout: Layout,
+    length: usize,
+}
+
+impl Bytes {
+    fn zeroed(length: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(length.max(1), PAGE).ok()?;
+        // SAFETY: the layout is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout, length })
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, freed once. Device's drop closes everything that knows the address first.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// A piece of memory with its registration.
+struct Piece {
+    registration: Option<Owned<FidMr>>,
+    bytes: Bytes,
+}
+
+/// An opened provider. See the module.
+pub(crate) struct Device {
+    // In the order in which they are closed; `drop` empties the first two.
+    endpoints: Vec<Owned<FidEp>>,
+    pieces: Vec<Piece>,
+    queue: Owned<FidCq>,
+    addresses: Owned<FidAv>,
+    domain: Owned<FidDomain>,
+    fabric: Owned<FidFabric>,
+    contexts: Box<[FiContext2]>,
+    keys_drawn: u64,
+    wake: Option<RawFd>,
+    offer: Offer,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("facts", self.facts()).field("lanes", &self.endpoints.len()).finish()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.offer.facts.mr_mode & FI_MR_ENDPOINT != 0 {
+            self.unregister();
+        }
+        self.endpoints.clear();
+        self.unregister();
+    }
+}
+
+/// A step of opening, with the provider's answer as an error for a person.
+fn step(offer: &Offer, what: &'static str, code: i32) -> Result<(), OfiError> {
+    if code == 0 { Ok(()) } else { Err(refusal(offer, what, -code)) }
+}
+
+fn refusal(offer: &Offer, what: &'static str, code: i32) -> OfiError {
+    OfiError::Provider { provider: offer.facts.provider.clone(), what, said: offer.library.error_text(code) }
+}
+
+fn owned<T>(offer: &Offer, what: &'static str, code: i32, object: *mut T) -> Result<Owned<T>, OfiError> {
+    step(offer, what, code)?;
+    NonNull::new(object).map(Owned).ok_or_else(|| refusal(offer, what, libc::ENOMEM))
+}
+
+impl Device {
+    /// Opens what `offer` offers, with one endpoint for each of `classes` (libfabric's numbers, `None` to ask for
+    /// none) and room for `keys` operations.
+    ///
+    /// # Errors
+    /// The step that the provider refused, and what it said.
+    pub(crate) fn open(offer: Offer, classes: &[Option<u32>], keys: usize, waking: Waking) -> Result<Self, OfiError> {
+        let fabric = offer.library.open_fabric(&offer).map(Owned);
+        let fabric = fabric.map_err(|code| refusal(&offer, "open the fabric", code))?;
+        let mut domain = ptr::null_mut();
+        // SAFETY: a live fabric and the record it was opened from.
+        let answer =
+            unsafe { ((*(*fabric.raw()).ops).domain)(fabric.raw(), offer.info(), &mut domain, ptr::null_mut()) };
+        let domain = owned(&offer, "open the domain", answer, domain)?;
+        let addresses = open_addresses(&offer, &domain)?;
+        let (queue, wake) = open_queue(&offer, &domain, waking)?;
+        let mut endpoints = Vec::new();
+        for class in classes {
+            let special = class.and_then(|class| offer.with_class(class));
+            endpoints.push(open_endpoint(special.as_ref().unwrap_or(&offer), &domain, &addresses, &queue)?);
+        }
+        let contexts = vec![FiContext2 { internal: [ptr::null_mut(); 8] }; keys].into_boxed_slice();
+        Ok(Self {
+            endpoints,
+            pieces: Vec::new(),
+            queue,
+            addresses,
+            domain,
+            fabric,
+            contexts,
+            keys_drawn: 0,
+            wake,
+            offer,
+        })
+    }
+
+    /// What the provider said of itself.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.offer.facts
+    }
+
+    /// The address of lane `lane`, for peers.
+    ///
+    /// # Errors
+    /// The provider's refusal.
+    pub(crate) fn name(&self, lane: usize) -> Result<Vec<u8>, OfiError> {
+        let endpoint = &self.endpoints[lane];
+        let mut name = vec![0u8; NAME_MAX];
+        let mut length = name.len();
+        // SAFETY: an enabled endpoint has connection functions; `length` says how much of `name` may be written.
+        let code = unsafe { ((*(*endpoint.raw()).cm).getname)(endpoint.fid(), name.as_mut_ptr().cast(), &mut length) };
+        step(&self.offer, "tell its address", code)?;
+        name.truncate(length);
+        Ok(name)
+    }
+
+    /// Inserts a peer's address; the result names it in operations.
+    ///
+    /// # Errors
+    /// The provider does not take it.
+    pub(crate) fn insert(&mut self, name: &[u8]) -> Result<u64, OfiError> {
+        let mut padded = [0u8; NAME_MAX];
+        padded
+            .get_mut(..name.len())
+            .ok_or_else(|| refusal(&self.offer, "insert an address", libc::EINVAL))?
+            .copy_from_slice(name);
+        let mut address = u64::MAX;
+        let addresses = self.addresses.raw();
+        // SAFETY: a live address vector; the address is read from a buffer as long as any address, one is written.
+        let inserted = unsafe {
+            ((*(*addresses).ops).insert)(addresses, padded.as_ptr().cast(), 1, &mut address, 0, ptr::null_mut())
+        };
+        let code = if inserted == 1 { 0 } else { inserted.min(-libc::EINVAL) };
+        step(&self.offer, "insert an address", code)?;
+        Ok(address)
+    }
+
+    /// Adds `length` zeroed bytes that this device can send from and receive into, and peers can read and write.
+    ///
+    /// # Errors
+    /// No memory, or the provider does not take it.
+    pub(crate) fn add_memory(&mut self, length: usize) -> Result<usize, OfiError> {
+        let none = || refusal(&self.offer, "register memory", libc::ENOMEM);
+        let bytes = Bytes::zeroed(length).ok_or_else(none)?;
+        let access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        let key = if self.offer.facts.mr_mode & FI_MR_PROV_KEY == 0 { self.draw_key() } else { 0 };
+        let mut registration = ptr::null_mut();
+        let domain = self.domain.raw();
+        // SAFETY: a live domain; the bytes live until the registration is closed (I1).
+        let code = unsafe {
+            ((*(*domain).mr).reg)(
+                self.domain.fid(),
+                bytes.start.as_ptr().cast(),
+                bytes.layout.size(),
+                access,
+                0,
+                key,
+                0,
+                &mut registration,
+                ptr::null_mut(),
+            )
+        };
+        let registration = owned(&self.offer, "register memory", code, registration)?;
+        if self.offer.facts.mr_mode & FI_MR_ENDPOINT != 0 {
+            self.bind_to_endpoint(&registration)?;
+        }
+        self.pieces.push(Piece { registration: Some(registration), bytes });
+        Ok(self.pieces.len() - 1)
+    }
+
+    /// Providers that want it (cxi) reach memory through one endpoint only: the first lane's.
+    fn bind_to_endpoint(&self, registration: &Owned<FidMr>) -> Result<(), OfiError> {
+        let fid = registration.fid();
+        // SAFETY: two live objects of one domain.
+        let code = unsafe { ((*(*fid).ops).bind)(fid, self.endpoints[0].fid(), 0) };
+        step(&self.offer, "bind memory to an endpoint", code)?;
+        // SAFETY: a live object; enabling takes no argument.
+        let code = unsafe { ((*(*fid).ops).control)(fid, FI_ENABLE, ptr::null_mut()) };
+        step(&self.offer, "enable memory", code)
+    }
+
+    /// A memory key that a stranger cannot guess, as long as the provider's keys are.
+    fn draw_key(&mut self) -> u64 {
+        let mut bytes = [0u8; 8];
+        // SAFETY: writes at most eight bytes into a buffer of eight. Without randomness keys are numbers in order.
+        let drawn = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        self.keys_drawn += 1;
+        let key = if drawn == 8 { u64::from_ne_bytes(bytes) } else { self.keys_drawn };
+        match self.offer.facts.mr_key_size {
+            0..8 => key & ((1 << (8 * self.offer.facts.mr_key_size)) - 1),
+            _ => key,
+        }
+    }
+
+    /// How many pieces of memory there are.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// What a peer must know to reach a piece of memory: the number its bytes begin at, and their key.
+    pub(crate) fn handle_of(&self, piece: usize) -> Option<(u64, u64)> {
+        let piece = self.pieces.get(piece)?;
+        let virtual_addresses = self.offer.facts.mr_mode & FI_MR_VIRT_ADDR != 0;
+        let begin = if virtual_addresses { piece.bytes.start.as_ptr() as u64 } else { 0 };
+        // SAFETY: a live registration; its key is a plain member.
+        let key = unsafe { (*piece.registration.as_ref()?.raw()).key };
+        Some((begin, key))
+    }
+
+    /// The bytes of a piece. Peers and the provider may write to registered memory at any time; what is read is what was
+    /// there at some instant.
+    pub(crate) fn bytes(&self, piece: usize) -> Option<&[u8]> {
+        let bytes = &self.pieces.get(piece)?.bytes;
+        // SAFETY: allocated and initialised with this length. The library writes to it only inside calls that take
+        // this device mutably, or as a device of its own, outside the program's memory model; every byte pattern is
+        // a valid `u8`.
+        Some(unsafe { std::slice::from_raw_parts(bytes.start.as_ptr(), bytes.length) })
+    }
+
+    /// The bytes of a piece, to be written.
+    pub(crate) fn bytes_mut(&mut self, piece: usize) -> Option<&mut [u8]> {
+        let bytes = &self.pieces.get(piece)?.bytes;
+        // SAFETY: as in `bytes`; the exclusive borrow of the device keeps other slices away.
+        Some(unsafe { std::slice::from_raw_parts_mut(bytes.start.as_ptr(), bytes.length) })
+    }
+
+    /// Copies between two places of one length; `None` when one leaves its piece.
+    pub(crate) fn copy(&mut self, from: Place, into: Place) -> Option<()> {
+        if from.length != into.length {
+            return None;
+        }
+        let (source, target) = (self.pointer(from)?.0, self.pointer(into)?.0);
+        // SAFETY: both were checked to lie inside their pieces; `copy` allows overlap.
+        unsafe { ptr::copy(source, target, from.length) };
+        Some(())
+    }
+
+    /// A checked place as pointer and local descriptor.
+    fn pointer(&self, place: Place) -> Option<(*mut u8, *mut c_void)> {
+        let piece = self.pieces.get(place.piece)?;
+        let end = place.offset.checked_add(place.length)?;
+        if end > piece.bytes.length {
+            return None;
+        }
+        // SAFETY: the offset was checked to lie inside the allocation, or at its end.
+        let start = unsafe { piece.bytes.start.as_ptr().add(place.offset) };
+        // SAFETY: a live registration; its descriptor is a plain member.
+        let descriptor = unsafe { (*piece.registration.as_ref()?.raw()).mem_desc };
+        Some((start, descriptor))
+    }
+
+    fn context(&mut self, key: usize) -> *mut c_void {
+        let context: *mut FiContext2 = &raw mut self.contexts[key];
+        context.cast()
+    }
+
+    /// The key of a context that the library handed back.
+    fn key_of(&self, context: *mut c_void) -> Option<usize> {
+        let distance = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
+        let key = distance / size_of::<FiContext2>();
+        (key < self.contexts.len() && distance.is_multiple_of(size_of::<FiContext2>())).then_some(key)
+    }
+
+    /// Sends the bytes at `from`, which stay untouched until the completion of `key`.
+    pub(crate) fn send(&mut self, lane: usize, address: u64, from: Place, key: usize) -> Posting {
+        let Some((start, descriptor)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+        let context = self.context(key);
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: a live endpoint, checked bytes in memory that never moves (I3), a context that is the device's own.
+        posting(unsafe { ((*(*endpoint).msg).send)(endpoint, start.cast(), from.length, descriptor, address, context) })
+    }
+
+    /// Sends the bytes at `from`, which may be used again at once. There is no completion.
+    pub(crate) fn inject(&mut self, lane: usize, address: u64, from: Place) -> Posting {
+        let Some((start, _)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: a live endpoint and checked bytes, which the library copies before it returns.
+        posting(unsafe { ((*(*endpoint).msg).inject)(endpoint, start.cast(), from.length, address) })
+    }
+
+    /// Gives the bytes at `into` to the lane's endpoint for as many messages as fit.
+    pub(crate) fn receive(&mut self, lane: usize, into: Place, key: usize) -> Posting {
+        let Some((start, mut descriptor)) = self.pointer(into) else { return Posting::Failed(libc::EFAULT) };
+        let context = self.context(key);
+        let iov = Iovec { base: start.cast(), len: into.length };
+        let message = FiMsg { msg_iov: &iov, desc: &mut descriptor, iov_count: 1, addr: u64::MAX, context, data: 0 };
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: a live endpoint; the message is read during the call, the bytes are checked and never move.
+        posting(unsafe { ((*(*endpoint).msg).recvmsg)(endpoint, &message, FI_MULTI_RECV | FI_COMPLETION) })
+    }
+
+    /// Writes the bytes at `from` into a peer's memory; completes when they are there.
+    pub(crate) fn write(&mut self, lane: usize, from: Place, into: Remote, key: usize) -> Posting {
+        let Some((start, mut descriptor)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+        let context = self.context(key);
+        let iov = Iovec { base: start.cast(), len: from.length };
+        let target = FiRmaIov { addr: into.at, len: from.length, key: into.key };
+        let message = FiMsgRma {
+            msg_iov: &iov,
+            desc: &mut descriptor,
+            iov_count: 1,
+            addr: into.address,
+            rma_iov: &target,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: as in `receive`.
+        posting(unsafe { ((*(*endpoint).rma).writemsg)(endpoint, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE) })
+    }
+
+    /// Reads a peer's memory into the bytes at `into`; completes when they are there.
+    pub(crate) fn read(&mut self, lane: usize, from: Remote, into: Place, key: usize) -> Posting {
+        let Some((start, descriptor)) = self.pointer(into) else { return Posting::Failed(libc::EFAULT) };
+        let context = self.context(key);
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: a live endpoint, checked bytes in memory that never moves, a context that is the device's own.
+        posting(unsafe {
+            ((*(*endpoint).rma).read)(
+                endpoint,
+                start.cast(),
+                into.length,
+                descriptor,
+                from.address,
+                from.at,
+                from.key,
+                context,
+            )
+        })
+    }
+
+    /// Changes a word of a peer's memory. `words` has three words: operand and comparand (set by the caller to what
+    /// `kind` says), and the old value when it completes.
+    pub(crate) fn atomic(&mut self, lane: usize, kind: AtomicKind, at: Remote, words: Place, key: usize) -> Posting {
+        let at_words = Place { length: 24, ..words };
+        let Some((operand, descriptor)) = self.pointer(at_words) else { return Posting::Failed(libc::EFAULT) };
+        let context = self.context(key);
+        let endpoint = self.endpoints[lane].raw();
+        // SAFETY: the three words were checked to lie inside their piece.
+        let (comparand, result) = unsafe { (operand.add(8), operand.add(16)) };
+        // SAFETY: as in `read`; the provider said that it has these operations (`has_atomics`).
+        unsafe {
+            let table = (*endpoint).atomic;
+            posting(match kind {
+                AtomicKind::FetchAdd(_) | AtomicKind::Swap(_) => ((*table).readwrite)(
+                    endpoint,
+                    operand.cast(),
+                    1,
+                    descriptor,
+                    result.cast(),
+                    descriptor,
+                    at.address,
+                    at.at,
+                    at.key,
+                    FI_UINT64,
+                    if matches!(kind, AtomicKind::Swap(_)) { FI_ATOMIC_WRITE } else { FI_SUM },
+                    context,
+                ),
+                AtomicKind::CompareSwap { .. } => ((*table).compwrite)(
+                    endpoint,
+                    operand.cast(),
+                    1,
+                    descriptor,
+                    comparand.cast(),
+                    descriptor,
+                    result.cast(),
+                    descriptor,
+                    at.address,
+                    at.at,
+                    at.key,
+                    FI_UINT64,
+                    FI_CSWAP,
+                    context,
+                ),
+            })
+        }
+    }
+
+    /// Whether every atomic that a wire needs is there, on 64-bit words.
+    pub(crate) fn has_atomics(&self) -> bool {
+        let endpoint = self.endpoints[0].raw();
+        // SAFETY: a live endpoint; its tables are null or live, their sizes say which functions they have.
+        unsafe {
+            if !self.offer.facts.atomics || (*endpoint).atomic.is_null() {
+                return false;
+            }
+            let table = &*(*endpoint).atomic;
+            if table.size < size_of::<FiOpsAtomic>() {
+                return false;
+            }
+            let valid = |function: Option<AtomicValid>, operation| {
+                let mut count = 0;
+                function.is_some_and(|f| f(endpoint, FI_UINT64, operation, &mut count) == 0 && count > 0)
+            };
+            valid(table.readwritevalid, FI_SUM)
+                && valid(table.readwritevalid, FI_ATOMIC_WRITE)
+                && valid(table.compwritevalid, FI_CSWAP)
+        }
+    }
+
+    /// Takes at most `out.len()` (and [`BATCH`]) completions; makes progress even when there are none. `receive` is the
+    /// piece of memory that receive buffers lie in.
+    pub(crate) fn poll(&mut self, receive: usize, out: &mut [Completion]) -> usize {
+        let none = FiCompletion { op_context: ptr::null_mut(), flags: 0, len: 0, buf: ptr::null_mut(), data: 0 };
+        let mut entries = [none; BATCH];
+        let count = out.len().min(BATCH);
+        let queue = self.queue.raw();
+        // SAFETY: a live queue of the data format; at most `count` entries are written.
+        let read = unsafe { ((*(*queue).ops).read)(queue, entries.as_mut_ptr().cast(), count) };
+        if read == -(FI_EAVAIL as isize) {
+            return self.poll_error(out);
+        }
+        let read = usize::try_from(read).unwrap_or(0).min(count);
+        for (entry, out) in entries[..read].iter().zip(out) {
+            let received = entry.flags & FI_RECV != 0;
+            *out = Completion {
+                key: self.key_of(entry.op_context),
+                failed: None,
+                released: entry.flags & FI_MULTI_RECV != 0,
+                length: if received { entry.len } else { 0 },
+                offset: if received { self.offset_in(receive, entry.buf, entry.len) } else { None },
+            };
+        }
+        read
+    }
+
+    fn poll_error(&mut self, out: &mut [Completion]) -> usize {
+        // SAFETY: all members are numbers and pointers, for which zero is a value.
+        let mut error: FiCqErrEntry = unsafe { std::mem::zeroed() };
+        let queue = self.queue.raw();
+        // SAFETY: a live queue; one entry is written, and later releases' longer one fits as well.
+        let read = unsafe { ((*(*queue).ops).readerr)(queue, &mut error, 0) };
+        let (1, Some(out)) = (read, out.first_mut()) else { return 0 };
+        let key = self.key_of(error.op_context);
+        let released = error.flags & FI_MULTI_RECV != 0;
+        *out = Completion { key, failed: Some(error.err.max(1)), released, length: 0, offset: None };
+        1
+    }
+
+    /// Where `start` lies in a piece, if all of `length` does.
+    fn offset_in(&self, piece: usize, start: *mut c_void, length: usize) -> Option<usize> {
+        let bytes = &self.pieces.get(piece)?.bytes;
+        let offset = (start as usize).checked_sub(bytes.start.as_ptr() as usize)?;
+        (offset.checked_add(length)? <= bytes.length).then_some(offset)
+    }
+
+    /// The descriptor that becomes readable when there is something to poll for, if the provider has one.
+    pub(crate) fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor belongs to the queue and stays open as long as it; the borrow ends before.
+        self.wake.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell of.
+    pub(crate) fn may_wait(&mut self) -> bool {
+        let fabric = self.fabric.raw();
+        let mut fids = [self.queue.fid()];
+        // SAFETY: a live fabric and a live queue of it that was opened with a descriptor.
+        unsafe { (*(*fabric).ops).trywait.is_some_and(|trywait| trywait(fabric, fids.as_mut_ptr(), 1) == 0) }
+    }
+
+    fn unregister(&mut self) {
+        for piece in &mut self.pieces {
+            piece.registration = None;
+        }
+    }
+}
+
+/// The longest address of a provider: libfabric's own addresses are at most 64 bytes but for strings, which shm limits to
+/// its `NAME_MAX` of 256.
+pub(crate) const NAME_MAX: usize = 256;
+
+fn posting(code: isize) -> Posting {
+    match -(code as i32) {
+        0 => Posting::Accepted,
+        FI_EAGAIN => Posting::Full,
+        code => Posting::Failed(code),
+    }
+}
+
+fn open_addresses(offer: &Offer, domain: &Owned<FidDomain>) -> Result<Owned<FidAv>, OfiError> {
+    // SAFETY: all members are numbers and pointers, for which zero is a value.
+    let mut attributes: FiAvAttr = unsafe { std::mem::zeroed() };
+    attributes.av_type = FI_AV_TABLE;
+    let mut addresses = ptr::null_mut();
+    // SAFETY: a live domain; the attributes are read during the call.
+    let code =
+        unsafe { ((*(*domain.raw()).ops).av_open)(domain.raw(), &mut attributes, &mut addresses, ptr::null_mut()) };
+    owned(offer, "open an address vector", code, addresses)
+}
+
+/// Opens the queue, with a descriptor to wait for if one is wanted and the provider has it.
+fn open_queue(
+    offer: &Offer,
+    domain: &Owned<FidDomain>,
+    waking: Waking,
+) -> Result<(Owned<FidCq>, Option<RawFd>), OfiError> {
+    let open = |wait_obj| {
+        // SAFETY: all members are numbers and pointers, for which zero is a value.
+        let mut attributes: FiCqAttr = unsafe { std::mem::zeroed() };
+        attributes.size = QUEUE_LENGTH;
+        attributes.format = FI_CQ_FORMAT_DATA;
+        attributes.wait_obj = wait_obj;
+        let mut queue = ptr::null_mut();
+        // SAFETY: a live domain; the attributes are read during the call.
+        let code =
+            unsafe { ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut()) };
+        owned(offer, "open a completion queue", code, queue)
+    };
+    if waking == Waking::Descriptor
+        && let Ok(queue) = open(FI_WAIT_FD)
+    {
+        let mut fd: RawFd = -1;
+        let fid = queue.fid();
+        // SAFETY: a live queue opened with a descriptor, which is written to `fd`.
+        let code = unsafe { ((*(*fid).ops).control)(fid, FI_GETWAIT, (&raw mut fd).cast()) };
+        return Ok((queue, (code == 0 && fd >= 0).then_some(fd)));
+    }
+    Ok((open(FI_WAIT_NONE)?, None))
+}
+
+fn open_endpoint(
+    offer: &Offer,
+    domain: &Owned<FidDomain>,
+    addresses: &Owned<FidAv>,
+    queue: &Owned<FidCq>,
+) -> Result<Owned<FidEp>, OfiError> {
+    let mut endpoint = ptr::null_mut();
+    // SAFETY: a live domain and a record of the fabric that it belongs to.
+    let code = unsafe { ((*(*domain.raw()).ops).endpoint)(domain.raw(), offer.info(), &mut endpoint, ptr::null_mut()) };
+    let endpoint = owned(offer, "open an endpoint", code, endpoint)?;
+    let fid = endpoint.fid();
+    let message_max = crate::frame::MESSAGE_MAX;
+    // SAFETY: live objects of one domain; the option's value is a size_t that is read during the call.
+    unsafe {
+        let bind = (*(*fid).ops).bind;
+        step(offer, "bind an endpoint to its addresses", bind(fid, addresses.fid(), 0))?;
+        step(offer, "bind an endpoint to its queue", bind(fid, queue.fid(), FI_SEND | FI_RECV))?;
+        step(offer, "enable an endpoint", ((*(*fid).ops).control)(fid, FI_ENABLE, ptr::null_mut()))?;
+        // Not before: `shm` of 1.17 has nowhere to put it until it is enabled, and follows a null pointer.
+        let option = (&raw const message_max).cast();
+        let set = (*(*endpoint.raw()).ops).setopt;
+        let code = set(fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, option, size_of::<usize>());
+        step(offer, "say how long messages are", code)?;
+    }
+    Ok(endpoint)
+}

@@ -1,0 +1,321 @@
+//! The libfabric wire's own header, and the small messages that its ends exchange beside those of engines.
+//!
+//! # Model
+//! One message is a header of 16 bytes and what its kind says. All numbers are little-endian.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | magic `c2` |
+//! | 1 | 1 | kind |
+//! | 2 | 1 | class, by its index |
+//! | 3 | 1 | length of the engine's header, 0 to 80 (kind 0 only) |
+//! | 4 | 4 | rank of the sender |
+//! | 8 | 8 | session number of the job |
+//!
+//! Kind 0 goes on with the engine's header and the body. The others are [`Note`]s. The session number keeps jobs apart, it
+//! is **not authentication**.
+//!
+//! # Invariants
+//! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
+
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::{AtomicKind, RegionId, RemoteSpan};
+
+/// Bytes in front of everything.
+pub(crate) const FRAME_LENGTH: usize = 16;
+/// The longest engine's header: as on the UDP wire, so that an engine that fits here fits there.
+pub(crate) const HEAD_MAX: usize = 80;
+/// The longest body: two pages. With both headers it stays below the 16 KiB up to which `ofi_rxm` sends a message in one
+/// piece (`FI_OFI_RXM_BUFFER_SIZE`, `fi_rxm(7)`); what is longer is what one-sided writes are for.
+pub(crate) const BODY_MAX: usize = 8_192;
+/// The longest message, rounded up so that the next one in a buffer begins on a cache line.
+pub(crate) const MESSAGE_MAX: usize = (FRAME_LENGTH + HEAD_MAX + BODY_MAX).next_multiple_of(64);
+/// The longest [`Note`] with its header.
+pub(crate) const NOTE_MAX: usize = 56;
+
+/// Chosen at random.
+const MAGIC: u8 = 0xc2;
+
+/// What one end of the wire tells another beside engines' messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The first message on a connection: nothing to say, but the connection is there and can be marked.
+    Hello,
+    /// A write into your memory is complete.
+    Landed { into: RemoteSpan, length: u32, immediate: u64 },
+    /// Where is your region?
+    AskRegion { region: RegionId },
+    /// There: where it begins, how long it is, its key. `None`: there is no such region.
+    TellRegion { region: RegionId, there: Option<RegionHandle> },
+    /// Change this word; I know the question by `ticket`.
+    AskAtomic { ticket: u64, kind: AtomicKind, at: RemoteSpan },
+    /// The word's old value; `None`: there is no such word.
+    TellAtomic { ticket: u64, old: Option<u64> },
+}
+
+/// What a peer must know to reach a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionHandle {
+    /// The number that its first byte has.
+    pub(crate) begin: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// The key of its memory.
+    pub(crate) key: u64,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// An engine's message: where its header ends and its body begins.
+    Message { body_start: usize },
+    /// A note of the wire's.
+    Note(Note),
+}
+
+/// A well-formed message of the right session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Who says to have sent it.
+    pub(crate) from: Rank,
+    /// The class it was sent with.
+    pub(crate) class: Class,
+    /// What it is.
+    pub(crate) content: Content,
+}
+
+/// The sender's part of every header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    /// Its rank.
+    pub(crate) rank: Rank,
+    /// Its job.
+    pub(crate) session: u64,
+}
+
+impl Sender {
+    fn header(self, kind: u8, class: Class, head_length: u8) -> [u8; FRAME_LENGTH] {
+        let mut bytes = [MAGIC, kind, class.index() as u8, head_length, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        bytes[4..8].copy_from_slice(&self.rank.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.session.to_le_bytes());
+        bytes
+    }
+
+    /// The bytes in front of an engine's header of `head_length` bytes.
+    pub(crate) fn message(self, class: Class, head_length: u8) -> [u8; FRAME_LENGTH] {
+        self.header(0, class, head_length)
+    }
+
+    /// A whole note: its bytes, and how many of them count.
+    pub(crate) fn note(self, class: Class, note: Note) -> ([u8; NOTE_MAX], usize) {
+        let mut writer = Writer { bytes: [0; NOTE_MAX], length: FRAME_LENGTH };
+        let kind = match note {
+            Note::Hello => 1,
+            Note::Landed { into, length, immediate } => {
+                writer.u16(into.region.0).u64(into.offset).u32(length).u64(immediate);
+                2
+            }
+            Note::AskRegion { region } => {
+                writer.u16(region.0);
+                3
+            }
+            Note::TellRegion { region, there: None } => {
+                writer.u16(region.0);
+                4
+            }
+            Note::TellRegion { region, there: Some(RegionHandle { begin, length, key }) } => {
+                writer.u16(region.0).u64(begin).u64(length).u64(key);
+                5
+            }
+            Note::AskAtomic { ticket, kind, at } => {
+                let (number, a, b) = match kind {
+                    AtomicKind::FetchAdd(n) => (0, n, 0),
+                    AtomicKind::Swap(n) => (1, n, 0),
+                    AtomicKind::CompareSwap { expected, desired } => (2, desired, expected),
+                };
+                writer.u64(ticket).u16(at.region.0).u64(at.offset).u16(number).u64(a).u64(b);
+                6
+            }
+            Note::TellAtomic { ticket, old } => {
+                writer.u64(ticket);
+                if let Some(old) = old {
+                    writer.u64(old);
+                }
+                if old.is_some() { 7 } else { 8 }
+            }
+        };
+        writer.bytes[..FRAME_LENGTH].copy_from_slice(&self.header(kind, class, 0));
+        (writer.bytes, writer.length)
+    }
+}
+
+/// Reads `message`; `None` for whatever is not one of `session`.
+pub(crate) fn parse(message: &[u8], session: u64) -> Option<Frame> {
+    let (header, rest) = message.split_first_chunk::<FRAME_LENGTH>()?;
+    let [magic, kind, class, head_length, rank @ .., _, _, _, _, _, _, _, _] = *header;
+    let number = u64::from_le_bytes(*header.last_chunk()?);
+    if magic != MAGIC || number != session {
+        return None;
+    }
+    let class = *Class::ALL.get(usize::from(class))?;
+    let content = match kind {
+        0 => {
+            let head_length = usize::from(head_length);
+            if head_length > HEAD_MAX || head_length > rest.len() {
+                return None;
+            }
+            Content::Message { body_start: FRAME_LENGTH + head_length }
+        }
+        kind => Content::Note(parse_note(kind, Reader(rest))?),
+    };
+    Some(Frame { from: Rank(u32::from_le_bytes(rank)), class, content })
+}
+
+fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
+    let r = &mut reader;
+    let note = match kind {
+        1 => Note::Hello,
+        2 => Note::Landed { into: r.span()?, length: r.u32()?, immediate: r.u64()? },
+        3 => Note::AskRegion { region: RegionId(r.u16()?) },
+        4 => Note::TellRegion { region: RegionId(r.u16()?), there: None },
+        5 => {
+            let region = RegionId(r.u16()?);
+            Note::TellRegion { region, there: Some(RegionHandle { begin: r.u64()?, length: r.u64()?, key: r.u64()? }) }
+        }
+        6 => {
+            let (ticket, at) = (r.u64()?, r.span()?);
+            let (number, a, b) = (r.u16()?, r.u64()?, r.u64()?);
+            let kind = match number {
+                0 => AtomicKind::FetchAdd(a),
+                1 => AtomicKind::Swap(a),
+                2 => AtomicKind::CompareSwap { expected: b, desired: a },
+                _ => return None,
+            };
+            Note::AskAtomic { ticket, kind, at }
+        }
+        7 => Note::TellAtomic { ticket: r.u64()?, old: Some(r.u64()?) },
+        8 => Note::TellAtomic { ticket: r.u64()?, old: None },
+        _ => return None,
+    };
+    reader.0.is_empty().then_some(note)
+}
+
+struct Writer {
+    bytes: [u8; NOTE_MAX],
+    length: usize,
+}
+
+impl Writer {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+
+    fn u16(&mut self, n: u16) -> &mut Self {
+        self.put(&n.to_le_bytes())
+    }
+
+    fn u32(&mut self, n: u32) -> &mut Self {
+        self.put(&n.to_le_bytes())
+    }
+
+    fn u64(&mut self, n: u64) -> &mut Self {
+        self.put(&n.to_le_bytes())
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn span(&mut self) -> Option<RemoteSpan> {
+        Some(RemoteSpan { region: RegionId(self.u16()?), offset: self.u64()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SENDER: Sender = Sender { rank: Rank(258), session: 0x1122_3344_5566_7788 };
+
+    /// Rank 258 of that session, class bulk, header "hd" and body "body".
+    const LITERAL: [u8; 22] =
+        [0xc2, 0, 3, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd', b'b', b'o', b'd', b'y'];
+
+    #[test]
+    fn message__is_byte_for_byte_as_described() {
+        assert_eq!(SENDER.message(Class::Bulk, 2), LITERAL[..FRAME_LENGTH]);
+        let frame = Frame { from: Rank(258), class: Class::Bulk, content: Content::Message { body_start: 18 } };
+        assert_eq!(parse(&LITERAL, SENDER.session), Some(frame));
+    }
+
+    #[test]
+    fn parse__each_wrong_byte_of_the_header_is_refused() {
+        for (place, wrong) in [(0, 0xc1), (1, 9), (2, 5), (3, 81), (3, 7), (8, 0)] {
+            let mut bytes = LITERAL;
+            bytes[place] = wrong;
+            assert_eq!(parse(&bytes, SENDER.session), None, "byte {place}");
+        }
+        assert_eq!(parse(&LITERAL[..15], SENDER.session), None);
+    }
+
+    #[test]
+    fn note__every_kind_comes_back_and_no_shorter_or_longer_one() {
+        let at = RemoteSpan { region: RegionId(7), offset: 1 << 40 };
+        let there = RegionHandle { begin: u64::MAX, length: 1 << 33, key: 5 };
+        let notes = [
+            Note::Hello,
+            Note::Landed { into: at, length: 9, immediate: 42 },
+            Note::AskRegion { region: RegionId(3) },
+            Note::TellRegion { region: RegionId(3), there: None },
+            Note::TellRegion { region: RegionId(3), there: Some(there) },
+            Note::AskAtomic { ticket: 1, kind: AtomicKind::FetchAdd(2), at },
+            Note::AskAtomic { ticket: 1, kind: AtomicKind::Swap(2), at },
+            Note::AskAtomic { ticket: 1, kind: AtomicKind::CompareSwap { expected: 3, desired: 4 }, at },
+            Note::TellAtomic { ticket: 1, old: Some(u64::MAX) },
+            Note::TellAtomic { ticket: 1, old: None },
+        ];
+        for note in notes {
+            let (bytes, length) = SENDER.note(Class::Control, note);
+            let frame = Frame { from: SENDER.rank, class: Class::Control, content: Content::Note(note) };
+            assert_eq!(parse(&bytes[..length], SENDER.session), Some(frame));
+            let mut longer = bytes[..length].to_vec();
+            longer.push(0);
+            assert_eq!(parse(&longer, SENDER.session), None, "{note:?} and a byte more");
+            assert!(parse(&bytes[..length - 1], SENDER.session).is_none(), "{note:?} less a byte");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parse__any_bytes_give_a_body_inside_them(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() { *first = MAGIC; }
+            if let Some(session) = bytes.get_mut(8..16) { session.fill(0); }
+            if let Some(Frame { content: Content::Message { body_start }, .. }) = parse(&bytes, 0) {
+                prop_assert!(body_start <= bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The libfabric wire: the fabric a site already has, through the library it already has, found at run time.
+//!
+//! Rooms: [`OfiPort`] and [`OfiWire`] (one rank's end), [`survey`] (which libraries and providers there are, and what
+//! speaks against each), [`Wanted`] and [`Source`] (what a caller can ask for). Inside: `abi` (the C interface),
+//! `library` (loading), `device` (safe handles), `provider` (the rules of choice), `sockets` (marking what the `tcp`
+//! provider opened).
+
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))]
+
+#[allow(unsafe_code)]
+mod abi;
+mod address;
+mod choice;
+#[allow(unsafe_code)]
+mod device;
+mod error;
+mod frame;
+#[allow(unsafe_code)]
+mod library;
+mod port;
+mod provider;
+#[allow(unsafe_code)]
+mod sockets;
+mod wire;
+
+pub use choice::{LibraryFound, Survey, survey};
+pub use error::OfiError;
+pub use library::LibraryVersion;
+pub use port::{OfiConfig, OfiPort, Placement, Waking};
+pub use provider::{Judged, Reach, Refusal, Source, Verdict, Wanted};
+pub use wire::{OfiWire, Rest};

@@ -1,0 +1,367 @@
+//! Which of a library's offers a job uses, and what speaks against each of the others.
+//!
+//! # Model
+//! Each provider that is known has a [`Rule`]: where it stands in the order, what it does with a class, and who can be
+//! reached. An offer is *judged* against what the caller asked for; the best one that nothing speaks against is taken. The
+//! judgements are kept as data, so that a person can see why a fabric was not used.
+//!
+//! # Source
+//! Order and exclusions: measured on libfabric 1.17 and 2.x (half round trip of 64 B, `fi_write` of 1 MiB): `sockets` 200 us
+//! and 7 Gb/s, officially deprecated (`fi_sockets(7)`); `udp;ofi_rxd` at most 1.8 Gb/s, and in 1.17 it crashes on
+//! fetching atomics; `tcp` 6 us and 40 Gb/s; `shm` 0.3 us. In 1.17 `tcp` has no reliable datagrams of its own: there
+//! `tcp;ofi_rxm` has everything, and `net` is faster but without atomics (it became `tcp` in 1.18). Classes: `fi_cxi(7)`
+//! and the providers' sources; no provider honours a DSCP, and only cxi and efa look at the class at all.
+//!
+//! # Invariants
+//! I1. At most one offer is taken, and none that a sentence speaks against.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use clearway_proto::base::Class;
+use clearway_proto::wire::Granted;
+
+use crate::abi::*;
+use crate::library::Facts;
+
+/// Which provider the caller wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// The best one there is.
+    #[default]
+    Best,
+    /// This one, by libfabric's name for it (`tcp`, `verbs;ofi_rxm`).
+    Named(String),
+}
+
+/// Through which interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Whichever comes first. Only for a machine with one.
+    #[default]
+    Any,
+    /// The one with this address. Providers without IP addresses are not held to it.
+    Address(IpAddr),
+    /// The one that libfabric calls so: an interface of the system for `tcp`, a device for others.
+    Domain(String),
+}
+
+/// Where the job's ranks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// On several hosts, real or virtual.
+    #[default]
+    ManyHosts,
+    /// All on this one.
+    OneHost,
+}
+
+/// What became of an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This is the one.
+    Taken,
+    /// It would do, but another comes first.
+    Behind,
+    /// It will not do.
+    Refused(Refusal),
+}
+
+/// Why an offer will not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is known to be unfit; the sentence says how.
+    Unfit(&'static str),
+    /// Nothing is known of it.
+    Unknown,
+    /// The caller named another provider.
+    NotWanted,
+    /// It uses another interface than the one asked for.
+    OtherInterface,
+    /// It reaches this host only.
+    OneHostOnly,
+    /// It needs something from its user that this wire does not do.
+    Mode(&'static str),
+    /// It carries shorter messages than the wire's.
+    TooShort,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken => f.write_str("taken"),
+            Self::Behind => f.write_str("would do, another comes first"),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unfit(why) | Self::Mode(why) => why,
+            Self::Unknown => "not known to work; name it to try",
+            Self::NotWanted => "another provider was asked for",
+            Self::OtherInterface => "uses another interface than the one asked for",
+            Self::OneHostOnly => "reaches this host only",
+            Self::TooShort => "carries too short messages",
+        })
+    }
+}
+
+/// An offer with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// libfabric's name of the provider.
+    pub provider: String,
+    /// The interface or device.
+    pub domain: String,
+    /// Its IP address, if it has one.
+    pub source: Option<IpAddr>,
+    /// Whether it has remote atomics of its own.
+    pub atomics: bool,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.provider, self.domain)?;
+        if let Some(source) = self.source {
+            write!(f, " ({source})")?;
+        }
+        write!(f, ": {}", self.verdict)
+    }
+}
+
+/// What can be done about a class on a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marking {
+    /// Nothing: one lane carries all classes.
+    None,
+    /// The provider's own: a lane for each class, opened with libfabric's number for it.
+    Provider([Granted; Class::ALL.len()]),
+    /// The wire marks the TCP sockets that the provider opened: a lane for each class.
+    Sockets,
+}
+
+impl Marking {
+    /// What each class becomes.
+    pub(crate) fn granted(self) -> [Granted; Class::ALL.len()] {
+        match self {
+            Self::None => [Granted::Ignored; Class::ALL.len()],
+            Self::Provider(granted) => granted,
+            Self::Sockets => [Granted::Marked; Class::ALL.len()],
+        }
+    }
+}
+
+/// What is known of a provider.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    name: &'static str,
+    /// What its classes become.
+    pub(crate) marking: Marking,
+    scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Fabric,
+    Host,
+    Never(&'static str),
+}
+
+/// What is known, the best first.
+const RULES: [Rule; 11] = [
+    Rule { name: "shm", marking: Marking::None, scope: Scope::Host },
+    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric },
+    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric },
+    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "sockets", marking: Marking::None, scope: Scope::Never("deprecated, and 30 times slower than tcp") },
+    Rule { name: "udp;ofi_rxd", marking: Marking::None, scope: Scope::Never("slower than 2 Gb/s, crashes on atomics") },
+];
+
+/// A provider that is not in the table, if the caller insists on it.
+const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric };
+
+/// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
+/// [`Class::ALL`].
+const BY_CXI: [Granted; Class::ALL.len()] =
+    [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Marked, Granted::Ignored];
+
+/// `efa_base_ep.c`: low latency has a service level of its own, everything else the default. In the order of
+/// [`Class::ALL`].
+const BY_EFA: [Granted; Class::ALL.len()] =
+    [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Ignored, Granted::Ignored];
+
+/// libfabric's number for a class.
+pub(crate) const fn tclass(class: Class) -> u32 {
+    match class {
+        Class::Control => FI_TC_NETWORK_CTRL,
+        Class::LowLatency => FI_TC_LOW_LATENCY,
+        Class::BestEffort => FI_TC_BEST_EFFORT,
+        Class::Bulk => FI_TC_BULK_DATA,
+        Class::Scavenger => FI_TC_SCAVENGER,
+    }
+}
+
+/// The rule for a provider by libfabric's name.
+pub(crate) fn rule(provider: &str) -> Rule {
+    RULES.into_iter().find(|rule| rule.name == provider).unwrap_or(UNKNOWN)
+}
+
+/// What the caller asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    pub(crate) wanted: Wanted,
+    pub(crate) source: Source,
+    pub(crate) reach: Reach,
+}
+
+/// What speaks against an offer.
+fn refusal(facts: &Facts, wish: &Wish) -> Option<Refusal> {
+    let known = RULES.iter().find(|rule| rule.name == facts.provider);
+    if let Some(Rule { scope: Scope::Never(why), .. }) = known {
+        return Some(Refusal::Unfit(why));
+    }
+    match (&wish.wanted, known) {
+        (Wanted::Named(name), _) if *name != facts.provider => return Some(Refusal::NotWanted),
+        (Wanted::Best, None) => return Some(Refusal::Unknown),
+        (Wanted::Best, Some(Rule { scope: Scope::Host, .. })) if wish.reach == Reach::ManyHosts => {
+            return Some(Refusal::OneHostOnly);
+        }
+        _ => {}
+    }
+    let interface_fits = match &wish.source {
+        Source::Any => true,
+        Source::Address(address) => facts.source.is_none_or(|source| source.ip() == *address),
+        Source::Domain(domain) => facts.domain == *domain,
+    };
+    if !interface_fits {
+        return Some(Refusal::OtherInterface);
+    }
+    if facts.mode & !(FI_CONTEXT | FI_CONTEXT2) != 0 {
+        return Some(Refusal::Mode("wants more from its user than contexts"));
+    }
+    if facts.order & FI_ORDER_SAS == 0 {
+        return Some(Refusal::Mode("does not keep messages in order"));
+    }
+    (facts.message_max < crate::frame::MESSAGE_MAX).then_some(Refusal::TooShort)
+}
+
+/// Where an offer stands among those that will do: the provider's place, then the library's own order.
+fn place(facts: &Facts) -> usize {
+    RULES.iter().position(|rule| rule.name == facts.provider).unwrap_or(RULES.len())
+}
+
+/// Judges all offers; the index of the one taken, and a verdict for each.
+pub(crate) fn judge<'a>(offers: impl Iterator<Item = &'a Facts> + Clone, wish: &Wish) -> (Option<usize>, Vec<Judged>) {
+    let fit = offers.clone().enumerate().filter(|(_, facts)| refusal(facts, wish).is_none());
+    let taken = fit.min_by_key(|(i, facts)| (place(facts), *i)).map(|(i, _)| i);
+    let judged = offers.enumerate().map(|(i, facts)| Judged {
+        provider: facts.provider.clone(),
+        domain: facts.domain.clone(),
+        source: facts.source.map(|source| source.ip()),
+        atomics: facts.atomics,
+        verdict: match refusal(facts, wish) {
+            Some(refusal) => Verdict::Refused(refusal),
+            None if taken == Some(i) => Verdict::Taken,
+            None => Verdict::Behind,
+        },
+    });
+    (taken, judged.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(provider: &str, domain: &str, source: Option<&str>) -> Facts {
+        Facts {
+            provider: provider.into(),
+            domain: domain.into(),
+            source: source.map(|source| source.parse().expect("an address")),
+            order: FI_ORDER_SAS,
+            message_max: usize::MAX,
+            ..Facts::default()
+        }
+    }
+
+    fn taken(offers: &[Facts], wish: &Wish) -> Option<String> {
+        judge(offers.iter(), wish).0.map(|i| format!("{} {}", offers[i].provider, offers[i].domain))
+    }
+
+    fn of_1_17() -> Vec<Facts> {
+        vec![
+            offer("net", "eth0", Some("10.0.0.1:0")),
+            offer("tcp;ofi_rxm", "lo", Some("127.0.0.1:0")),
+            offer("tcp;ofi_rxm", "eth0", Some("10.0.0.1:0")),
+            offer("udp;ofi_rxd", "eth0", Some("10.0.0.1:0")),
+            offer("sockets", "eth0", Some("10.0.0.1:0")),
+            offer("shm", "shm", None),
+        ]
+    }
+
+    #[test]
+    fn judge__tcp_over_rxm_is_complete_and_the_source_is_pinned() {
+        let at =
+            |source: &str| Wish { source: Source::Address(source.parse().expect("an address")), ..Wish::default() };
+        assert_eq!(taken(&of_1_17(), &at("10.0.0.1")).as_deref(), Some("tcp;ofi_rxm eth0"));
+        assert_eq!(taken(&of_1_17(), &at("127.0.0.1")).as_deref(), Some("tcp;ofi_rxm lo"));
+        assert_eq!(taken(&of_1_17(), &at("10.9.9.9")), None, "no interface has the address");
+        let domain = Wish { source: Source::Domain("eth0".into()), ..Wish::default() };
+        assert_eq!(taken(&of_1_17(), &domain).as_deref(), Some("tcp;ofi_rxm eth0"));
+    }
+
+    #[test]
+    fn judge__a_real_fabric_comes_first_and_shared_memory_only_within_a_host() {
+        let mut offers = of_1_17();
+        assert_eq!(taken(&offers, &Wish { reach: Reach::OneHost, ..Wish::default() }).as_deref(), Some("shm shm"));
+        offers.push(offer("psm3", "opa0", None));
+        offers.push(offer("cxi", "cxi0", None));
+        assert_eq!(taken(&offers, &Wish::default()).as_deref(), Some("cxi cxi0"));
+    }
+
+    #[test]
+    fn judge__what_is_unfit_stays_refused_when_it_is_named_and_says_why() {
+        for name in ["sockets", "udp;ofi_rxd"] {
+            let wish = Wish { wanted: Wanted::Named(name.into()), ..Wish::default() };
+            let (taken, judged) = judge(of_1_17().iter(), &wish);
+            assert_eq!(taken, None);
+            let verdict = |judged: &Judged| judged.verdict.clone();
+            let unfit = judged.iter().find(|judged| judged.provider == name).map(verdict);
+            assert!(matches!(unfit, Some(Verdict::Refused(Refusal::Unfit(_)))), "{name}: {unfit:?}");
+        }
+        let (_, judged) = judge(of_1_17().iter(), &Wish::default());
+        let said: Vec<String> = judged.iter().map(ToString::to_string).collect();
+        assert_eq!(said[0], "net on eth0 (10.0.0.1): would do, another comes first");
+        assert_eq!(said[1], "tcp;ofi_rxm on lo (127.0.0.1): taken");
+        assert_eq!(said[5], "shm on shm: reaches this host only");
+    }
+
+    #[test]
+    fn judge__an_unknown_provider_must_be_named() {
+        let offers = [offer("novel", "n0", None)];
+        assert_eq!(taken(&offers, &Wish::default()), None);
+        let named = Wish { wanted: Wanted::Named("novel".into()), ..Wish::default() };
+        assert_eq!(taken(&offers, &named).as_deref(), Some("novel n0"));
+    }
+
+    #[test]
+    fn judge__what_the_wire_cannot_do_is_refused() {
+        let mut prefix = offer("tcp", "eth0", None);
+        prefix.mode = FI_CONTEXT | 1 << 58;
+        let mut unordered = offer("tcp", "eth0", None);
+        unordered.order = 0;
+        let mut short = offer("tcp", "eth0", None);
+        short.message_max = 4096;
+        assert_eq!(taken(&[prefix, unordered, short], &Wish::default()), None);
+    }
+}

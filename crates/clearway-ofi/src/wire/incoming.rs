@@ -1,0 +1,194 @@
+//! What arrives: completions become ends of slots, used-up buffers, messages and notes.
+
+use clearway_proto::base::{Class, LocalNs, Rank};
+use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Status};
+
+use super::layout::{self, BUFFERS, RECEIVE};
+use super::peers::lane_of;
+use super::slots::{Slots, Stage, Then, Work};
+use super::{LISTED_MAX, Listed, OfiWire, now};
+use crate::device::{BATCH, Completion, Posting};
+use crate::frame::{self, Content, Note};
+
+/// Polls in one harvest, so that ends of sends, which are no arrivals, do not keep it for ever.
+const POLLS_MAX: usize = 8;
+
+impl OfiWire {
+    /// Posts receive buffers whose messages were all given out before this harvest.
+    pub(super) fn post_buffers(&mut self) {
+        let device = &mut self.device;
+        let first_key = self.slots.count();
+        let counters = &mut self.counters;
+        self.released.retain(|buffer| {
+            let posting = device.receive(buffer / BUFFERS, layout::buffer(*buffer), first_key + buffer);
+            counters.errors += u64::from(matches!(posting, Posting::Failed(_)));
+            posting != Posting::Accepted
+        });
+    }
+
+    /// Takes what the provider has, and does everything that is due then.
+    pub(super) fn progress(&mut self) {
+        let mut completions = [Completion::default(); BATCH];
+        for _ in 0..POLLS_MAX {
+            if self.listed.len() + BATCH > LISTED_MAX {
+                break;
+            }
+            let count = self.device.poll(RECEIVE, &mut completions);
+            if count == 0 {
+                break;
+            }
+            let at = now();
+            for completion in &completions[..count] {
+                self.complete(completion, at);
+            }
+        }
+        self.settle();
+    }
+
+    fn complete(&mut self, completion: &Completion, at: LocalNs) {
+        self.counters.errors += u64::from(completion.failed.is_some());
+        let Some(key) = completion.key else { return };
+        if key < self.slots.count() {
+            return self.complete_slot(key, completion.failed, at);
+        }
+        if let Some(offset) = completion.offset
+            && completion.length > 0
+        {
+            self.receive(offset, completion.length, at);
+        }
+        if completion.released || completion.failed.is_some() {
+            self.listed.push_back(Listed::Released(key - self.slots.count()));
+        }
+    }
+
+    fn complete_slot(&mut self, slot: usize, failed: Option<i32>, at: LocalNs) {
+        let entry = *self.slots.get(slot);
+        if entry.work == Work::Free || entry.stage != Stage::Provider {
+            self.counters.errors += 1;
+            return;
+        }
+        if failed.is_some() {
+            return self.give_up(slot, Status::Flushed);
+        }
+        let lane = Slots::lane(slot);
+        let mut value = 0;
+        match entry.work {
+            Work::Message { then: Then::Answer(_), .. } => {
+                let entry = self.slots.get_mut(slot);
+                (entry.stage, entry.since) = (Stage::Answer, at);
+                self.waiting += 1;
+                return;
+            }
+            Work::Message { then: Then::Greeted, .. } => self.greeted.push((entry.to, lane)),
+            Work::Write { from, into, immediate, .. } if !self.ordered => {
+                self.note(lane, entry.to, Note::Landed { into, length: from.length, immediate });
+            }
+            Work::Atomic { .. } => value = self.fetched(slot),
+            _ => {}
+        }
+        if let Some(token) = self.slots.give_back(slot).token() {
+            self.listed.push_back(Listed::Done { token, status: Status::Complete, value, at });
+        }
+    }
+
+    /// A message in the receive memory.
+    fn receive(&mut self, offset: usize, length: usize, at: LocalNs) {
+        let memory = self.device.bytes(RECEIVE).unwrap_or_default();
+        let frame = frame::parse(&memory[offset..offset + length], self.sender.session);
+        let Some(frame) = frame.filter(|frame| self.peers.has(frame.from)) else {
+            self.counters.strangers += 1;
+            return;
+        };
+        match frame.content {
+            Content::Message { body_start } => self.listed.push_back(Listed::Message {
+                from: frame.from,
+                class: frame.class,
+                at,
+                head: offset + frame::FRAME_LENGTH..offset + body_start,
+                end: offset + length,
+            }),
+            Content::Note(note) => self.hear(frame.from, frame.class, note, at),
+        }
+    }
+
+    /// A note from a peer.
+    fn hear(&mut self, from: Rank, class: Class, note: Note, at: LocalNs) {
+        let lane = lane_of(class, self.lanes);
+        match note {
+            Note::Hello => self.unmarked = true,
+            Note::Landed { into, length, immediate } => {
+                let into = Span { region: into.region, offset: into.offset, length };
+                if into.region == RegionId::RECEIVE || self.place_of_body(into).is_err() {
+                    self.counters.strangers += 1;
+                } else {
+                    self.listed.push_back(Listed::Landed { from, into, immediate, at });
+                }
+            }
+            Note::AskRegion { region } => {
+                let there = self.handle(region);
+                self.note(lane, from, Note::TellRegion { region, there });
+            }
+            Note::TellRegion { region, there } => self.learn(from, region, there),
+            Note::AskAtomic { ticket, kind, at } => {
+                let old = self.change(kind, at);
+                self.note(lane, from, Note::TellAtomic { ticket, old });
+            }
+            Note::TellAtomic { ticket, old } => self.answered(from, ticket, old, at),
+        }
+    }
+
+    /// Gives at most `limit` arrivals; how many there were.
+    pub(super) fn give(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let memory = self.device.bytes(RECEIVE).unwrap_or_default();
+        let mut given = 0;
+        while given < limit || matches!(self.listed.front(), Some(Listed::Released(_))) {
+            let Some(listed) = self.listed.pop_front() else { break };
+            let arrival = match listed {
+                Listed::Released(buffer) => {
+                    self.released.push(buffer);
+                    continue;
+                }
+                Listed::Landed { from, into, immediate, at } => Arrival::Landed { from, into, immediate, at },
+                Listed::Done { token, status, value, at } => Arrival::Done { token, status, value, at },
+                Listed::Message { from, class, at, head, end } => {
+                    self.counters.received += 1;
+                    let length = (end - head.end) as u32;
+                    Arrival::Datagram(Datagram {
+                        from,
+                        path: PathId(0),
+                        class: Some(class),
+                        congestion_marked: false,
+                        at,
+                        body: Span { region: RegionId::RECEIVE, offset: head.end as u64, length },
+                        head: &memory[head],
+                    })
+                }
+            };
+            sink(arrival);
+            given += 1;
+        }
+        given
+    }
+
+    /// Whether a class that found no room would find it now.
+    pub(super) fn room_is_due(&self) -> bool {
+        Class::ALL.into_iter().any(|class| self.has_room_again(class))
+    }
+
+    fn has_room_again(&self, class: Class) -> bool {
+        self.refused[class.index()] && self.slots.has_room(self.lane_of(class))
+    }
+
+    /// Tells of classes that found no room and would find it now.
+    pub(super) fn give_room(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut given = 0;
+        for class in Class::ALL {
+            if self.has_room_again(class) {
+                self.refused[class.index()] = false;
+                given += 1;
+                sink(Arrival::Room { path: PathId(0), class });
+            }
+        }
+        given
+    }
+}

@@ -1,0 +1,399 @@
+//! The libfabric wire: one rank's end, with a lane for each class where a class can have an effect.
+//!
+//! # Model
+//! A *lane* is an endpoint of the provider's with slots and receive buffers of its own, so that no class waits behind
+//! another inside this host. Where classes have no effect one lane carries them all.
+//!
+//! Messages are copied into a slot when they are posted and leave from there; small ones are handed over at once and
+//! without a completion, but every [`INJECTED_MAX`]th to a peer has one, so that slots bound what waits in the provider.
+//! What the provider has no room for stays in its slot and is offered again with each harvest, in order for each peer.
+//! A lane is full when its slots are in use.
+//!
+//! Bodies that arrive stay where the provider put them, in a few large receive buffers; a used-up buffer is posted again
+//! with the harvest after the one that gave out its last message.
+//!
+//! One-sided operations need the peer's key and, with some providers, addresses of its memory. The first one that names
+//! a region asks the peer for them; regions never move, so the answer is kept. Bounds are checked here: a provider that
+//! is asked to write outside a region may close the connection. A write's word travels in a message behind it, because
+//! what a provider can carry with a write (`FI_REMOTE_CQ_DATA`, 4 or 8 bytes) cannot say from whom, where and which word.
+//! Where the provider keeps messages behind writes (`FI_ORDER_SAW`), both are posted at once; elsewhere the message
+//! follows when the write is complete at the peer. Atomics are the provider's own where it has all that are needed on
+//! 64-bit words, else the peer does them when it harvests. Which way is chosen once for the wire, so that two
+//! kinds of atomics never meet on one word.
+//!
+//! # Source
+//! `fi_msg(3)`, `fi_rma(3)`, `fi_cq(3)` on multi-receive buffers, ordering and completion levels.
+//!
+//! # Invariants
+//! I1. A body given in one harvest is not overwritten before the next.
+//! I2. After `Room` the lane takes at least one more operation.
+//! I3. No allocation on the path of a message, but for the peers that a walk of marking names.
+//!
+//! # Not here
+//! Reliability (the provider has it); waiting (the caller's, with [`OfiWire::rest`]).
+
+mod incoming;
+pub(crate) mod layout;
+mod outgoing;
+mod peers;
+mod remote;
+mod slots;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
+use clearway_proto::wire::{
+    Answer, Arrival, Capabilities, Counters, Delivery, Missing, Operation, OperationKind, OperationSet, PathId,
+    RegionId, Span, StampSource, Status, Token, Wire,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::layout::{BUFFERS, OWN_PIECES, RECEIVE, SLOTS};
+use self::peers::{Peers, REGIONS_MAX, Standing};
+use self::slots::Slots;
+use crate::abi::{FI_MR_ENDPOINT, FI_ORDER_SAW};
+use crate::address::Published;
+use crate::device::{Device, Place};
+use crate::error::OfiError;
+use crate::frame::{self, Note, Sender};
+use crate::library::socket_address;
+use crate::port::{OfiPort, Placement};
+use crate::provider::Marking;
+use crate::sockets::Marked;
+
+/// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
+/// the provider to this many times [`SLOTS`], at the price of one completion for as many messages.
+const INJECTED_MAX: u8 = 31;
+/// Notes of the wire's own that wait for a slot; an honest peer has at most one question in each of its slots.
+const NOTES_MAX: usize = 1024;
+
+/// Arrivals that are taken from the provider before a harvest asks for them.
+const LISTED_MAX: usize = 1024;
+
+/// How the caller may rest until the wire has something to harvest.
+#[derive(Debug)]
+pub enum Rest<'a> {
+    /// Until this descriptor can be read.
+    Descriptor(BorrowedFd<'a>),
+    /// Not at all: harvest again soon.
+    Poll,
+}
+
+/// What lies ready for the next harvest.
+#[derive(Clone, Debug)]
+enum Listed {
+    /// A message in the receive memory: its engine's header, and the body behind it up to `end`.
+    Message { from: Rank, class: Class, at: LocalNs, head: Range<usize>, end: usize },
+    /// A peer's write.
+    Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
+    /// The end of an operation.
+    Done { token: Token, status: Status, value: u64, at: LocalNs },
+    /// No arrival: a receive buffer, all of whose messages stand before this.
+    Released(usize),
+}
+
+/// One rank's end of a job over libfabric.
+#[derive(Debug)]
+pub struct OfiWire {
+    device: Device,
+    sender: Sender,
+    capabilities: Capabilities,
+    lanes: usize,
+    marking: Marking,
+    own_at: Vec<Option<SocketAddr>>,
+    peers: Peers,
+    slots: Slots,
+    /// Slots that wait for the provider, by lane.
+    backlog: Vec<VecDeque<usize>>,
+    /// The current round of flushing.
+    round: u64,
+    notes: VecDeque<(usize, Rank, Note)>,
+    listed: VecDeque<Listed>,
+    /// Receive buffers to post again with the next harvest.
+    released: Vec<usize>,
+    /// Lanes that answered `NoRoom`, with the class that was refused.
+    refused: [bool; Class::ALL.len()],
+    /// Connections whose greeting has left.
+    greeted: Vec<(Rank, usize)>,
+    /// Connections may have come up since the last walk.
+    unmarked: bool,
+    marked: Marked,
+    /// Slots that wait for a peer's answer.
+    waiting: usize,
+    looked: LocalNs,
+    patience: Nanos,
+    ordered: bool,
+    native_atomics: bool,
+    /// Memory is reached through the first lane only.
+    memory_on_first_lane: bool,
+    counters: Counters,
+}
+
+/// This node's time.
+fn now() -> LocalNs {
+    let at = clock_gettime(ClockId::Monotonic);
+    LocalNs((at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64))
+}
+
+impl OfiWire {
+    /// Opens rank `rank`'s end of the job `session` on `port`; `peers` are the addresses of all ranks by number, this one's
+    /// included. Packets of another session are dropped.
+    ///
+    /// # Errors
+    /// A list that cannot work, or a provider that refuses an address or memory.
+    pub fn open(port: OfiPort, rank: Rank, session: u64, peers: &[Vec<u8>]) -> Result<Self, OfiError> {
+        let OfiPort { mut device, marking, published, config, .. } = port;
+        if rank.index() >= peers.len() {
+            return Err(OfiError::RankOutside { rank, ranks: peers.len() });
+        }
+        let lanes = published.lanes.len();
+        let format = device.facts().address_format;
+        let known = insert_peers(&mut device, marking, &published, peers)?;
+        let native_atomics = device.has_atomics();
+        let facts = device.facts();
+        let mut wire = Self {
+            sender: Sender { rank, session },
+            capabilities: capabilities(marking, config.placement),
+            lanes,
+            marking,
+            own_at: published.lanes.iter().map(|lane| socket_address(format, lane)).collect(),
+            peers: known,
+            slots: Slots::new(lanes),
+            backlog: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
+            round: 0,
+            notes: VecDeque::with_capacity(NOTES_MAX),
+            listed: VecDeque::with_capacity(LISTED_MAX + lanes * SLOTS),
+            released: (0..lanes * BUFFERS).collect(),
+            refused: [false; Class::ALL.len()],
+            greeted: Vec::new(),
+            unmarked: false,
+            marked: Marked::default(),
+            waiting: 0,
+            looked: now(),
+            patience: config.patience,
+            ordered: facts.order & FI_ORDER_SAW != 0,
+            native_atomics,
+            memory_on_first_lane: facts.mr_mode & FI_MR_ENDPOINT != 0,
+            counters: Counters::default(),
+            device,
+        };
+        wire.post_buffers();
+        Ok(wire)
+    }
+
+    /// Works a little: takes what arrived, offers what waits. True when there is something to harvest.
+    pub fn look(&mut self) -> bool {
+        if self.listed.is_empty() {
+            self.progress();
+        }
+        !self.listed.is_empty() || self.room_is_due()
+    }
+
+    /// How the caller may rest until there is something to harvest. Call it after [`OfiWire::look`] found nothing.
+    pub fn rest(&mut self) -> Rest<'_> {
+        let idle = self.listed.is_empty()
+            && self.notes.is_empty()
+            && !self.unmarked
+            && self.greeted.is_empty()
+            && self.backlog.iter().all(VecDeque::is_empty);
+        if idle && self.device.wake_descriptor().is_some() && self.device.may_wait() {
+            return self.device.wake_descriptor().map_or(Rest::Poll, Rest::Descriptor);
+        }
+        Rest::Poll
+    }
+
+    /// Sockets of the provider's that carry their class's mark, and those that refused it, summed over all walks.
+    pub fn marked_sockets(&self) -> (u64, u64) {
+        (self.marked.sockets, self.marked.refused)
+    }
+
+    /// Whether remote atomics are the provider's own, not done by the peer when it harvests.
+    pub fn has_native_atomics(&self) -> bool {
+        self.native_atomics
+    }
+
+    fn lane_of(&self, class: Class) -> usize {
+        peers::lane_of(class, self.lanes)
+    }
+
+    /// A span of this end's memory as the device names it.
+    fn place(&self, span: Span) -> Result<Place, Missing> {
+        let piece = match span.region {
+            RegionId::RECEIVE => RECEIVE,
+            RegionId(id) if usize::from(id) < REGIONS_MAX => usize::from(id) + OWN_PIECES,
+            _ => return Err(Missing::Memory),
+        };
+        let length = self.device.bytes(piece).ok_or(Missing::Memory)?.len();
+        let range = span.range_in(length).ok_or(Missing::Memory)?;
+        Ok(Place { piece, offset: range.start, length: range.len() })
+    }
+
+    /// The same where an empty span names no memory, whatever region it says.
+    fn place_of_body(&self, span: Span) -> Result<Place, Missing> {
+        if span.length == 0 { Ok(Place { piece: RECEIVE, offset: 0, length: 0 }) } else { self.place(span) }
+    }
+
+    fn copy(&mut self, from: Span, into: Span) -> Result<Answer, Missing> {
+        if from.length != into.length || into.region == RegionId::RECEIVE {
+            return Err(Missing::Memory);
+        }
+        let (from, into) = (self.place_of_body(from)?, self.place_of_body(into)?);
+        if from.length > 0 {
+            self.device.copy(from, into).ok_or(Missing::Memory)?;
+        }
+        Ok(Answer::Done(0))
+    }
+
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        match *operation {
+            Operation::Copy { from, into } => self.copy(from, into),
+            Operation::Send { to, path, class, head, body, token } => {
+                self.check_path(path)?;
+                self.start_send(to, class, head.of(heads), body, token)
+            }
+            Operation::Write { to, path, class, from, into, immediate, token } => {
+                self.check_peer(path, to)?;
+                self.start_write(to, class, slots::Work::Write { from, into, immediate, token }, from)
+            }
+            Operation::Read { peer, path, class, from, into, token } => {
+                self.check_peer(path, peer)?;
+                self.start_read(peer, class, slots::Work::Read { from, into, token }, into)
+            }
+            Operation::Atomic { to, path, class, kind, at, token } => {
+                self.check_peer(path, to)?;
+                self.start_atomic(to, class, kind, at, token)
+            }
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    fn check_path(&self, path: PathId) -> Result<(), Missing> {
+        if path == PathId(0) { Ok(()) } else { Err(Missing::Path) }
+    }
+
+    fn check_peer(&self, path: PathId, peer: Rank) -> Result<(), Missing> {
+        self.check_path(path)?;
+        if self.peers.has(peer) { Ok(()) } else { Err(Missing::Rank) }
+    }
+
+    fn no_room(&mut self, class: Class) -> Answer {
+        self.refused[class.index()] = true;
+        self.counters.no_room += 1;
+        Answer::NoRoom
+    }
+}
+
+/// Inserts every rank's lanes into the provider's table.
+fn insert_peers(
+    device: &mut Device,
+    marking: Marking,
+    own: &Published,
+    addresses: &[Vec<u8>],
+) -> Result<Peers, OfiError> {
+    let format = device.facts().address_format;
+    let mut peers = Peers::new(own.lanes.len());
+    for (rank, bytes) in (0..).map(Rank).zip(addresses) {
+        let theirs = Published::parse(bytes).map_err(|why| OfiError::Address { rank, why })?;
+        if !own.fits(&theirs) {
+            return Err(OfiError::OtherProvider { rank, theirs: theirs.speaks(), ours: own.speaks() });
+        }
+        let mut links = Vec::new();
+        for (lane, name) in theirs.lanes.iter().enumerate() {
+            // Best effort carries no mark, so its connections need no greeting.
+            let marked = marking == Marking::Sockets && lane != Class::BestEffort.index();
+            links.push((device.insert(name)?, if marked { Standing::Fresh } else { Standing::Ready }));
+            peers.lane_at.extend(socket_address(format, name).map(|address| (address, lane)));
+        }
+        peers.add(links.into_iter());
+    }
+    Ok(peers)
+}
+
+fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
+    let operations =
+        [OperationKind::Send, OperationKind::Write, OperationKind::Read, OperationKind::Atomic, OperationKind::Copy];
+    Capabilities {
+        name: "ofi",
+        operations: OperationSet::of(&operations),
+        delivery: Delivery::Reliable,
+        head_max: frame::HEAD_MAX,
+        body_max: frame::BODY_MAX,
+        stamp: StampSource::Reading,
+        shared_clock: match placement {
+            Placement::OneMachine => Some(SharedClock::asserted_by_wire()),
+            Placement::ManyMachines => None,
+        },
+        classes: marking.granted(),
+        paths: vec![None],
+    }
+}
+
+impl Wire for OfiWire {
+    fn rank(&self) -> Rank {
+        self.sender.rank
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        let length = usize::try_from(length.0).map_err(|_| Missing::Memory)?;
+        if isize::try_from(length).is_err() {
+            return Err(Missing::Memory);
+        }
+        let next = self.device.pieces() - OWN_PIECES;
+        if next >= REGIONS_MAX {
+            return Err(Missing::Memory);
+        }
+        self.device.add_memory(length).map_err(|_| Missing::Memory)?;
+        Ok(RegionId(next as u16))
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        match region {
+            RegionId::RECEIVE => self.device.bytes(RECEIVE),
+            RegionId(id) => self.device.bytes(usize::from(id) + OWN_PIECES),
+        }
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        match region {
+            RegionId::RECEIVE => None,
+            RegionId(id) => self.device.bytes_mut(usize::from(id) + OWN_PIECES),
+        }
+    }
+
+    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
+        Err(Missing::Operation(OperationKind::Multicast))
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        for operation in operations {
+            answers.push(self.start(operation, heads).unwrap_or_else(Answer::Refused));
+        }
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.post_buffers();
+        if self.listed.len() < limit {
+            self.progress();
+        }
+        let given = self.give(limit, sink);
+        given + self.give_room(sink)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

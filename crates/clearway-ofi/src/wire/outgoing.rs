@@ -1,0 +1,288 @@
+//! What leaves: messages and notes into slots, slots to the provider, again when it had no room, given up in the end.
+
+use clearway_proto::base::{Class, Nanos, Rank};
+use clearway_proto::wire::{Answer, Destination, Missing, OperationKind, Span, Status, Token};
+
+use super::layout::{self, STAGING};
+use super::peers::{Known, Standing};
+use super::slots::{Slots, Stage, Taker, Then, Work};
+use super::{INJECTED_MAX, Listed, NOTES_MAX, OfiWire, now};
+use crate::device::{Place, Posting, Remote};
+use crate::frame::{BODY_MAX, FRAME_LENGTH, HEAD_MAX, Note};
+use crate::provider::Marking;
+use crate::sockets;
+
+impl OfiWire {
+    /// Checks a message and sends it on its way.
+    pub(super) fn start_send(
+        &mut self,
+        to: Destination,
+        class: Class,
+        head: Option<&[u8]>,
+        body: Span,
+        token: Option<Token>,
+    ) -> Result<Answer, Missing> {
+        let Destination::One(to) = to else { return Err(Missing::Operation(OperationKind::Multicast)) };
+        if !self.peers.has(to) {
+            return Err(Missing::Rank);
+        }
+        let body = self.place_of_body(body)?;
+        let head = head.ok_or(Missing::Memory)?;
+        if head.len() > HEAD_MAX || body.length > BODY_MAX {
+            return Err(Missing::Length);
+        }
+        let lane = self.lane_of(class);
+        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
+        let length = self.stage(slot, class, head, body)?;
+        self.counters.sent += 1;
+        if self.try_inject(lane, to, slot, length) {
+            return Ok(Answer::Done(0));
+        }
+        let then = token.map_or(Then::Nothing, Then::Tell);
+        self.slots.take(slot, to, Work::Message { length, then });
+        self.submit(slot);
+        Ok(if token.is_some() { Answer::Posted } else { Answer::Done(0) })
+    }
+
+    /// Writes a whole message into a slot's memory; its length.
+    fn stage(&mut self, slot: usize, class: Class, head: &[u8], body: Place) -> Result<usize, Missing> {
+        let frame = self.sender.message(class, head.len() as u8);
+        let start = layout::staging(slot, 0).offset;
+        let staging = self.device.bytes_mut(STAGING).ok_or(Missing::Memory)?;
+        let body_start = start + FRAME_LENGTH + head.len();
+        staging[start..start + FRAME_LENGTH].copy_from_slice(&frame);
+        staging[start + FRAME_LENGTH..body_start].copy_from_slice(head);
+        if body.length > 0 {
+            let into = Place { piece: STAGING, offset: body_start, length: body.length };
+            self.device.copy(body, into).ok_or(Missing::Memory)?;
+        }
+        Ok(FRAME_LENGTH + head.len() + body.length)
+    }
+
+    /// Hands a staged message over without a completion, if it is small and nothing is in its way.
+    fn try_inject(&mut self, lane: usize, to: Rank, slot: usize, length: usize) -> bool {
+        let small = length <= self.device.facts().inject_size;
+        let link = self.peers.link(to, lane);
+        if !small || link.standing != Standing::Ready || link.queued > 0 || link.injected >= INJECTED_MAX {
+            return false;
+        }
+        let address = link.address;
+        let accepted = self.device.inject(lane, address, layout::staging(slot, length)) == Posting::Accepted;
+        if accepted {
+            self.peers.link(to, lane).injected += 1;
+        }
+        accepted
+    }
+
+    /// Sends a note of the wire's, now or when there is a slot for it.
+    pub(super) fn note(&mut self, lane: usize, to: Rank, note: Note) {
+        let sent = self.notes.is_empty() && self.send_note(lane, to, note, Then::Nothing).is_some();
+        if sent {
+            return;
+        }
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push_back((lane, to, note));
+        } else {
+            self.counters.errors += 1;
+        }
+    }
+
+    /// Puts a note into a slot and submits it; `None` when the lane has no slot.
+    pub(super) fn send_note(&mut self, lane: usize, to: Rank, note: Note, then: Then) -> Option<usize> {
+        let slot = self.slots.next(lane, Taker::Wire)?;
+        let length = self.stage_note(slot, lane, note);
+        self.slots.take(slot, to, Work::Message { length, then });
+        self.submit(slot);
+        Some(slot)
+    }
+
+    /// Writes a note into a slot's memory; its length.
+    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, note: Note) -> usize {
+        let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
+        let (bytes, length) = self.sender.note(class, note);
+        let start = layout::staging(slot, 0).offset;
+        if let Some(staging) = self.device.bytes_mut(STAGING) {
+            staging[start..start + length].copy_from_slice(&bytes[..length]);
+        }
+        length
+    }
+
+    /// Gives a slot to the provider, or puts it behind those that wait.
+    pub(super) fn submit(&mut self, slot: usize) {
+        let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
+        let link = *self.peers.link(to, lane);
+        match link.standing {
+            Standing::Ready if link.queued == 0 && self.attempt(slot) => return,
+            Standing::Fresh => self.greet(lane, to),
+            _ => {}
+        }
+        self.enqueue(slot);
+    }
+
+    fn enqueue(&mut self, slot: usize) {
+        let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
+        let entry = self.slots.get_mut(slot);
+        (entry.stage, entry.since) = (Stage::Queued, now());
+        self.peers.link(to, lane).queued += 1;
+        self.backlog[lane].push_back(slot);
+    }
+
+    /// Sends the first message on a connection, after which it can be marked.
+    fn greet(&mut self, lane: usize, to: Rank) {
+        let Some(slot) = self.slots.next(lane, Taker::Wire) else { return };
+        let length = self.stage_note(slot, lane, Note::Hello);
+        self.slots.take(slot, to, Work::Message { length, then: Then::Greeted });
+        self.peers.link(to, lane).standing = Standing::Greeting;
+        if !self.attempt(slot) {
+            self.enqueue(slot);
+        }
+    }
+
+    /// Offers a slot to the provider; false when it has no room now. A slot that failed is over.
+    fn attempt(&mut self, slot: usize) -> bool {
+        let entry = *self.slots.get(slot);
+        let (lane, to) = (Slots::lane(slot), entry.to);
+        let address = self.peers.link(to, lane).address;
+        let posting = match entry.work {
+            Work::Message { length, .. } => self.device.send(lane, address, layout::staging(slot, length), slot),
+            work => self.attempt_remote(slot, lane, to, work),
+        };
+        match posting {
+            Posting::Accepted => {
+                self.slots.get_mut(slot).stage = Stage::Provider;
+                self.peers.link(to, lane).injected = 0;
+                self.follow(slot, lane, to);
+                true
+            }
+            Posting::Full => false,
+            Posting::Failed(_) => {
+                self.counters.errors += 1;
+                self.give_up(slot, Status::Flushed);
+                true
+            }
+        }
+    }
+
+    fn attempt_remote(&mut self, slot: usize, lane: usize, to: Rank, work: Work) -> Posting {
+        let Some((span, _)) = work.remote() else { return Posting::Failed(libc::EINVAL) };
+        let Known::There(handle) = self.peers.region(to, span.region) else { return Posting::Failed(libc::EINVAL) };
+        let through = if self.memory_on_first_lane { 0 } else { lane };
+        let address = self.peers.link(to, through).address;
+        let at = Remote { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
+        let failed = Posting::Failed(libc::EFAULT);
+        match work {
+            Work::Write { from, .. } => self.place(from).map_or(failed, |from| self.device.write(lane, from, at, slot)),
+            Work::Read { into, .. } => self.place(into).map_or(failed, |into| self.device.read(lane, at, into, slot)),
+            Work::Atomic { kind, .. } => self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot),
+            Work::Free | Work::Message { .. } => failed,
+        }
+    }
+
+    /// What goes behind an accepted operation: a write's word, where the provider keeps the order.
+    fn follow(&mut self, slot: usize, lane: usize, to: Rank) {
+        if let Work::Write { from, into, immediate, .. } = self.slots.get(slot).work
+            && self.ordered
+        {
+            self.note(lane, to, Note::Landed { into, length: from.length, immediate });
+        }
+    }
+
+    /// Ends what a slot does without success.
+    pub(super) fn give_up(&mut self, slot: usize, status: Status) {
+        if self.slots.get(slot).stage == Stage::Answer || self.slots.get(slot).stage == Stage::Region {
+            self.waiting -= 1;
+        }
+        let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
+        let work = self.slots.give_back(slot);
+        match work {
+            Work::Message { then: Then::Greeted, .. } => self.peers.link(to, lane).standing = Standing::Fresh,
+            Work::Message { then: Then::Nothing, .. } => self.counters.transmit_dropped += 1,
+            _ => {}
+        }
+        if let Some(token) = work.token() {
+            self.listed.push_back(Listed::Done { token, status, value: 0, at: now() });
+        }
+    }
+
+    /// Everything that is due after completions were taken: marks, what waits, what waits too long.
+    pub(super) fn settle(&mut self) {
+        if self.unmarked || !self.greeted.is_empty() {
+            self.mark();
+        }
+        while let Some((lane, to, note)) = self.notes.pop_front() {
+            if self.send_note(lane, to, note, Then::Nothing).is_none() {
+                self.notes.push_front((lane, to, note));
+                break;
+            }
+        }
+        for lane in 0..self.lanes {
+            self.flush(lane);
+        }
+        if self.waiting > 0 || self.backlog.iter().any(|backlog| !backlog.is_empty()) {
+            self.expire();
+        }
+    }
+
+    /// Offers what waits on a lane to the provider, in order for each peer.
+    fn flush(&mut self, lane: usize) {
+        self.round += 1;
+        for _ in 0..self.backlog[lane].len() {
+            let Some(slot) = self.backlog[lane].pop_front() else { return };
+            let entry = *self.slots.get(slot);
+            let greeting = matches!(entry.work, Work::Message { then: Then::Greeted, .. });
+            let link = *self.peers.link(entry.to, lane);
+            if link.standing == Standing::Fresh {
+                self.greet(lane, entry.to);
+            }
+            let may_leave = (greeting || link.standing == Standing::Ready) && link.full_in != self.round;
+            self.peers.link(entry.to, lane).queued -= 1;
+            if may_leave && self.attempt(slot) {
+                continue;
+            }
+            let link = self.peers.link(entry.to, lane);
+            link.queued += 1;
+            link.full_in = self.round;
+            self.backlog[lane].push_back(slot);
+        }
+    }
+
+    /// Marks the sockets of connections that came up.
+    fn mark(&mut self) {
+        self.unmarked = false;
+        if self.marking == Marking::Sockets {
+            let (own_at, lane_at) = (&self.own_at, &self.peers.lane_at);
+            let marked = sockets::mark(&|own, peer| {
+                let listening = own_at.iter().position(|at| at.is_some_and(|at| at.port() == own.port()));
+                let lane = listening.or_else(|| lane_at.get(&peer).copied())?;
+                Class::ALL.get(lane).copied()
+            });
+            self.marked.sockets += marked.sockets;
+            self.marked.refused += marked.refused;
+        }
+        for (to, lane) in self.greeted.drain(..) {
+            self.peers.link(to, lane).standing = Standing::Ready;
+        }
+    }
+
+    /// Gives up what has waited for its peer longer than the patience allows. Looks four times in that time.
+    fn expire(&mut self) {
+        let now = now();
+        if now.since(self.looked) < Nanos(self.patience.0 / 4) {
+            return;
+        }
+        self.looked = now;
+        for slot in 0..self.slots.count() {
+            let entry = *self.slots.get(slot);
+            let waits = entry.work != Work::Free && entry.stage != Stage::Provider;
+            if !waits || now.since(entry.since) < self.patience {
+                continue;
+            }
+            if entry.stage == Stage::Queued {
+                let lane = Slots::lane(slot);
+                self.backlog[lane].retain(|queued| *queued != slot);
+                self.peers.link(entry.to, lane).queued -= 1;
+            }
+            self.give_up(slot, Status::Flushed);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What an end knows of the others: their addresses by lane, how their connections stand, where their memory is.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::RegionId;
+
+use crate::frame::RegionHandle;
+
+/// Regions that one end can register.
+pub(super) const REGIONS_MAX: usize = 64;
+
+/// How a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing was sent, and it must be greeted before anything is.
+    Fresh,
+    /// The greeting is under way.
+    Greeting,
+    /// Marked, or nothing to mark.
+    Ready,
+}
+
+/// One lane to one peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    /// The provider's number for the peer's address.
+    pub(super) address: u64,
+    /// How the connection stands.
+    pub(super) standing: Standing,
+    /// Slots that wait for the provider to take them; while there are any, later ones wait behind them.
+    pub(super) queued: u32,
+    /// Messages sent without a completion since the last one with.
+    pub(super) injected: u8,
+    /// The round of flushing in which the provider had no room for this peer.
+    pub(super) full_in: u64,
+}
+
+/// What is known of a peer's region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Nothing.
+    #[default]
+    Not,
+    /// The peer was asked.
+    Asked,
+    /// Everything. A region never moves and never goes away.
+    There(RegionHandle),
+}
+
+/// All peers, this end included.
+#[derive(Debug)]
+pub(super) struct Peers {
+    lanes: usize,
+    links: Vec<Link>,
+    regions: Vec<BTreeMap<RegionId, Known>>,
+    /// The socket address of each lane of each peer, where they have one: how sockets are recognised.
+    pub(super) lane_at: BTreeMap<SocketAddr, usize>,
+}
+
+impl Peers {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self { lanes, links: Vec::new(), regions: Vec::new(), lane_at: BTreeMap::new() }
+    }
+
+    /// Adds the next rank's lanes.
+    pub(super) fn add(&mut self, addresses: impl Iterator<Item = (u64, Standing)>) {
+        let link = |(address, standing)| Link { address, standing, queued: 0, injected: 0, full_in: 0 };
+        self.links.extend(addresses.map(link));
+        self.regions.push(BTreeMap::new());
+    }
+
+    /// Whether there is such a rank.
+    pub(super) fn has(&self, rank: Rank) -> bool {
+        rank.index() < self.regions.len()
+    }
+
+    pub(super) fn link(&mut self, rank: Rank, lane: usize) -> &mut Link {
+        &mut self.links[rank.index() * self.lanes + lane]
+    }
+
+    /// What is known of a peer's region.
+    pub(super) fn region(&self, rank: Rank, region: RegionId) -> Known {
+        self.regions[rank.index()].get(&region).copied().unwrap_or_default()
+    }
+
+    /// Remembers what was learnt. Only of regions that were asked for, so a peer cannot fill this memory.
+    pub(super) fn learn(&mut self, rank: Rank, region: RegionId, known: Known) {
+        self.regions[rank.index()].insert(region, known);
+    }
+}
+
+/// The lane that carries a class.
+pub(super) const fn lane_of(class: Class, lanes: usize) -> usize {
+    if lanes == 1 { 0 } else { class.index() }
+}

@@ -1,0 +1,200 @@
+//! One-sided operations: what must be known of a peer's memory, and what a peer may do with this end's.
+
+use clearway_proto::base::{Class, LocalNs, Rank};
+use clearway_proto::wire::{Answer, AtomicKind, Missing, RegionId, RemoteSpan, Span, Status, Token};
+
+use super::layout::{self, OWN_PIECES, STAGING};
+use super::peers::{Known, REGIONS_MAX};
+use super::slots::{Slots, Stage, Taker, Then, Work};
+use super::{Listed, OfiWire, now};
+use crate::frame::{Note, RegionHandle};
+
+impl OfiWire {
+    pub(super) fn start_write(&mut self, to: Rank, class: Class, work: Work, from: Span) -> Result<Answer, Missing> {
+        let place = self.place_of_body(from)?;
+        if place.length > self.device.facts().message_max {
+            return Err(Missing::Length);
+        }
+        self.start_remote(to, class, work)
+    }
+
+    pub(super) fn start_read(&mut self, peer: Rank, class: Class, work: Work, into: Span) -> Result<Answer, Missing> {
+        let place = self.place(into)?;
+        if into.region == RegionId::RECEIVE {
+            return Err(Missing::Memory);
+        }
+        if place.length > self.device.facts().message_max {
+            return Err(Missing::Length);
+        }
+        self.start_remote(peer, class, work)
+    }
+
+    pub(super) fn start_atomic(
+        &mut self,
+        to: Rank,
+        class: Class,
+        kind: AtomicKind,
+        at: RemoteSpan,
+        token: Token,
+    ) -> Result<Answer, Missing> {
+        if !at.offset.is_multiple_of(8) {
+            return Err(Missing::Memory);
+        }
+        if self.native_atomics {
+            return self.start_remote(to, class, Work::Atomic { kind, at, token });
+        }
+        let lane = self.lane_of(class);
+        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
+        self.slots.take(slot, to, Work::Message { length: 0, then: Then::Answer(token) });
+        let length = self.stage_note(slot, lane, Note::AskAtomic { ticket: self.slots.ticket(slot), kind, at });
+        self.slots.get_mut(slot).work = Work::Message { length, then: Then::Answer(token) };
+        self.submit(slot);
+        Ok(Answer::Posted)
+    }
+
+    /// Starts an operation on a peer's memory, as soon as it is known where that is.
+    fn start_remote(&mut self, to: Rank, class: Class, work: Work) -> Result<Answer, Missing> {
+        let Some((span, length)) = work.remote() else { return Err(Missing::Memory) };
+        if usize::from(span.region.0) >= REGIONS_MAX {
+            return Err(Missing::Memory);
+        }
+        let known = self.peers.region(to, span.region);
+        if let Known::There(handle) = known {
+            check(handle, span, length)?;
+        }
+        let lane = self.lane_of(class);
+        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
+        self.slots.take(slot, to, work);
+        match known {
+            Known::There(_) => self.go(slot),
+            Known::Asked => self.wait_for_region(slot),
+            Known::Not => {
+                self.wait_for_region(slot);
+                self.peers.learn(to, span.region, Known::Asked);
+                self.note(lane, to, Note::AskRegion { region: span.region });
+            }
+        }
+        Ok(Answer::Posted)
+    }
+
+    fn wait_for_region(&mut self, slot: usize) {
+        let entry = self.slots.get_mut(slot);
+        (entry.stage, entry.since) = (Stage::Region, now());
+        self.waiting += 1;
+    }
+
+    /// Submits an operation whose peer's memory is known and large enough.
+    fn go(&mut self, slot: usize) {
+        let (lane, entry) = (Slots::lane(slot), *self.slots.get(slot));
+        match entry.work {
+            Work::Atomic { kind, .. } => self.stage_words(slot, kind),
+            // No provider is asked to write nothing: the word alone travels.
+            Work::Write { from: Span { length: 0, .. }, into, immediate, token } => {
+                let length = self.stage_note(slot, lane, Note::Landed { into, length: 0, immediate });
+                let then = token.map_or(Then::Nothing, Then::Tell);
+                self.slots.get_mut(slot).work = Work::Message { length, then };
+            }
+            _ => {}
+        }
+        self.submit(slot);
+    }
+
+    /// Operand, comparand and room for the old value, in a slot's memory.
+    fn stage_words(&mut self, slot: usize, kind: AtomicKind) {
+        let (operand, comparand) = match kind {
+            AtomicKind::FetchAdd(n) | AtomicKind::Swap(n) => (n, 0u64),
+            AtomicKind::CompareSwap { expected, desired } => (desired, expected),
+        };
+        let start = layout::staging(slot, 0).offset;
+        if let Some(staging) = self.device.bytes_mut(STAGING) {
+            staging[start..start + 8].copy_from_slice(&operand.to_ne_bytes());
+            staging[start + 8..start + 16].copy_from_slice(&comparand.to_ne_bytes());
+        }
+    }
+
+    /// The old value that a provider's own atomic left in a slot's memory.
+    pub(super) fn fetched(&self, slot: usize) -> u64 {
+        let start = layout::staging(slot, 0).offset + 16;
+        let word = self.device.bytes(STAGING).and_then(|staging| staging.get(start..)?.first_chunk().copied());
+        word.map_or(0, u64::from_ne_bytes)
+    }
+
+    /// What a peer must know of one of this end's regions.
+    pub(super) fn handle(&self, region: RegionId) -> Option<RegionHandle> {
+        if usize::from(region.0) >= REGIONS_MAX {
+            return None;
+        }
+        let piece = usize::from(region.0) + OWN_PIECES;
+        let length = self.device.bytes(piece)?.len() as u64;
+        let (begin, key) = self.device.handle_of(piece)?;
+        Some(RegionHandle { begin, length, key })
+    }
+
+    /// A peer said where its region is: what waited for that goes on, or is refused.
+    pub(super) fn learn(&mut self, peer: Rank, region: RegionId, there: Option<RegionHandle>) {
+        if self.peers.region(peer, region) != Known::Asked {
+            self.counters.strangers += 1;
+            return;
+        }
+        self.peers.learn(peer, region, there.map_or(Known::Not, Known::There));
+        for slot in 0..self.slots.count() {
+            let entry = *self.slots.get(slot);
+            let Some((span, length)) = entry.work.remote() else { continue };
+            if entry.stage != Stage::Region || entry.to != peer || span.region != region {
+                continue;
+            }
+            match there.ok_or(Missing::Memory).and_then(|handle| check(handle, span, length)) {
+                Ok(()) => {
+                    self.waiting -= 1;
+                    self.go(slot);
+                }
+                Err(missing) => self.give_up(slot, Status::Refused(missing)),
+            }
+        }
+    }
+
+    /// Changes a word of this end's memory for a peer; its old value, or nothing where there is no such word.
+    pub(super) fn change(&mut self, kind: AtomicKind, at: RemoteSpan) -> Option<u64> {
+        if usize::from(at.region.0) >= REGIONS_MAX || !at.offset.is_multiple_of(8) {
+            return None;
+        }
+        let memory = self.device.bytes_mut(usize::from(at.region.0) + OWN_PIECES)?;
+        let range = Span { region: at.region, offset: at.offset, length: 8 }.range_in(memory.len())?;
+        let word = memory.get_mut(range)?.first_chunk_mut::<8>()?;
+        let old = u64::from_ne_bytes(*word);
+        let new = match kind {
+            AtomicKind::FetchAdd(n) => old.wrapping_add(n),
+            AtomicKind::Swap(n) => n,
+            AtomicKind::CompareSwap { expected, desired } if old == expected => desired,
+            AtomicKind::CompareSwap { .. } => old,
+        };
+        *word = new.to_ne_bytes();
+        Some(old)
+    }
+
+    /// A peer answered an atomic. The answer may come before the provider says that the question
+    /// has left: then the slot stays until it does.
+    pub(super) fn answered(&mut self, from: Rank, ticket: u64, old: Option<u64>, at: LocalNs) {
+        let Some(slot) = self.slots.asked(ticket, from) else {
+            self.counters.strangers += 1;
+            return;
+        };
+        let entry = self.slots.get_mut(slot);
+        let Work::Message { length, then: Then::Answer(token) } = entry.work else { return };
+        match entry.stage {
+            Stage::Answer => {
+                self.waiting -= 1;
+                self.slots.give_back(slot);
+            }
+            _ => entry.work = Work::Message { length, then: Then::Nothing },
+        }
+        let status = if old.is_some() { Status::Complete } else { Status::Refused(Missing::Memory) };
+        self.listed.push_back(Listed::Done { token, status, value: old.unwrap_or(0), at });
+    }
+}
+
+/// Whether the bytes lie inside the peer's region.
+fn check(handle: RegionHandle, span: RemoteSpan, length: u64) -> Result<(), Missing> {
+    let end = span.offset.checked_add(length).ok_or(Missing::Memory)?;
+    if end <= handle.length { Ok(()) } else { Err(Missing::Memory) }
+}
