@@ -5,7 +5,7 @@
 //! sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
-//! quantiles, intervals), [`wire`] (the contract); the engines, of which [`congestion`] is the first.
+//! quantiles, intervals), [`wire`] (the contract); the engines: [`congestion`] and [`gpcnet`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,5 +17,6 @@ extern crate std;
 
 pub mod base;
 pub mod congestion;
+pub mod gpcnet;
 pub mod stats;
 pub mod wire;

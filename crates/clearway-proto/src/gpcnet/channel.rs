@@ -1,0 +1,354 @@
+//! Messages of one size between this rank and the others of its slice: cut into segments, counted, sent again when lost.
+//!
+//! # Model
+//! A *channel* is a pair of counters for each direction. The sender knows how many segments it was asked to send, has sent, and
+//! knows to be through; the receiver how many have arrived without a gap, and which beyond. A message is through when its
+//! last segment is. Where the wire loses nothing a segment is through when the network has it, unless the receiver's word is
+//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again.
+//!
+//! # Invariants
+//! I1. A segment counts once, however often it comes.
+//! I2. No segment is sent more than 128 beyond the first one that is not through.
+//!
+//! # Not here
+//! What is waited for: [`super::exchange`].
+
+use alloc::vec::Vec;
+
+use super::context::{Context, Label, Purpose};
+use super::frame::Frame;
+use crate::base::{Bytes, LocalNs, Nanos, Rank};
+use crate::wire::{Delivery, Status};
+
+/// Segments between receipts: a quarter of the window of a lossy wire, so that it never runs dry waiting for one.
+const RECEIPT_EVERY: u32 = 4;
+/// First time-out: twice a full queue of 100 packets at 100 Mb/s (11.5 ms).
+pub(super) const TIMEOUT_FIRST: Nanos = Nanos::from_millis(25);
+/// Longest time-out: four full queues of 100 packets at 25 Mb/s.
+pub(super) const TIMEOUT_MAX: Nanos = Nanos::from_millis(200);
+
+/// Who says that a message is through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receipts {
+    /// The wire, when the network has it.
+    OfWire,
+    /// The receiver, in messages of its own.
+    OfReceiver,
+    /// The receiver, in its own messages of the other direction, of which there are as many.
+    Carried,
+}
+
+/// How a message is cut.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    segments: u32,
+    body: u32,
+    last: u32,
+}
+
+impl Shape {
+    fn new(message: Bytes, body_max: u32) -> Self {
+        let body = u64::from(body_max.max(1));
+        let segments = message.0.div_ceil(body).max(1);
+        Self { segments: segments as u32, body: body as u32, last: (message.0 - (segments - 1) * body) as u32 }
+    }
+
+    fn body_of(self, sequence: u64) -> u32 {
+        if (sequence + 1).is_multiple_of(u64::from(self.segments)) { self.last } else { self.body }
+    }
+
+    fn messages(self, segments: u64) -> u64 {
+        segments / u64::from(self.segments)
+    }
+}
+
+/// The state of one pair. All counts are segments since the test began.
+#[derive(Clone, Debug)]
+struct Channel {
+    peer: Rank,
+    asked: u64,
+    sent: u64,
+    through: u64,
+    through_beyond: u128,
+    /// Sent in vain: bit `i` is segment `through + i`.
+    again: u128,
+    timeout: Nanos,
+    timeout_at: Option<LocalNs>,
+    received: u64,
+    received_beyond: u128,
+    since_receipt: u32,
+}
+
+/// Moves `base` over the bits that are set without a gap.
+fn advance(base: &mut u64, beyond: &mut u128) {
+    let run = (!*beyond).trailing_zeros();
+    *base += u64::from(run);
+    *beyond = beyond.checked_shr(run).unwrap_or(0);
+}
+
+/// What an input changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// Messages that are complete here now and were not before.
+    pub(super) arrived: u64,
+    /// Own messages that are through now and were not before.
+    pub(super) through: u64,
+}
+
+/// All channels of a rank in one test.
+#[derive(Debug)]
+pub(super) struct Channels {
+    channels: Vec<Channel>,
+    /// Places by rank.
+    places: Vec<(Rank, u32)>,
+    shape: Shape,
+    receipts: Receipts,
+    window: u32,
+    /// A transmit queue is full.
+    blocked: bool,
+    /// The effect buffer was full: something is left to send.
+    pub(super) unfinished: bool,
+    /// No channel times out before.
+    timeout_at: Option<LocalNs>,
+    /// Messages that are under way, all channels together.
+    pub(super) under_way: u64,
+    /// Segments sent again because nobody confirmed them in time.
+    pub(super) resent: u64,
+}
+
+impl Channels {
+    /// Between `me` and each of `slice`, for messages of `message`.
+    pub(super) fn new(slice: &[Rank], message: Bytes, receipts: Receipts, cx: &Context<'_>) -> Self {
+        let lossy = cx.config.delivery == Delivery::Lossy;
+        let receipts = if lossy && receipts == Receipts::OfWire { Receipts::OfReceiver } else { receipts };
+        let receipts = if !lossy && receipts == Receipts::Carried { Receipts::OfWire } else { receipts };
+        let channel = |peer: &Rank| Channel {
+            peer: *peer,
+            asked: 0,
+            sent: 0,
+            through: 0,
+            through_beyond: 0,
+            again: 0,
+            timeout: TIMEOUT_FIRST,
+            timeout_at: None,
+            received: 0,
+            received_beyond: 0,
+            since_receipt: 0,
+        };
+        let mut places: Vec<(Rank, u32)> = slice.iter().copied().zip(0..).collect();
+        places.sort_unstable();
+        Self {
+            channels: slice.iter().map(channel).collect(),
+            places,
+            shape: Shape::new(message, cx.config.body_max),
+            receipts,
+            window: cx.config.window(),
+            blocked: false,
+            unfinished: false,
+            timeout_at: None,
+            under_way: 0,
+            resent: 0,
+        }
+    }
+
+    /// The place of `rank` in the slice.
+    pub(super) fn place_of(&self, rank: Rank) -> Option<usize> {
+        let found = self.places.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
+        self.places.get(found).map(|(_, place)| *place as usize)
+    }
+
+    /// The rank at `place`.
+    pub(super) fn peer(&self, place: usize) -> Rank {
+        self.channels[place].peer
+    }
+
+    /// Messages of the rank at `place` that are complete here.
+    pub(super) fn received(&self, place: usize) -> u64 {
+        self.shape.messages(self.channels[place].received)
+    }
+
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        self.timeout_at
+    }
+
+    /// Sends one message to the rank at `place`, now or as soon as the window allows.
+    pub(super) fn post(&mut self, cx: &mut Context<'_>, place: usize) {
+        self.channels[place].asked += u64::from(self.shape.segments);
+        self.under_way += 1;
+        self.pump(cx, place);
+    }
+
+    /// Sends what the window and the buffers allow.
+    fn pump(&mut self, cx: &mut Context<'_>, place: usize) {
+        loop {
+            if self.blocked {
+                return;
+            }
+            let window = u64::from(self.window);
+            let channel = &mut self.channels[place];
+            let fresh = channel.sent < channel.asked && channel.sent - channel.through < window;
+            if channel.again == 0 && !fresh {
+                return;
+            }
+            if cx.out.room() == 0 {
+                self.unfinished = true;
+                return;
+            }
+            let sequence = if channel.again == 0 {
+                channel.sent += 1;
+                channel.sent - 1
+            } else {
+                let first = channel.again.trailing_zeros();
+                channel.again &= !(1 << first);
+                channel.through + u64::from(first)
+            };
+            self.send(cx, place, sequence);
+        }
+    }
+
+    fn send(&mut self, cx: &mut Context<'_>, place: usize, sequence: u64) {
+        let channel = &mut self.channels[place];
+        let frame = Frame::Segment { sequence, received: channel.received };
+        let label = Label { purpose: Purpose::Segment, place, sequence };
+        cx.send(channel.peer, frame, self.shape.body_of(sequence), Some(label));
+        if self.receipts != Receipts::OfWire && channel.timeout_at.is_none() {
+            let at = cx.now + channel.timeout;
+            channel.timeout_at = Some(at);
+            self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
+        }
+    }
+
+    /// Takes a segment of the rank at `place`.
+    pub(super) fn segment(&mut self, cx: &mut Context<'_>, place: usize, sequence: u64, received: u64) -> News {
+        let through = if self.receipts == Receipts::OfWire { 0 } else { self.confirmed(cx, place, received, 0) };
+        let (shape, channel) = (self.shape, &mut self.channels[place]);
+        let beyond = sequence.wrapping_sub(channel.received);
+        let seen = sequence < channel.received || (beyond < 128 && channel.received_beyond & (1 << beyond) != 0);
+        let before = shape.messages(channel.received);
+        if !seen && beyond < 128 {
+            channel.received_beyond |= 1 << beyond;
+            advance(&mut channel.received, &mut channel.received_beyond);
+            channel.since_receipt += 1;
+        }
+        let arrived = shape.messages(channel.received) - before;
+        let due = arrived > 0 || channel.since_receipt >= RECEIPT_EVERY;
+        if seen && self.receipts != Receipts::OfWire || due && self.receipts == Receipts::OfReceiver {
+            channel.since_receipt = 0;
+            let frame = Frame::Receipt { received: channel.received, beyond: channel.received_beyond };
+            cx.send(channel.peer, frame, 0, None);
+        }
+        News { arrived, through }
+    }
+
+    /// Takes a receipt of the rank at `place`.
+    pub(super) fn receipt(&mut self, cx: &mut Context<'_>, place: usize, received: u64, beyond: u128) -> News {
+        let through = if self.receipts == Receipts::OfWire { 0 } else { self.confirmed(cx, place, received, beyond) };
+        News { arrived: 0, through }
+    }
+
+    /// The receiver has `received` segments, and those of `beyond`. Returns the messages that are through by that.
+    fn confirmed(&mut self, cx: &mut Context<'_>, place: usize, received: u64, beyond: u128) -> u64 {
+        let channel = &mut self.channels[place];
+        // A peer's count is not trusted beyond what was sent.
+        let Some(moved) = received.min(channel.sent).checked_sub(channel.through) else { return 0 };
+        let shift = moved.min(128) as u32;
+        let mask = u128::MAX.checked_shr(128 - (channel.sent - channel.through - moved).min(128) as u32).unwrap_or(0);
+        let known = channel.through_beyond.checked_shr(shift).unwrap_or(0);
+        let through_beyond = known | beyond & mask;
+        if moved == 0 && through_beyond == known {
+            return 0;
+        }
+        let before = self.shape.messages(channel.through);
+        channel.through += moved;
+        channel.again = channel.again.checked_shr(shift).unwrap_or(0) & !through_beyond;
+        channel.through_beyond = through_beyond;
+        self.restart_timer(cx, place);
+        self.settle(cx, place, before)
+    }
+
+    /// Segments of the rank at `place` are through: counts the messages, and sends what has room now.
+    fn settle(&mut self, cx: &mut Context<'_>, place: usize, before: u64) -> u64 {
+        let channel = &mut self.channels[place];
+        let old = channel.through;
+        advance(&mut channel.through, &mut channel.through_beyond);
+        channel.again = channel.again.checked_shr((channel.through - old).min(128) as u32).unwrap_or(0);
+        let through = self.shape.messages(channel.through) - before;
+        self.under_way -= through;
+        self.pump(cx, place);
+        through
+    }
+
+    /// There was news: the peer lives, and the time begins anew if something is still under way.
+    fn restart_timer(&mut self, cx: &Context<'_>, place: usize) {
+        let channel = &mut self.channels[place];
+        channel.timeout = TIMEOUT_FIRST;
+        channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + TIMEOUT_FIRST);
+        if let Some(at) = channel.timeout_at {
+            self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
+        }
+    }
+
+    /// A segment's operation is over.
+    pub(super) fn done(&mut self, cx: &mut Context<'_>, label: Label, status: Status) -> News {
+        let Some(channel) = self.channels.get_mut(label.place) else { return News::default() };
+        let beyond = label.distance_from(channel.through);
+        if beyond >= 128 || channel.through + beyond >= channel.sent {
+            return News::default();
+        }
+        match status {
+            Status::Complete if self.receipts == Receipts::OfWire => {
+                let before = self.shape.messages(channel.through);
+                channel.through_beyond |= 1 << beyond;
+                News { arrived: 0, through: self.settle(cx, label.place, before) }
+            }
+            Status::NoRoom => {
+                if channel.through_beyond & (1 << beyond) == 0 {
+                    channel.again |= 1 << beyond;
+                }
+                self.blocked = true;
+                News::default()
+            }
+            _ => News::default(),
+        }
+    }
+
+    /// A transmit queue has room again.
+    pub(super) fn room(&mut self, cx: &mut Context<'_>) {
+        if self.blocked {
+            self.blocked = false;
+            self.pump_all(cx);
+        }
+    }
+
+    fn pump_all(&mut self, cx: &mut Context<'_>) {
+        self.unfinished = false;
+        for place in 0..self.channels.len() {
+            if self.unfinished || self.blocked {
+                return;
+            }
+            self.pump(cx, place);
+        }
+    }
+
+    /// Sends again what was not confirmed in time, and what the effect buffer could not take. O(channels) when due.
+    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.unfinished {
+            self.pump_all(cx);
+        }
+        if self.timeout_at.is_none_or(|at| at > cx.now) {
+            return;
+        }
+        for channel in &mut self.channels {
+            if channel.timeout_at.is_some_and(|at| at <= cx.now) {
+                let under_way = (channel.sent - channel.through).min(128) as u32;
+                let all = u128::MAX.checked_shr(128 - under_way).unwrap_or(0);
+                channel.again = all & !channel.through_beyond;
+                self.resent += u64::from(channel.again.count_ones());
+                channel.timeout = TIMEOUT_MAX.min(channel.timeout.times(2));
+                channel.timeout_at = (under_way > 0).then_some(cx.now + channel.timeout);
+            }
+        }
+        self.timeout_at = self.channels.iter().filter_map(|channel| channel.timeout_at).min();
+        self.pump_all(cx);
+    }
+}

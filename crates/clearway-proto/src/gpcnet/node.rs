@@ -1,0 +1,267 @@
+//! One rank of the benchmark: gives every input to the part that it concerns.
+//!
+//! # Invariants
+//! I1. A frame of another test changes nothing but the count of strangers.
+//! I2. A rank whose test is over goes on answering until it gets another task: nobody waits for one that has left.
+//! I3. A test that the wire cannot carry ends at once, with the reason in its record.
+//!
+//! # Not here
+//! What the parts do: `course` (victims), `load` (congestors), `exchange` (one iteration).
+
+use super::context::{Context, Event, Failure, Label, NodeConfig, Purpose};
+use super::course::Course;
+use super::exchange::Exchange;
+use super::frame::Frame;
+use super::load::Load;
+use super::record::Record;
+use super::reduce::{Lane, Reduction};
+use super::task::{Task, Work};
+use crate::base::{Class, LocalNs, Rank};
+use crate::wire::{Arrival, Engine, Input, More, Out, Status};
+
+/// Turns of one call, so that a process that woke up late hears its wire again.
+const TURNS_MAX: usize = 64;
+
+/// The engine of the published benchmark.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    running: Option<Running>,
+    finished: Option<Record>,
+}
+
+/// A test under way, or over and still answering.
+#[derive(Debug)]
+struct Running {
+    number: u32,
+    class: Class,
+    part: Part,
+    foreign: u64,
+    told: bool,
+}
+
+/// What this rank is in the test.
+#[derive(Debug)]
+enum Part {
+    Victim(Course),
+    Congestor(Load),
+}
+
+impl Part {
+    fn exchange(&mut self) -> &mut Exchange {
+        match self {
+            Self::Victim(course) => &mut course.exchange,
+            Self::Congestor(load) => &mut load.exchange,
+        }
+    }
+
+    /// The lanes beside that of the slice.
+    fn lanes(&mut self) -> (&mut Reduction, Option<&mut Reduction>) {
+        match self {
+            Self::Victim(course) => (&mut course.wide, course.everyone.as_mut()),
+            Self::Congestor(load) => (&mut load.group, load.everyone.as_mut()),
+        }
+    }
+
+    fn lane(&mut self, lane: usize) -> Option<&mut Reduction> {
+        let (wide, everyone) = self.lanes();
+        match lane {
+            lane if lane == Lane::Wide as usize => Some(wide),
+            lane if lane == Lane::Everyone as usize => everyone,
+            _ => None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Victim(course) => course.is_over(),
+            Self::Congestor(load) => load.is_over(),
+        }
+    }
+
+    fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Self::Victim(course) => course.go_on(cx),
+            Self::Congestor(load) => load.go_on(cx),
+        }
+    }
+
+    /// What was recorded; once.
+    fn record(&mut self) -> Record {
+        let (resent, wrong) = (self.exchange().channels.resent, self.exchange().wrong);
+        let record = Record { resent, wrong, ..Record::default() };
+        match self {
+            Self::Victim(course) => Record { ranks: course.ranks() as u32, times: course.collector.take(), ..record },
+            Self::Congestor(load) => Record {
+                ranks: load.ranks() as u32,
+                times: load.collectors[0].take(),
+                beside: load.collectors[1].take(),
+                ..record
+            },
+        }
+    }
+}
+
+impl Node {
+    /// A node without a task.
+    pub const fn new(config: NodeConfig) -> Self {
+        Self { config, running: None, finished: None }
+    }
+
+    /// The record of the test that ended last, once.
+    pub fn take_record(&mut self) -> Option<Record> {
+        self.finished.take()
+    }
+
+    fn begin(&mut self, now: LocalNs, task: Task, out: &mut Out<Event>) -> More {
+        let Task { number, class, everyone, work } = task;
+        let needs = match &work {
+            Work::Victim(victim) => victim.test.needs(),
+            Work::Congestor(congestor) => congestor.congestor.needs(),
+        };
+        if let Some(failure) = Failure::without(needs, self.config.operations) {
+            self.running = None;
+            self.finished = Some(Record { number, failure: Some(failure), ..Record::default() });
+            out.tell(Event::Over { number });
+            return More::No;
+        }
+        let mut cx = Context { now, config: &self.config, number, class, out };
+        let part = match work {
+            Work::Victim(victim) => Part::Victim(Course::begin(victim, &everyone, &mut cx)),
+            Work::Congestor(congestor) => Part::Congestor(Load::begin(congestor, &everyone, &mut cx)),
+        };
+        self.running = Some(Running { number, class, part, foreign: 0, told: false });
+        self.go_on(now, out)
+    }
+
+    /// Takes every turn that has become possible, up to a bound.
+    fn go_on(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+        let Some(running) = &mut self.running else { return More::No };
+        let (mut cx, part) = running.context(now, &self.config, out);
+        let mut turns = 0;
+        while turns < TURNS_MAX && part.go_on(&mut cx) {
+            turns += 1;
+        }
+        let unfinished = part.exchange().channels.unfinished;
+        if part.is_over() {
+            self.finish(None, out);
+        }
+        if turns == TURNS_MAX || unfinished { More::Yes } else { More::No }
+    }
+
+    fn finish(&mut self, failure: Option<Failure>, out: &mut Out<Event>) {
+        if let Some(running) = self.running.as_mut().filter(|running| !running.told) {
+            running.told = true;
+            let (number, foreign) = (running.number, running.foreign);
+            self.finished = Some(Record { number, failure, foreign, ..running.part.record() });
+            out.tell(Event::Over { number });
+        }
+    }
+
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Event>) -> More {
+        let Some(running) = &mut self.running else { return More::No };
+        let mut failure = None;
+        match arrival {
+            Arrival::Datagram(datagram) => match Frame::parse(datagram.head) {
+                Ok((number, frame)) if number == running.number => {
+                    running.frame(now, &self.config, datagram.from, frame, out);
+                }
+                _ => running.foreign += 1,
+            },
+            Arrival::Done { token, status, .. } => {
+                if let Some(label) = Label::of(token, running.number) {
+                    failure = running.done(now, &self.config, label, status, out).err();
+                }
+            }
+            Arrival::Room { .. } => {
+                let (mut cx, part) = running.context(now, &self.config, out);
+                part.exchange().room(&mut cx);
+                let (wide, everyone) = part.lanes();
+                [Some(wide), everyone].into_iter().flatten().for_each(|lane| lane.room(&mut cx));
+            }
+            _ => {}
+        }
+        if failure.is_some() {
+            self.finish(failure, out);
+            self.running = None;
+            return More::No;
+        }
+        self.go_on(now, out)
+    }
+
+    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+        if let Some(running) = &mut self.running {
+            let (mut cx, part) = running.context(now, &self.config, out);
+            part.exchange().tick(&mut cx);
+            let (wide, everyone) = part.lanes();
+            [Some(wide), everyone].into_iter().flatten().for_each(|lane| lane.tick(&mut cx));
+        }
+        self.go_on(now, out)
+    }
+}
+
+impl Running {
+    fn context<'a>(
+        &'a mut self,
+        now: LocalNs,
+        config: &'a NodeConfig,
+        out: &'a mut Out<Event>,
+    ) -> (Context<'a>, &'a mut Part) {
+        (Context { now, config, number: self.number, class: self.class, out }, &mut self.part)
+    }
+
+    fn frame(&mut self, now: LocalNs, config: &NodeConfig, from: Rank, frame: Frame, out: &mut Out<Event>) {
+        let (mut cx, part) = self.context(now, config, out);
+        match frame {
+            Frame::Step { lane, round, step, value, answer } if lane != Lane::Slice as u8 => {
+                if let Some(lane) = part.lane(usize::from(lane)) {
+                    lane.arrival(&mut cx, from, round, step, value, answer);
+                }
+            }
+            _ => part.exchange().arrival(&mut cx, from, frame),
+        }
+    }
+
+    fn done(
+        &mut self,
+        now: LocalNs,
+        config: &NodeConfig,
+        label: Label,
+        status: Status,
+        out: &mut Out<Event>,
+    ) -> Result<(), Failure> {
+        let (mut cx, part) = self.context(now, config, out);
+        if label.purpose == Purpose::Step
+            && status == Status::NoRoom
+            && let Some(lane) = part.lane(label.place)
+        {
+            lane.no_room();
+            return Ok(());
+        }
+        part.exchange().done(&mut cx, label, status)
+    }
+}
+
+impl Engine for Node {
+    /// A test to make. One that is still under way is forgotten.
+    type Command = Task;
+    type Event = Event;
+
+    fn input(&mut self, now: LocalNs, input: Input<'_, Task>, out: &mut Out<Event>) -> More {
+        match input {
+            Input::Boot { .. } => More::No,
+            Input::Tick => self.tick(now, out),
+            Input::Arrival(arrival) => self.arrival(now, arrival, out),
+            Input::Command(task) => self.begin(now, task, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        let (exchange, wide, everyone) = match &self.running.as_ref()?.part {
+            Part::Victim(course) => (&course.exchange, &course.wide, &course.everyone),
+            Part::Congestor(load) => (&load.exchange, &load.group, &load.everyone),
+        };
+        let everyone = everyone.as_ref().and_then(Reduction::deadline);
+        [exchange.deadline(), wide.deadline(), everyone].into_iter().flatten().min()
+    }
+}

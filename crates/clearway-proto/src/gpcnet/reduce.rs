@@ -1,0 +1,265 @@
+//! Sums, least and greatest of one number a rank, by recursive doubling, on a wire that may lose messages.
+//!
+//! # Model
+//! Of `n` ranks the first `p` (the largest power of two) exchange partial results with partner `i xor 2^(s-1)` in steps
+//! `s = 1..=log2 p`. Each of the other `n - p` gives its value to a rank of the first `p` before (step 0) and gets the result
+//! after (the last step). A rank that waits sends its latest message again after a time-out and asks for an answer; a rank that
+//! has that message already sends again what the asker must have missed. Several reductions run side by side on *lanes*.
+//!
+//! # Source
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005), §4.5: what that library
+//! does for 8 bytes.
+//!
+//! # Invariants
+//! I1. Every value enters the result once: messages are known by (round, step), and a step's value is taken once.
+//! I2. A partner is at most one round ahead, so the values of one round in advance are all that is kept.
+
+use alloc::vec::Vec;
+
+use super::channel::{TIMEOUT_FIRST, TIMEOUT_MAX};
+use super::context::{Context, Label, Purpose};
+use super::frame::{Answer, Frame};
+use crate::base::{LocalNs, Nanos, Rank};
+
+/// Steps of a reduction over two million ranks.
+const STEPS_MAX: usize = 23;
+
+/// The reductions that can run side by side in a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Of the slice: the timed ones, and barriers.
+    Slice,
+    /// Of all slices: barriers before a ring, agreement about the time.
+    Wide,
+    /// Of everyone: victims and congestors wait for each other.
+    Everyone,
+}
+
+/// What a reduction makes of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    /// Their sum, modulo 2^64.
+    Sum,
+    /// The lesser.
+    Least,
+    /// The greater.
+    Greatest,
+}
+
+impl Fold {
+    fn of(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Sum => a.wrapping_add(b),
+            Self::Least => a.min(b),
+            Self::Greatest => a.max(b),
+        }
+    }
+}
+
+/// One round: what was sent and heard at each step.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    number: u32,
+    value: u64,
+    step: usize,
+    sent: [Option<u64>; STEPS_MAX],
+    heard: [Option<u64>; STEPS_MAX],
+    result: Option<u64>,
+}
+
+impl Round {
+    const fn new(number: u32, value: u64, heard: [Option<u64>; STEPS_MAX]) -> Self {
+        Self { number, value, step: 0, sent: [None; STEPS_MAX], heard, result: None }
+    }
+}
+
+/// One rank's part in one reduction after another.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    lane: Lane,
+    ranks: Vec<Rank>,
+    me: usize,
+    /// Ranks that exchange: the largest power of two not above the number of ranks.
+    core: usize,
+    /// The number of the step in which outer ranks get the result.
+    last: usize,
+    fold: Fold,
+    round: Round,
+    previous: Round,
+    early: [Option<u64>; STEPS_MAX],
+    timeout: Nanos,
+    timeout_at: Option<LocalNs>,
+    /// A message found no room in a transmit queue.
+    blocked: bool,
+}
+
+impl Reduction {
+    /// A part for `me` among `ranks`. A rank that is not among them reduces alone.
+    pub(super) fn new(lane: Lane, ranks: &[Rank], me: Rank) -> Self {
+        let place = ranks.iter().position(|rank| *rank == me);
+        let ranks: Vec<Rank> = if place.is_some() { ranks.into() } else { [me].into() };
+        let core = 1usize << ranks.len().ilog2().min(STEPS_MAX as u32 - 2);
+        Self {
+            lane,
+            me: place.unwrap_or(0),
+            core,
+            last: core.ilog2() as usize + 1,
+            fold: Fold::Sum,
+            round: Round::new(0, 0, [None; STEPS_MAX]),
+            previous: Round::new(u32::MAX, 0, [None; STEPS_MAX]),
+            early: [None; STEPS_MAX],
+            timeout: TIMEOUT_FIRST,
+            timeout_at: None,
+            blocked: false,
+            ranks,
+        }
+    }
+
+    /// Begins the next round.
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, value: u64, fold: Fold) {
+        let heard = core::mem::replace(&mut self.early, [None; STEPS_MAX]);
+        let next = Round::new(self.round.number.wrapping_add(1), value, heard);
+        self.previous = core::mem::replace(&mut self.round, next);
+        self.fold = fold;
+        self.timeout = TIMEOUT_FIRST;
+        self.timeout_at = Some(cx.now + self.timeout);
+        self.advance(cx);
+    }
+
+    /// The number of the round that runs or ran last; 0 before the first.
+    pub(super) fn round(&self) -> u32 {
+        self.round.number
+    }
+
+    /// The result of the round, once it is known.
+    pub(super) fn result(&self) -> Option<u64> {
+        self.round.result
+    }
+
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        self.timeout_at.filter(|_| !self.blocked)
+    }
+
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Rank,
+        round: u32,
+        step: u8,
+        value: u64,
+        answer: Answer,
+    ) {
+        let step = usize::from(step);
+        if step > self.last || self.partner(step) != Some(from) {
+            return;
+        }
+        match round.wrapping_sub(self.round.number) {
+            0 => {
+                if self.round.heard[step].replace(value).is_some() && answer == Answer::Wanted {
+                    self.send_again_to(cx, step, self.round);
+                }
+            }
+            1 => self.early[step] = Some(value),
+            u32::MAX if answer == Answer::Wanted => self.send_again_to(cx, step, self.previous),
+            _ => return,
+        }
+        self.advance(cx);
+    }
+
+    /// Sends the latest message again when its answer does not come.
+    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.deadline().is_none_or(|at| at > cx.now) {
+            return;
+        }
+        let waiting = if self.me >= self.core { 0 } else { self.round.step };
+        if self.round.sent[waiting].is_some() {
+            self.send(cx, waiting, self.round, Answer::Wanted);
+        }
+        self.timeout = TIMEOUT_MAX.min(self.timeout.times(2));
+        self.timeout_at = Some(cx.now + self.timeout);
+    }
+
+    /// A message of this lane found no room; it is sent again when there is some.
+    pub(super) fn no_room(&mut self) {
+        self.blocked = true;
+    }
+
+    /// A transmit queue has room again.
+    pub(super) fn room(&mut self, cx: &mut Context<'_>) {
+        if !core::mem::take(&mut self.blocked) {
+            return;
+        }
+        for step in 0..=self.last {
+            if self.round.sent[step].is_some() {
+                self.send(cx, step, self.round, Answer::Given);
+            }
+        }
+    }
+
+    /// With whom this rank exchanges at `step`, if with anyone.
+    fn partner(&self, step: usize) -> Option<Rank> {
+        let outer = step == 0 || step == self.last;
+        let place = match (outer, self.me >= self.core) {
+            (true, true) => self.me - self.core,
+            (true, false) => self.me + self.core,
+            (false, true) => return None,
+            (false, false) => self.me ^ (1 << (step - 1)),
+        };
+        self.ranks.get(place).copied()
+    }
+
+    /// Takes every step whose message is here.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        while self.round.number > 0 && self.round.result.is_none() && self.take_step(cx) {}
+        if self.round.result.is_some() {
+            self.timeout_at = None;
+        }
+    }
+
+    /// One step; whether there was one to take.
+    fn take_step(&mut self, cx: &mut Context<'_>) -> bool {
+        let (step, last) = (self.round.step, self.last);
+        if self.me >= self.core {
+            if self.round.sent[0].is_none() {
+                self.send_first(cx, 0);
+            }
+            self.round.result = self.round.heard[last];
+            return self.round.result.is_some();
+        }
+        let alone = self.partner(step).is_none();
+        if step == last {
+            if !alone {
+                self.send_first(cx, last);
+            }
+            self.round.result = Some(self.round.value);
+            return true;
+        }
+        if step > 0 && self.round.sent[step].is_none() {
+            self.send_first(cx, step);
+        }
+        if !alone {
+            let Some(value) = self.round.heard[step] else { return false };
+            self.round.value = self.fold.of(self.round.value, value);
+        }
+        self.round.step += 1;
+        true
+    }
+
+    fn send_first(&mut self, cx: &mut Context<'_>, step: usize) {
+        self.round.sent[step] = Some(self.round.value);
+        self.send(cx, step, self.round, Answer::Given);
+    }
+
+    fn send(&self, cx: &mut Context<'_>, step: usize, round: Round, answer: Answer) {
+        if let (Some(to), Some(value)) = (self.partner(step), round.sent[step]) {
+            let frame = Frame::Step { lane: self.lane as u8, round: round.number, step: step as u8, value, answer };
+            let label = Label { purpose: Purpose::Step, place: self.lane as usize, sequence: 0 };
+            cx.send(to, frame, 0, Some(label));
+        }
+    }
+
+    /// The partner of `step` asks: it missed this rank's message of that step, or the result if it is an outer rank.
+    fn send_again_to(&self, cx: &mut Context<'_>, step: usize, round: Round) {
+        self.send(cx, if step == 0 { self.last } else { step }, round, Answer::Given);
+    }
+}
