@@ -1,7 +1,7 @@
 //! Calls into the PMIx library, and the take-over of an inherited descriptor: the only unsafe code of this room.
 //!
 //! # Model
-//! The library is loaded at run time by its soname, so that a program built without it starts anywhere. Eight functions and
+//! The library is loaded at run time by its soname, so that a program built without it starts anywhere. Nine functions and
 //! three structs are declared here as `pmix.h` and `pmix_common.h` of releases 4 and 5 declare them; a test compares the
 //! layouts with the header where it is installed.
 //!
@@ -111,6 +111,7 @@ struct Attribute {
 #[derive(Clone, Copy)]
 pub(super) struct Library {
     get_version: unsafe extern "C" fn() -> *const c_char,
+    error_string: unsafe extern "C" fn(Status) -> *const c_char,
     init: unsafe extern "C" fn(*mut Proc, *mut Attribute, usize) -> Status,
     put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status,
     commit: unsafe extern "C" fn() -> Status,
@@ -159,45 +160,19 @@ impl Library {
         // handle is never closed (I2).
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = ptr::NonNull::new(handle).ok_or_else(loader_error)?;
-        // SAFETY: each field's type is the declaration of the function of that name in pmix.h of releases 4 and 5, and
-        // `symbol` gives an address inside the library, which stays loaded.
+        // SAFETY: each field's type is the declaration of the function of that name in pmix.h of releases 4 and 5; the
+        // addresses are inside the library, which stays loaded.
         unsafe {
             Ok(Self {
-                get_version: mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(symbol(
-                    handle,
-                    c"PMIx_Get_version",
-                )?),
-                init: mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Proc, *mut Attribute, usize) -> Status>(
-                    symbol(handle, c"PMIx_Init")?,
-                ),
-                put: mem::transmute::<*mut c_void, unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status>(
-                    symbol(handle, c"PMIx_Put")?,
-                ),
-                commit: mem::transmute::<*mut c_void, unsafe extern "C" fn() -> Status>(symbol(
-                    handle,
-                    c"PMIx_Commit",
-                )?),
-                fence: mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*const Proc, usize, *const Attribute, usize) -> Status,
-                >(symbol(handle, c"PMIx_Fence")?),
-                get: mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(
-                        *const Proc,
-                        *const c_char,
-                        *const Attribute,
-                        usize,
-                        *mut *mut Value,
-                    ) -> Status,
-                >(symbol(handle, c"PMIx_Get")?),
-                finalize: mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Attribute, usize) -> Status>(
-                    symbol(handle, c"PMIx_Finalize")?,
-                ),
-                abort: mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(Status, *const c_char, *mut Proc, usize) -> Status,
-                >(symbol(handle, c"PMIx_Abort")?),
+                get_version: function(handle, c"PMIx_Get_version")?,
+                error_string: function(handle, c"PMIx_Error_string")?,
+                init: function(handle, c"PMIx_Init")?,
+                put: function(handle, c"PMIx_Put")?,
+                commit: function(handle, c"PMIx_Commit")?,
+                fence: function(handle, c"PMIx_Fence")?,
+                get: function(handle, c"PMIx_Get")?,
+                finalize: function(handle, c"PMIx_Finalize")?,
+                abort: function(handle, c"PMIx_Abort")?,
             })
         }
     }
@@ -208,6 +183,13 @@ impl Library {
         // which stays loaded.
         let text = unsafe { CStr::from_ptr((self.get_version)()) };
         text.to_string_lossy().into_owned()
+    }
+
+    /// The library's name of a status.
+    pub(super) fn name(&self, status: Status) -> String {
+        // SAFETY: the function takes any number and gives a constant C string of the library, which stays loaded.
+        let text = unsafe { (self.error_string)(status).as_ref().map(|text| CStr::from_ptr(text)) };
+        text.map_or_else(|| status.to_string(), |text| format!("{} ({status})", text.to_string_lossy()))
     }
 
     /// Connects to the launcher's server.
@@ -319,11 +301,19 @@ fn checked(status: Status) -> Result<(), Status> {
     if status == SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// The address of a function of a loaded library.
-fn symbol(handle: ptr::NonNull<c_void>, name: &CStr) -> Result<*mut c_void, String> {
+/// The function `name` of a loaded library.
+///
+/// # Safety
+/// `F` is the type of a pointer to that function, and the library is never unloaded.
+unsafe fn function<F: Copy>(handle: ptr::NonNull<c_void>, name: &CStr) -> Result<F, String> {
+    assert_eq!(size_of::<F>(), size_of::<*mut c_void>(), "a function pointer is as long as an address");
     // SAFETY: the handle comes from dlopen and is never closed; the name is a C string.
     let address = unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) };
-    if address.is_null() { Err(format!("the library lacks {}", name.to_string_lossy())) } else { Ok(address) }
+    if address.is_null() {
+        return Err(format!("the library lacks {}", name.to_string_lossy()));
+    }
+    // SAFETY: the caller says that the address, which is not null, is one of a function of type `F`.
+    Ok(unsafe { mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// What the loader says about its last failure in this thread.

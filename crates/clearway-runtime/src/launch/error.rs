@@ -17,7 +17,7 @@ pub enum LaunchError {
          described in docs/launch.md"
     )]
     NoWay {
-        /// Why each method fell through, in the order tried.
+        /// Why each method that was offered fell through, in the order tried.
         notes: String,
     },
     /// More bytes than an exchange carries: publish less.

@@ -95,14 +95,16 @@ impl Job {
     /// Tells the launcher that the job failed, says `sentence` on standard error, and ends this process with `code`.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
         self.link.abort(code, sentence);
-        end_process(code, sentence)
+        end_process(code, Some(sentence))
     }
 }
 
 /// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
 #[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
-pub(super) fn end_process(code: i32, sentence: &str) -> ! {
-    eprintln!("{sentence}");
+pub(super) fn end_process(code: i32, sentence: Option<&str>) -> ! {
+    if let Some(sentence) = sentence {
+        eprintln!("{sentence}");
+    }
     process::exit(code)
 }
 

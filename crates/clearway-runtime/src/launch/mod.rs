@@ -17,9 +17,13 @@
 mod calls;
 mod environment;
 mod error;
+pub mod hostfile;
+pub mod hostlist;
 mod job;
 mod pmi1;
 mod pmix;
+mod rendezvous;
+mod slurm;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,7 +102,11 @@ enum Refusal {
 
 impl From<LaunchError> for Refusal {
     fn from(error: LaunchError) -> Self {
-        Self::Failed(error.to_string())
+        match error {
+            // The note has the method's name in front.
+            LaunchError::Launcher { what, .. } => Self::Failed(what),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 
@@ -114,7 +122,7 @@ struct Joined {
 type Way = (&'static str, fn(&Environment, &Options) -> Result<Joined, Refusal>);
 
 /// The ways, in the order tried.
-const WAYS: [Way; 2] = [("PMIx", pmix::join), ("PMI-1", pmi1::join)];
+const WAYS: [Way; 3] = [("PMIx", pmix::join), ("PMI-1", pmi1::join), ("Slurm environment", slurm::join)];
 
 /// Joins the job that this process was started for.
 ///
@@ -125,19 +133,19 @@ const WAYS: [Way; 2] = [("PMIx", pmix::join), ("PMI-1", pmi1::join)];
 pub fn join(options: &Options) -> Result<Job, LaunchError> {
     let environment = Environment::of(options);
     let mut notes = Vec::new();
-    let mut is_offered = false;
+    let mut failed = Vec::new();
     for (name, way) in WAYS {
         match way(&environment, options) {
             Ok(joined) => return Ok(Job::new(joined, notes)),
             Err(Refusal::Absent(why)) => notes.push(format!("{name}: {why}")),
             Err(Refusal::Failed(why)) => {
-                is_offered = true;
+                failed.push(format!("{name}: {why}"));
                 notes.push(format!("{name}: {why}"));
             }
         }
     }
-    if is_offered && environment.ranks_started() != Some(1) {
-        return Err(LaunchError::NoWay { notes: notes.join("; ") });
+    if !failed.is_empty() && environment.ranks_started() != Some(1) {
+        return Err(LaunchError::NoWay { notes: failed.join("; ") });
     }
     Ok(Job::single(notes))
 }

@@ -159,7 +159,7 @@ fn serve(library: Option<PathBuf>, questions: &Receiver<Question>, answers: &Sen
             Question::Finish => client.library.finalize().map(|()| Answer::Done),
             Question::Abort(code, sentence) => client.library.abort(code, &sentence).map(|()| Answer::Done),
         };
-        let answer = answer.map_err(|status| format!("the library says {status}"));
+        let answer = answer.map_err(|status| format!("the library says {}", client.library.name(status)));
         if answers.send(answer).is_err() {
             return;
         }
@@ -182,17 +182,14 @@ impl Client {
         if !MAJORS.contains(&release.1) {
             return Err(format!("release {} is not one of {} to {}", release.0, MAJORS.start(), MAJORS.end()));
         }
-        let failed = |what: &'static str| {
-            let release = release.0.clone();
-            move |status: Status| format!("{what} of release {release} says {status}")
-        };
-        let identity = library.init().map_err(failed("PMIx_Init"))?;
+        let failed = |what: &str, status| format!("{what} of release {} says {}", release.0, library.name(status));
+        let identity = library.init().map_err(|status| failed("PMIx_Init", status))?;
         let mut client = Self { library, identity, size: 0, exchanges: 0 };
         match library.number_of_job(&client.identity, c"pmix.job.size") {
             Ok(size) => client.size = size,
             Err(status) => {
                 client.leave();
-                return Err(failed("the job's size")(status));
+                return Err(failed("the job's size", status));
             }
         }
         let (namespace, rank) = (client.identity.namespace(), client.identity.rank());

@@ -1,0 +1,197 @@
+//! Gives a hub its sockets: one thread that listens, reads and writes for all connections, and never waits for one.
+//!
+//! # Invariants
+//! I1. The thread ends when the job is over and everybody has been told, or when its [`Hall`] is dropped.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::LaunchError;
+use super::frame;
+use super::hub::{End, Hub, Id};
+use super::member::tune;
+
+/// Bytes read at once from one connection before the next has its turn.
+const TURN: usize = 16 * 1024;
+
+/// The longest sleep without anything to do: a bound for surprises, nothing waits for it.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// What the hub's thread tells its owner.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::launch) enum Event {
+    /// This rank is known now.
+    Joined(u32),
+    /// The job is over and everybody has been told.
+    Over(Result<(), End>),
+}
+
+/// A hub at work.
+#[derive(Debug)]
+pub(in crate::launch) struct Hall {
+    address: SocketAddr,
+    orders: Sender<End>,
+    /// A byte here, or its end, wakes the thread.
+    bell: UnixStream,
+    events: Receiver<Event>,
+}
+
+impl Hall {
+    /// Opens the hub to everybody who reaches `listener`.
+    pub(in crate::launch) fn open(listener: TcpListener, hub: Hub) -> Result<Self, LaunchError> {
+        let refused = || LaunchError::system("open the place where ranks meet");
+        listener.set_nonblocking(true).map_err(refused())?;
+        let address = listener.local_addr().map_err(refused())?;
+        let (bell, rope) = UnixStream::pair().map_err(refused())?;
+        rope.set_nonblocking(true).map_err(refused())?;
+        let (orders, ordered) = channel();
+        let (event, events) = channel();
+        let floor = Floor { hub, listener, streams: BTreeMap::new(), next: 0, begun: Instant::now() };
+        let life = move || floor.serve(&rope, &ordered, &event);
+        thread::Builder::new().name("rendezvous".to_owned()).spawn(life).map_err(refused())?;
+        Ok(Self { address, orders, bell, events })
+    }
+
+    /// Where it listens.
+    pub(in crate::launch) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends the job: all ranks are told.
+    pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
+        // A thread that has ended already told everybody.
+        let _ = self.orders.send(End { code, sentence });
+        let _ = (&self.bell).write(&[0]);
+    }
+
+    /// The next event, or nothing within `patience`.
+    pub(in crate::launch) fn next(&self, patience: Duration) -> Option<Event> {
+        self.events.recv_timeout(patience).ok()
+    }
+
+    /// Waits, at most `patience`, until everybody has been told that the job is over.
+    pub(in crate::launch) fn wait_over(&self, patience: Duration) -> Option<Result<(), End>> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.next(until.saturating_duration_since(Instant::now()))? {
+                Event::Joined(_) => {}
+                Event::Over(outcome) => return Some(outcome),
+            }
+        }
+    }
+}
+
+/// What the thread has.
+struct Floor {
+    hub: Hub,
+    listener: TcpListener,
+    streams: BTreeMap<Id, TcpStream>,
+    next: Id,
+    begun: Instant,
+}
+
+impl Floor {
+    fn serve(mut self, rope: &UnixStream, orders: &Receiver<End>, events: &Sender<Event>) {
+        loop {
+            self.hub.tick(self.begun.elapsed());
+            self.flush();
+            for rank in self.hub.take_joined() {
+                let _ = events.send(Event::Joined(rank));
+            }
+            if let Some(outcome) = self.hub.outcome() {
+                // An owner that is gone does not want to know.
+                let _ = events.send(Event::Over(outcome.clone()));
+                return;
+            }
+            self.wait(rope);
+            let _ = (&*rope).read(&mut [0; 16]);
+            match orders.try_recv() {
+                Ok(End { code, sentence }) => self.hub.end(code, sentence),
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+    }
+
+    /// Sends what is there to be sent, and closes what is to be closed.
+    fn flush(&mut self) {
+        let mut broken = Vec::new();
+        for (id, stream) in &mut self.streams {
+            loop {
+                let bytes = self.hub.output(*id);
+                if bytes.is_empty() {
+                    break;
+                }
+                match stream.write(bytes) {
+                    Ok(count) => self.hub.sent(*id, count),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => {
+                        broken.push(*id);
+                        break;
+                    }
+                }
+            }
+        }
+        broken.into_iter().for_each(|id| self.hub.gone(id));
+        for id in self.hub.take_closed() {
+            self.streams.remove(&id);
+        }
+    }
+
+    /// Sleeps until something happens, and takes it in.
+    fn wait(&mut self, rope: &UnixStream) {
+        let ids: Vec<Id> = self.streams.keys().copied().collect();
+        let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN), PollFd::new(rope, PollFlags::IN)];
+        for (id, stream) in &self.streams {
+            let wants = if self.hub.output(*id).is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            watched.push(PollFd::new(stream, wants));
+        }
+        let until = self.hub.deadline().map_or(SLEEP_MAX, |at| at.saturating_sub(self.begun.elapsed()).min(SLEEP_MAX));
+        // A millisecond more, so that a deadline has passed when it is looked at.
+        let until = Timespec::try_from(until + Duration::from_millis(1)).ok();
+        // An interrupted or failed poll is the same as one without news: everything is non-blocking.
+        let _ = poll(&mut watched, until.as_ref());
+        let ready: Vec<bool> = watched.iter().map(|one| !one.revents().is_empty()).collect();
+        drop(watched);
+        if ready.first() == Some(&true) {
+            self.accept();
+        }
+        for (id, _) in ids.into_iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready) {
+            self.read(id);
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            // Without random numbers nobody can be known: the stranger is let go.
+            let (Ok(nonce), Ok(())) = (frame::random(), stream.set_nonblocking(true)) else { continue };
+            tune(&stream);
+            let id = self.next;
+            self.next += 1;
+            self.streams.insert(id, stream);
+            self.hub.accept(id, nonce);
+            for id in self.hub.take_closed() {
+                self.streams.remove(&id);
+            }
+        }
+    }
+
+    fn read(&mut self, id: Id) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let mut bytes = [0; TURN];
+        match stream.read(&mut bytes) {
+            Ok(0) => self.hub.gone(id),
+            Ok(count) => self.hub.receive(id, &bytes[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.hub.gone(id),
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What the hub decides: who is known, when a round is complete, when the job is over.
+//!
+//! # Invariants
+//! I1. A connection has a rank only after a frame sealed with that rank's key, and a rank has at most one connection.
+//! I2. A job that is over stays over; every rank that is still there is told why.
+//! I3. Memory: one contribution for each rank, one half-filled frame and `OUTBOX` bytes for each connection.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::frame::{self, FRAME_MAX, Frame, Inbox, Key, Nonce, Rubbish, STRANGER_MAX, Seal, Side, ToHub, ToRank};
+use super::{LOST, STRANGER_PATIENCE};
+
+/// Most connections of nobody known. Ranks come in bursts, and each needs its place for one round trip.
+const STRANGERS_MAX: usize = 256;
+
+/// Bytes that wait for a connection before no more pieces are made: two of the longest.
+const OUTBOX: usize = 2 * FRAME_MAX;
+
+/// How long ranks have to take the news that the job is over.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Most ranks named in one sentence.
+const NAMED_MAX: usize = 4;
+
+/// The keys of a job's ranks.
+#[derive(Debug)]
+pub(in crate::launch) enum Keys {
+    /// All ranks have this one.
+    Shared(Key),
+    /// Rank `i` has the `i`-th.
+    Each(Vec<Key>),
+}
+
+impl Keys {
+    fn of(&self, rank: u32) -> Option<&Key> {
+        match self {
+            Self::Shared(key) => Some(key),
+            Self::Each(keys) => keys.get(rank as usize),
+        }
+    }
+}
+
+/// How a job ended, when it did not end well: an exit code, and who or what was the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::launch) struct End {
+    pub(in crate::launch) code: i32,
+    pub(in crate::launch) sentence: String,
+}
+
+/// The name of a connection; never used twice.
+pub(in crate::launch) type Id = u64;
+
+/// What somebody waits for in a round.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    Give(Vec<u8>),
+    Wait,
+    Leave,
+}
+
+/// A rank that is known.
+#[derive(Debug)]
+struct Member {
+    rank: u32,
+    host: String,
+    incoming: Seal,
+    outgoing: Seal,
+    wish: Option<Wish>,
+    /// The next piece to send.
+    cursor: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Stranger {
+        until: Duration,
+    },
+    Member(Box<Member>),
+    /// What is in the outbox is sent, then the connection is closed.
+    Closing,
+}
+
+#[derive(Debug)]
+struct Connection {
+    nonce: Nonce,
+    stage: Stage,
+    inbox: Inbox,
+    outbox: Vec<u8>,
+}
+
+/// The hub of one job.
+#[derive(Debug)]
+pub(in crate::launch) struct Hub {
+    size: u32,
+    keys: Keys,
+    patience: Duration,
+    now: Duration,
+    connections: BTreeMap<Id, Connection>,
+    /// By rank.
+    seats: Vec<Option<Id>>,
+    /// Ranks that came to the round.
+    arrived: usize,
+    round_until: Option<Duration>,
+    pieces: Vec<Vec<u8>>,
+    over: Option<Over>,
+    closed: Vec<Id>,
+    joined: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Over {
+    outcome: Result<(), End>,
+    until: Duration,
+}
+
+impl Hub {
+    /// A hub for ranks `0..size`; a round lasts at most `patience` from its first arrival.
+    pub(in crate::launch) fn new(size: u32, keys: Keys, patience: Duration) -> Self {
+        let seats = (0..size).map(|_| None).collect();
+        Self {
+            size,
+            keys,
+            patience,
+            now: Duration::ZERO,
+            connections: BTreeMap::new(),
+            seats,
+            arrived: 0,
+            round_until: None,
+            pieces: Vec::new(),
+            over: None,
+            closed: Vec::new(),
+            joined: Vec::new(),
+        }
+    }
+
+    /// Somebody connected; `nonce` is fresh.
+    pub(in crate::launch) fn accept(&mut self, id: Id, nonce: Nonce) {
+        if self.over.is_some() {
+            return self.closed.push(id);
+        }
+        let strangers = || self.connections.iter().filter(|(_, one)| matches!(one.stage, Stage::Stranger { .. }));
+        if strangers().count() >= STRANGERS_MAX {
+            let oldest = strangers().next().map(|(id, _)| *id);
+            oldest.into_iter().for_each(|id| self.close(id));
+        }
+        let stage = Stage::Stranger { until: self.now + STRANGER_PATIENCE };
+        let outbox = frame::challenge(&nonce).to_vec();
+        self.connections.insert(id, Connection { nonce, stage, inbox: Inbox::default(), outbox });
+    }
+
+    /// Bytes came.
+    pub(in crate::launch) fn receive(&mut self, id: Id, bytes: &[u8]) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.inbox.push(bytes);
+        while let Some(connection) = self.connections.get_mut(&id) {
+            let limit = match connection.stage {
+                Stage::Stranger { .. } => STRANGER_MAX,
+                Stage::Member(_) => FRAME_MAX,
+                Stage::Closing => return,
+            };
+            let step = match connection.inbox.next(limit) {
+                Ok(None) => return,
+                Ok(Some(frame)) => self.step(id, &frame),
+                Err(rubbish) => Err(rubbish),
+            };
+            if step.is_err() {
+                return self.lose(id, "sent something else than a rank sends");
+            }
+        }
+    }
+
+    /// The connection broke, or its rank closed it.
+    pub(in crate::launch) fn gone(&mut self, id: Id) {
+        self.lose(id, "ended before the job did");
+    }
+
+    /// Time passed.
+    pub(in crate::launch) fn tick(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        let is_late = |one: &Connection| matches!(one.stage, Stage::Stranger { until } if until <= now);
+        let late: Vec<Id> = self.connections.iter().filter(|(_, one)| is_late(one)).map(|(id, _)| *id).collect();
+        late.into_iter().for_each(|id| self.close(id));
+        if self.round_until.is_some_and(|until| until <= now) {
+            let sentence = format!("{} did not come within {} s", self.missing(), self.patience.as_secs_f32());
+            self.end(LOST, sentence);
+        }
+        if self.over.as_ref().is_some_and(|over| over.until <= now) {
+            let rest: Vec<Id> = self.connections.keys().copied().collect();
+            rest.into_iter().for_each(|id| self.close(id));
+        }
+    }
+
+    /// When [`tick`](Self::tick) is next needed.
+    pub(in crate::launch) fn deadline(&self) -> Option<Duration> {
+        let strangers = self.connections.values().filter_map(|one| match one.stage {
+            Stage::Stranger { until } => Some(until),
+            Stage::Member(_) | Stage::Closing => None,
+        });
+        strangers.chain(self.round_until).chain(self.over.as_ref().map(|over| over.until)).min()
+    }
+
+    /// Ends the job: every rank is told, then the connections are closed.
+    pub(in crate::launch) fn end(&mut self, code: i32, sentence: String) {
+        self.finish(Err(End { code, sentence: sentence.clone() }), &ToRank::Ended { code, sentence });
+    }
+
+    /// The bytes that wait for this connection.
+    pub(in crate::launch) fn output(&mut self, id: Id) -> &[u8] {
+        let Some(connection) = self.connections.get_mut(&id) else { return &[] };
+        if let Stage::Member(member) = &mut connection.stage {
+            while connection.outbox.len() < OUTBOX
+                && let Some(piece) = member.cursor.and_then(|at| self.pieces.get(at))
+            {
+                ToRank::Piece(piece.clone()).put(&mut member.outgoing, &mut connection.outbox);
+                member.cursor = member.cursor.map(|at| at + 1).filter(|at| *at < self.pieces.len());
+            }
+        }
+        &connection.outbox
+    }
+
+    /// The first `count` of them are sent.
+    pub(in crate::launch) fn sent(&mut self, id: Id, count: usize) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.outbox.drain(..count);
+        if connection.outbox.is_empty() && matches!(connection.stage, Stage::Closing) {
+            self.close(id);
+        }
+    }
+
+    /// Connections that are to be closed now.
+    pub(in crate::launch) fn take_closed(&mut self) -> Vec<Id> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Ranks that have become known since the last call.
+    pub(in crate::launch) fn take_joined(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.joined)
+    }
+
+    /// How the job ended, once nobody is left to be told.
+    pub(in crate::launch) fn outcome(&self) -> Option<&Result<(), End>> {
+        self.over.as_ref().filter(|_| self.connections.is_empty()).map(|over| &over.outcome)
+    }
+
+    fn step(&mut self, id: Id, frame: &Frame) -> Result<(), Rubbish> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let member = match &mut connection.stage {
+            Stage::Stranger { .. } => return self.greet(id, frame),
+            Stage::Member(member) => member,
+            Stage::Closing => return Ok(()),
+        };
+        if !member.incoming.is_next(frame) {
+            return Err(Rubbish);
+        }
+        let wish = match ToHub::read(frame)? {
+            ToHub::Hello { .. } => return Err(Rubbish),
+            ToHub::Give(bytes) => Wish::Give(bytes),
+            ToHub::Wait => Wish::Wait,
+            ToHub::Leave => Wish::Leave,
+            ToHub::Abort { code, sentence } => {
+                // The rank that says so knows it, and is on its way out.
+                connection.stage = Stage::Closing;
+                self.close(id);
+                self.end(code, sentence);
+                return Ok(());
+            }
+        };
+        if member.wish.replace(wish).is_some() {
+            return Err(Rubbish);
+        }
+        self.arrived += 1;
+        self.round_until.get_or_insert(self.now + self.patience);
+        if self.arrived == self.seats.len() {
+            self.release();
+        }
+        Ok(())
+    }
+
+    /// The first frame of a stranger.
+    fn greet(&mut self, id: Id, frame: &Frame) -> Result<(), Rubbish> {
+        let ToHub::Hello { rank, nonce, host } = ToHub::read(frame)? else { return Err(Rubbish) };
+        let key = self.keys.of(rank).filter(|_| rank < self.size).ok_or(Rubbish)?;
+        let connection = self.connections.get_mut(&id).ok_or(Rubbish)?;
+        let direction = |side| Seal::new(key, &connection.nonce, rank, &nonce, side);
+        let (mut incoming, mut outgoing) = (direction(Side::Rank), direction(Side::Hub));
+        let seat = &mut self.seats[rank as usize];
+        if !incoming.is_next(frame) || seat.is_some() {
+            return Err(Rubbish);
+        }
+        *seat = Some(id);
+        ToRank::Welcome.put(&mut outgoing, &mut connection.outbox);
+        let member = Member { rank, host, incoming, outgoing, wish: None, cursor: None };
+        connection.stage = Stage::Member(Box::new(member));
+        self.joined.push(rank);
+        Ok(())
+    }
+
+    /// Everybody has come to the round.
+    fn release(&mut self) {
+        (self.arrived, self.round_until) = (0, None);
+        let mut wishes: Vec<(u32, Wish)> =
+            self.members().filter_map(|one| Some((one.rank, one.wish.take()?))).collect();
+        wishes.sort_by_key(|(rank, _)| *rank);
+        let mut pieces = Vec::with_capacity(wishes.len());
+        let (mut waiting, mut leaving) = (0, 0);
+        for (_, wish) in wishes {
+            match wish {
+                Wish::Give(bytes) => pieces.push(bytes),
+                Wish::Wait => waiting += 1,
+                Wish::Leave => leaving += 1,
+            }
+        }
+        match (pieces.len(), waiting, leaving) {
+            (_, 0, 0) => {
+                self.pieces = pieces;
+                self.members().for_each(|one| one.cursor = Some(0));
+            }
+            (0, _, 0) => self.tell(&ToRank::Go),
+            (0, 0, _) => self.finish(Ok(()), &ToRank::Go),
+            _ => self.end(LOST, "the ranks do not call the same exchanges in the same order".to_owned()),
+        }
+    }
+
+    fn finish(&mut self, outcome: Result<(), End>, last: &ToRank) {
+        if self.over.is_some() {
+            return;
+        }
+        self.over = Some(Over { outcome, until: self.now + FAREWELL });
+        self.round_until = None;
+        self.tell(last);
+        let mut strangers = Vec::new();
+        for (id, one) in &mut self.connections {
+            match one.stage {
+                Stage::Member(_) => one.stage = Stage::Closing,
+                Stage::Stranger { .. } => strangers.push(*id),
+                Stage::Closing => {}
+            }
+        }
+        strangers.into_iter().for_each(|id| self.close(id));
+    }
+
+    fn tell(&mut self, words: &ToRank) {
+        for one in self.connections.values_mut() {
+            if let Stage::Member(member) = &mut one.stage {
+                words.put(&mut member.outgoing, &mut one.outbox);
+            }
+        }
+    }
+
+    fn members(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.connections.values_mut().filter_map(|one| match &mut one.stage {
+            Stage::Member(member) => Some(&mut **member),
+            Stage::Stranger { .. } | Stage::Closing => None,
+        })
+    }
+
+    /// The connection is of no use any more; if it was a rank's, that is the end of the job.
+    fn lose(&mut self, id: Id, how: &str) {
+        let stage = self.connections.get(&id).map(|one| &one.stage);
+        let sentence = match stage {
+            Some(Stage::Member(member)) => Some(format!("rank {} on {} {how}", member.rank, member.host)),
+            _ => None,
+        };
+        self.close(id);
+        if let Some(sentence) = sentence {
+            self.end(LOST, sentence);
+        }
+    }
+
+    fn close(&mut self, id: Id) {
+        if self.connections.remove(&id).is_some() {
+            self.closed.push(id);
+        }
+    }
+
+    /// The ranks that the round still waits for.
+    fn missing(&self) -> String {
+        let mut names = Vec::new();
+        let mut more = 0;
+        for (rank, seat) in self.seats.iter().enumerate() {
+            let stage = seat.and_then(|id| self.connections.get(&id)).map(|one| &one.stage);
+            let name = match stage {
+                Some(Stage::Member(member)) if member.wish.is_some() => continue,
+                Some(Stage::Member(member)) => format!("rank {rank} on {}", member.host),
+                _ => format!("rank {rank}"),
+            };
+            if names.len() < NAMED_MAX { names.push(name) } else { more += 1 }
+        }
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{rest}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests;

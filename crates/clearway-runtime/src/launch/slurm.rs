@@ -1,0 +1,193 @@
+//! Joins by the environment of a Slurm step, when its PMI is off (`srun --mpi=none`): rank 0 hosts the rendezvous.
+//!
+//! # Model
+//! The hub is on the first node of the step, where Slurm puts rank 0, at the first free of a few ports that follow from
+//! the numbers of job and step. The others try these ports until a hub of this step answers.
+//!
+//! # Invariants
+//! I1. A hub of another step, or anything else at such a port, is passed by.
+//!
+//! # Not here
+//! Protection from other users of the machine: the ranks know nothing that others do not (`rendezvous`, I2). With
+//! `--mpi=pmix` or `--mpi=pmi2` Slurm's own daemons carry the bytes.
+
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::environment::Environment;
+use super::job::{self, Link};
+use super::rendezvous::frame::Key;
+use super::rendezvous::hall::Hall;
+use super::rendezvous::hub::{End, Hub, Keys};
+use super::rendezvous::member::{Claim, Member, Source};
+use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal, hostlist};
+
+/// Ports tried, should others use the first ones.
+const TRIES: u32 = 8;
+
+/// Where these ports are: above those of services, below those that Linux gives to outgoing connections (32768).
+const PORT_FIRST: u32 = 20_000;
+const PORTS: u32 = 12_000;
+
+/// The distance of one try from the next: a prime, so that the tries of neighbouring steps do not run into each other.
+const STRIDE: u32 = 1_009;
+
+/// How long the host of the hub stays to let the others hear the news.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// A step as its environment describes it.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    job: u32,
+    step: u32,
+    rank: u32,
+    size: u32,
+    first: String,
+}
+
+impl Step {
+    fn read(environment: &Environment) -> Result<Self, Refusal> {
+        let Some(nodes) = environment.get("SLURM_STEP_NODELIST") else {
+            return Err(Refusal::Absent("no SLURM_STEP_NODELIST in the environment"));
+        };
+        let job = environment.number("SLURM_JOB_ID")?;
+        let step = environment.number("SLURM_STEP_ID")?;
+        let (rank, size) = (environment.number("SLURM_PROCID")?, environment.number("SLURM_STEP_NUM_TASKS")?);
+        if rank >= size || size > RANKS_MAX {
+            return Err(Refusal::Failed(format!(
+                "SLURM_PROCID {rank} of SLURM_STEP_NUM_TASKS {size} is no rank of a job"
+            )));
+        }
+        let first = hostlist::expand(&nodes)?.into_iter().next();
+        let first = first.ok_or_else(|| Refusal::Failed("SLURM_STEP_NODELIST names no node".to_owned()))?;
+        Ok(Self { job, step, rank, size, first })
+    }
+
+    /// The ports to try, in this order.
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        let begin = self.job.wrapping_mul(97).wrapping_add(self.step.wrapping_mul(13)) % PORTS;
+        (0..TRIES).map(move |i| (PORT_FIRST + (begin + i * STRIDE) % PORTS) as u16)
+    }
+
+    fn key(&self) -> Key {
+        Key::new(format!("clearway, step {} of job {}", self.step, self.job).as_bytes())
+    }
+}
+
+/// Joins when the variables of a step are there.
+pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+    let step = Step::read(environment)?;
+    let host = environment.get("SLURMD_NODENAME").unwrap_or_else(host_name);
+    let claim = Claim { rank: step.rank, size: step.size, host, key: step.key() };
+    let link: Box<dyn Link> = if step.rank == 0 {
+        Box::new(Host::open(&step, &claim, options)?)
+    } else {
+        Box::new(visit(&step, &claim, options)?)
+    };
+    Ok(Joined { method: Method::Slurm, rank: step.rank, size: step.size, link })
+}
+
+/// The name of this machine, for people.
+pub(super) fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "an unnamed host".to_owned() } else { name.trim().to_owned() }
+}
+
+/// Joins as a rank that does not host the hub.
+fn visit(step: &Step, claim: &Claim, options: &Options) -> Result<Member, LaunchError> {
+    let begun = Instant::now();
+    let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
+    // When the hub tells, rank 0 says it for all.
+    let on_end =
+        |end: &End, source| job::end_process(end.code, (source == Source::Silence).then_some(end.sentence.as_str()));
+    Member::join(claim, &addresses, options.patience.saturating_sub(begun.elapsed()), Box::new(on_end))
+}
+
+/// The addresses of `names` with each of `ports`.
+///
+/// # Errors
+/// No name has an address, or the name service takes too long.
+pub(super) fn resolve(names: Vec<String>, ports: Vec<u16>, patience: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
+    let (found, answer) = channel();
+    let shown = names.join(", ");
+    // The system's resolver has its own idea of patience; a thread that waits for it is left behind.
+    let look_up = move || {
+        let all = names.iter().filter_map(|name| (name.as_str(), 0).to_socket_addrs().ok()).flatten();
+        let mut hosts: Vec<_> = all.map(|address| address.ip()).collect();
+        hosts.dedup();
+        let _ = found.send(hosts);
+    };
+    thread::Builder::new().spawn(look_up).map_err(LaunchError::system("start a thread"))?;
+    let hosts = answer.recv_timeout(patience).unwrap_or_default();
+    if hosts.is_empty() {
+        let what = format!("no address is known for {shown}");
+        return Err(LaunchError::Launcher { method: "rendezvous", what });
+    }
+    Ok(ports.iter().flat_map(|port| hosts.iter().map(|host| SocketAddr::new(*host, *port))).collect())
+}
+
+/// Listens for both families where the machine has both.
+pub(super) fn listen(port: u16) -> std::io::Result<TcpListener> {
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+}
+
+/// Rank 0, with the hub in a thread of its own.
+#[derive(Debug)]
+struct Host {
+    member: Member,
+    hall: Arc<Mutex<Hall>>,
+}
+
+impl Host {
+    fn open(step: &Step, claim: &Claim, options: &Options) -> Result<Self, LaunchError> {
+        let listener = step.ports().map(listen).find_map(Result::ok).ok_or_else(|| {
+            let what =
+                format!("all of its {TRIES} ports ({} and so on) are taken", step.ports().next().unwrap_or_default());
+            LaunchError::Launcher { method: "rendezvous", what }
+        })?;
+        let hub = Hub::new(step.size, Keys::Shared(step.key()), options.patience);
+        let hall = Hall::open(listener, hub)?;
+        let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hall.address().port()));
+        let hall = Arc::new(Mutex::new(hall));
+        let others = Arc::clone(&hall);
+        let on_end = move |end: &End, _| {
+            wait_for_others(&others);
+            job::end_process(end.code, Some(&end.sentence))
+        };
+        let member = Member::join(claim, &[near], options.patience, Box::new(on_end))?;
+        Ok(Self { member, hall })
+    }
+}
+
+/// Stays until every rank has heard that the job is over: the hub ends with this process.
+fn wait_for_others(hall: &Mutex<Hall>) {
+    let _ = hall.lock().unwrap_or_else(PoisonError::into_inner).wait_over(FAREWELL);
+}
+
+impl Link for Host {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        self.member.exchange(own)
+    }
+
+    fn barrier(&mut self) -> Result<(), LaunchError> {
+        self.member.barrier()
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
+        self.member.leave()?;
+        wait_for_others(&self.hall);
+        Ok(())
+    }
+
+    fn abort(&mut self, code: i32, sentence: &str) {
+        self.member.tell_abort(code, sentence);
+        wait_for_others(&self.hall);
+    }
+}
+
+#[cfg(test)]
+mod tests;
