@@ -6,9 +6,10 @@
 //! futex, because the owner also waits for control pipes and for the hang-up of peers.
 //!
 //! *No wake-up is lost.* The owner makes its epoch odd, and then looks at everything it could be woken for; a peer shows
-//! what it did (a tail, a head), and then looks at the epoch. All four are sequentially consistent, so there is one order
-//! of them in which either the peer's showing comes before the owner's look, and the owner does not sleep, or the
-//! owner's epoch comes before the peer's look, and the peer rings. A ring before the owner really sleeps is not lost: the
+//! what it did (a tail, a head), and then looks at the epoch. The owner's store and loads are sequentially consistent; so is the
+//! peer's showing, or else a fence between it and the look. So there is one order of all of them, in which either the
+//! peer's showing comes before the owner's look, and the owner does not sleep, or the owner's epoch comes before the
+//! peer's look, and the peer rings. A ring before the owner really sleeps is not lost: the
 //! counter keeps it. For room in a full ring it is the same with one more flag: the owner sets the word of full
 //! classes before its epoch, and the peer reads it between its head and the epoch.
 //!

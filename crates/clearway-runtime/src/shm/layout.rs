@@ -10,9 +10,9 @@
 //! | 12288 | 256 for each local rank | lane: counters of that rank's rings | see below |
 //! | behind, on a page | | rings: for each local rank one for each class | that rank |
 //!
-//! A lane has two cache lines with a line between them, so that a processor which fetches lines in pairs does not take the
-//! writer's line when it wants the reader's: the tails of the five rings and the word of full classes in the first, the
-//! heads in the third. One line tells the owner about all classes of a peer; rings of their own cost no polling.
+//! A lane has cache lines in pairs, because some processors fetch them so: the first two are the writer's (tails of the five
+//! rings, the word of full classes, the `slot` of the latest short record), the third the reader's (heads). One line
+//! tells the owner about all classes of a peer; rings of their own cost no polling.
 //!
 //! # Source
 //! A ring for each class, because in one ring an urgent record waits until everything before it was taken. Bulk has
@@ -35,7 +35,9 @@ const GROUPS_LENGTH: usize = 8_192;
 const LANES: usize = GROUPS + GROUPS_LENGTH;
 const LANE_LENGTH: usize = 256;
 /// In a lane: the word of classes that the writer found full.
-const FULL: usize = 32;
+const FULL: usize = 20;
+/// In a lane: the copy of the latest short record, up to the end of the second line.
+const SLOT: usize = 24;
 /// In a lane: the heads.
 const HEADS: usize = 128;
 
@@ -55,6 +57,8 @@ pub(super) struct Place {
     pub(super) tail: usize,
     /// The counter of lines read.
     pub(super) head: usize,
+    /// The slot that it shares with the writer's other rings.
+    pub(super) slot: usize,
 }
 
 /// The layout of the segments of a job; the same for all of its local ranks.
@@ -97,6 +101,7 @@ impl Layout {
             lines: (self.ring_length(class) / LINE) as u32,
             tail: lane + 4 * class.index(),
             head: lane + HEADS + 4 * class.index(),
+            slot: lane + SLOT,
         }
     }
 
@@ -120,6 +125,7 @@ pub(super) const fn room_lines(lines: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slot;
     use super::*;
 
     #[test]
@@ -127,7 +133,7 @@ mod tests {
         let layout = Layout::new(3, RING_MIN);
         let mut taken = vec![(SLEEP, 4), (GROUPS, GROUPS_LENGTH)];
         for writer in 0..3 {
-            taken.push((layout.full(writer), 4));
+            taken.extend([(layout.full(writer), 4), (layout.place(writer, Class::Control).slot, 16 + slot::SHORT)]);
             for class in Class::ALL {
                 let place = layout.place(writer, class);
                 assert!(place.lines.is_power_of_two() && place.start.is_multiple_of(LINE));

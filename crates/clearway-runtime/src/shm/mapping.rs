@@ -76,6 +76,7 @@ impl Mapping {
     }
 
     /// The place of `length` bytes from `offset` on.
+    #[inline]
     fn place(&self, offset: usize, length: usize) -> *mut u8 {
         let fits = offset <= self.length && length <= self.length - offset;
         assert!(fits, "{length} bytes at {offset} leave a segment of {}", self.length);
@@ -90,6 +91,15 @@ impl Mapping {
         // SAFETY: eight bytes inside a mapping that outlives the reference, aligned because mappings begin on a page;
         // all that touch a word do so atomically or, in regions, are asked not to touch it while operations do.
         unsafe { AtomicU64::from_ptr(self.place(offset, 8).cast()) }
+    }
+
+    /// `N` 64-bit words from `offset` on, a multiple of 8.
+    #[inline]
+    pub(super) fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+        assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
+        // SAFETY: as in `word`, N times; an atomic word has the size and alignment of a plain one on 64-bit machines, and
+        // here offsets are multiples of 8 and mappings begin on a page.
+        unsafe { &*self.place(offset, 8 * N).cast::<[AtomicU64; N]>() }
     }
 
     /// The 32-bit word at `offset`, a multiple of 4.

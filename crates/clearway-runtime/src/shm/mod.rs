@@ -26,6 +26,7 @@ mod neighbours;
 mod record;
 mod ring;
 mod room;
+mod slot;
 
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};
 
@@ -44,7 +45,6 @@ use self::meet::Met;
 use self::memory::Memory;
 use self::neighbours::{Neighbours, News, Put};
 use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
-use self::ring::Taken;
 use crate::RuntimeError;
 use crate::clock;
 use crate::waiting::{Pause, Waitable, Woken};
@@ -247,16 +247,16 @@ impl ShmWire {
     /// Gives what the rings hold, the most urgent class first.
     #[inline]
     fn give_records(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let mut given = 0;
-        let mut read_at = None;
-        let places = self.neighbours.take_turns();
+        let (mut given, mut read_at) = (0, None);
+        let mut head = [0; HEAD_MAX];
+        let scan = self.neighbours.scan();
         for class in Class::ALL {
-            for place in places.clone() {
+            for place in scan.places(class) {
                 while given < limit {
                     let room = &mut self.arena[self.received_bytes..];
-                    let Some(taken) = self.neighbours.take(place, class, room) else { break };
+                    let Some(opening) = self.neighbours.take(place, class, &mut head, room) else { break };
                     let at = *read_at.get_or_insert_with(clock::now);
-                    given += self.give(place, class, &taken, at, sink);
+                    given += self.give(place, class, opening, &head[..opening.head], at, sink);
                 }
             }
         }
@@ -268,18 +268,18 @@ impl ShmWire {
         &mut self,
         place: usize,
         class: Class,
-        taken: &Taken,
+        opening: Opening,
+        head: &[u8],
         at: LocalNs,
         sink: &mut dyn FnMut(Arrival<'_>),
     ) -> usize {
         let from = self.neighbours.rank(place);
-        let (opening, head) = (taken.opening, &taken.head[..taken.opening.head]);
+        self.counters.received += 1;
         match opening.kind {
             Kind::Message => {
                 let offset = self.received_bytes as u64;
                 let body = Span { region: RegionId::RECEIVE, offset, length: opening.body as u32 };
                 self.received_bytes += opening.body;
-                self.counters.received += 1;
                 let (path, class, congestion_marked) = (PathId(0), Some(class), false);
                 sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked, at, head, body }));
             }
@@ -289,7 +289,6 @@ impl ShmWire {
                     self.neighbours.disown(place);
                     return 0;
                 };
-                self.counters.received += 1;
                 sink(Arrival::Landed { from, into, immediate, at });
             }
         }

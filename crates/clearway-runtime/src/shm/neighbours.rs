@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use clearway_proto::base::{Class, GroupId, Nanos, Rank};
 use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
@@ -26,8 +26,8 @@ use super::layout::{Layout, group_bit};
 use super::mapping::Mapping;
 use super::meet::{self, Card, Heard, Met};
 use super::memory::{REGIONS_MAX, Region, segment_length};
-use super::record::Opening;
-use super::ring::{Corrupt, Reader, Room, Taken, Writer};
+use super::record::{HEAD_MAX, Opening};
+use super::ring::{Corrupt, Reader, Room, Writer};
 use crate::waiting::{Source, Woken};
 
 /// Lines written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
@@ -87,6 +87,27 @@ struct Peer {
     regions: Vec<Option<Region>>,
 }
 
+/// Where there is something to read, found in one look at each peer's counters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scan {
+    first: usize,
+    count: usize,
+    /// By [`Class::index`], the places as bits.
+    places: [u64; Class::ALL.len()],
+}
+
+impl Scan {
+    /// The places that have something of `class`; everybody is first in turn.
+    #[inline]
+    pub(super) fn places(self, class: Class) -> impl Iterator<Item = usize> {
+        let places = self.places[class.index()];
+        let order = if places == 0 { 0..0 } else { self.first..self.first + self.count };
+        order
+            .map(move |place| if place < self.count { place } else { place - self.count })
+            .filter(move |place| places & 1 << place != 0)
+    }
+}
+
 /// All ranks of this host.
 #[derive(Debug)]
 pub(super) struct Neighbours {
@@ -113,8 +134,8 @@ impl Peer {
             socket: (place != me).then_some(met.socket),
             segment: met.segment,
             knocker: Knocker::new(met.counter),
-            writers: Class::ALL.map(|class| Writer::new(layout.place(me, class))),
-            readers: Class::ALL.map(|class| Reader::new(layout.place(place, class))),
+            writers: Class::ALL.map(|class| Writer::new(layout.place(me, class), class)),
+            readers: Class::ALL.map(|class| Reader::new(layout.place(place, class), class)),
             full: 0,
             regions: (0..regions).map(|_| None).collect(),
         }
@@ -150,6 +171,8 @@ impl Peer {
             shown |= writer.show(&self.segment);
         }
         if shown {
+            // Between showing and looking at the epoch; see `bell`.
+            fence(Ordering::SeqCst);
             self.knocker.knock(&self.segment);
         }
     }
@@ -329,27 +352,38 @@ impl Neighbours {
         members.fold(0, |set, (place, _)| set | 1 << place)
     }
 
-    /// The order in which places are read now: everybody is first in turn.
+    /// Where there is something to read.
     #[inline]
-    pub(super) fn take_turns(&mut self) -> impl Iterator<Item = usize> + Clone + use<> {
+    pub(super) fn scan(&mut self) -> Scan {
         let (first, count) = (self.turn, self.peers.len());
         self.turn = if first + 1 < count { first + 1 } else { 0 };
-        (first..count).chain(0..first)
+        let mut scan = Scan { first, count, places: [0; Class::ALL.len()] };
+        for (place, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.life != Life::Broken) {
+            for (places, reader) in scan.places.iter_mut().zip(&peer.readers) {
+                *places |= u64::from(reader.is_ready(&self.own)) << place;
+            }
+        }
+        scan
     }
 
-    /// Takes the next record of `class` from the rank in `place`, its body into `into`.
+    /// Takes the next record of `class` from the rank in `place`: header into `head`, body into `into`.
     #[inline]
-    pub(super) fn take(&mut self, place: usize, class: Class, into: &mut [u8]) -> Option<Taken> {
+    pub(super) fn take(
+        &mut self,
+        place: usize,
+        class: Class,
+        head: &mut [u8; HEAD_MAX],
+        into: &mut [u8],
+    ) -> Option<Opening> {
         let peer = &mut self.peers[place];
         if peer.life == Life::Broken {
             return None;
         }
-        match peer.readers[class.index()].take(&self.own, into) {
-            Ok(Some(taken)) => {
-                self.taken |= 1 << place;
-                Some(taken)
+        match peer.readers[class.index()].take(&self.own, head, into) {
+            Ok(taken) => {
+                self.taken |= u64::from(taken.is_some()) << place;
+                taken
             }
-            Ok(None) => None,
             Err(Corrupt) => {
                 self.lose(place, Life::Broken);
                 None
@@ -369,8 +403,12 @@ impl Neighbours {
             let place = self.taken.trailing_zeros() as usize;
             self.taken &= self.taken - 1;
             let peer = &mut self.peers[place];
+            let mut shown = false;
             for reader in &mut peer.readers {
-                reader.show(&self.own);
+                shown |= reader.show(&self.own);
+            }
+            if !shown {
+                continue;
             }
             let full = self.own.half(self.layout.full(place)).load(Ordering::SeqCst);
             let waits = |class: &Class| full & 1 << class.index() != 0;

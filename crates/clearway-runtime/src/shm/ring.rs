@@ -17,9 +17,15 @@
 
 use std::sync::atomic::Ordering;
 
+use clearway_proto::base::Class;
+
 use super::layout::{LINE, Place, room_lines};
 use super::mapping::Mapping;
 use super::record::{self, HEAD_MAX, Opening, WORD};
+use super::slot::{self, SHORT};
+
+/// Lines of the longest record that fits a slot.
+const SHORT_LINES: u32 = (WORD + SHORT).div_ceil(LINE) as u32;
 
 /// The other side broke the ring's protocol: nothing of it can be believed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +44,7 @@ pub(super) enum Room {
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     place: Place,
+    class: Class,
     tail: u32,
     shown: u32,
     head: u32,
@@ -47,17 +54,10 @@ pub(super) struct Writer {
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     place: Place,
+    class: Class,
     head: u32,
     shown: u32,
     tail: u32,
-}
-
-/// A record copied out of a ring.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    pub(super) opening: Opening,
-    /// The header; `opening.head` bytes of it.
-    pub(super) head: [u8; HEAD_MAX],
 }
 
 impl Place {
@@ -87,8 +87,8 @@ impl Place {
 }
 
 impl Writer {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, tail: 0, shown: 0, head: 0 }
+    pub(super) fn new(place: Place, class: Class) -> Self {
+        Self { place, class, tail: 0, shown: 0, head: 0 }
     }
 
     /// Lines that are free, by a fresh look at the reader's counter.
@@ -113,7 +113,8 @@ impl Writer {
         if free >= lines || self.free(segment)? >= lines { Ok(Room::Enough) } else { Ok(Room::Full) }
     }
 
-    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`].
+    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`]. The first record of a batch
+    /// goes into the slot as well, if it is short: it may be the only one.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -134,6 +135,9 @@ impl Writer {
                 });
             }
         }
+        if self.hidden() == 0 && head.len() + body.len() <= SHORT {
+            slot::write(segment, self.place.slot, self.class, self.tail, opening.word(), head, body);
+        }
         self.tail = self.tail.wrapping_add(opening.lines());
         Ok(Room::Enough)
     }
@@ -143,21 +147,22 @@ impl Writer {
         self.tail.wrapping_sub(self.shown)
     }
 
-    /// Shows the reader everything written; returns whether that was anything.
+    /// Shows the reader everything written; returns whether that was anything. Whoever then looks whether the reader sleeps
+    /// puts a sequentially consistent fence between.
     #[inline]
     pub(super) fn show(&mut self, segment: &Mapping) -> bool {
         if self.hidden() == 0 {
             return false;
         }
-        segment.half(self.place.tail).store(self.tail, Ordering::SeqCst);
+        segment.half(self.place.tail).store(self.tail, Ordering::Release);
         self.shown = self.tail;
         true
     }
 }
 
 impl Reader {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, head: 0, shown: 0, tail: 0 }
+    pub(super) fn new(place: Place, class: Class) -> Self {
+        Self { place, class, head: 0, shown: 0, tail: 0 }
     }
 
     /// Whether there is a record.
@@ -166,32 +171,66 @@ impl Reader {
         self.tail != self.head || segment.half(self.place.tail).load(Ordering::SeqCst) != self.head
     }
 
-    /// Takes the next record and puts its body at the beginning of `into`.
+    /// Takes the next record: its header into `head`, its body to the beginning of `into`.
     ///
     /// `None` when there is no record, or when its body is longer than `into`.
     #[inline]
-    pub(super) fn take(&mut self, segment: &Mapping, into: &mut [u8]) -> Result<Option<Taken>, Corrupt> {
-        if self.tail == self.head {
-            let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
-            if tail.wrapping_sub(self.head) > self.place.lines {
-                return Err(Corrupt);
-            }
-            self.tail = tail;
-            if tail == self.head {
-                return Ok(None);
-            }
+    pub(super) fn take(
+        &mut self,
+        segment: &Mapping,
+        head: &mut [u8; HEAD_MAX],
+        into: &mut [u8],
+    ) -> Result<Option<Opening>, Corrupt> {
+        if self.tail == self.head && !self.look(segment)? {
+            return Ok(None);
+        }
+        // A short record is in the slot when it is the latest, and then it is also all that there is.
+        if self.tail.wrapping_sub(self.head) <= SHORT_LINES
+            && let Some((word, bytes)) = slot::read(segment, self.place.slot, self.class, self.head)
+        {
+            return self.take_short(word, &bytes, head, into);
         }
         let word = segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
-        let opening = record::parse(word).ok_or(Corrupt)?;
-        if opening.lines() > self.tail.wrapping_sub(self.head) {
-            return Err(Corrupt);
-        }
+        let opening = self.check(word)?;
         let Some(body) = into.get_mut(..opening.body) else { return Ok(None) };
-        let mut head = [0; HEAD_MAX];
         self.copy_out(segment, WORD, &mut head[..opening.head]);
         self.copy_out(segment, WORD + opening.head, body);
         self.head = self.head.wrapping_add(opening.lines());
-        Ok(Some(Taken { opening, head }))
+        Ok(Some(opening))
+    }
+
+    /// Looks at the writer's counter; whether there is a record.
+    fn look(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
+        let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
+        if tail.wrapping_sub(self.head) > self.place.lines {
+            return Err(Corrupt);
+        }
+        self.tail = tail;
+        Ok(tail != self.head)
+    }
+
+    fn check(&self, word: u64) -> Result<Opening, Corrupt> {
+        let opening = record::parse(word).ok_or(Corrupt)?;
+        if opening.lines() > self.tail.wrapping_sub(self.head) { Err(Corrupt) } else { Ok(opening) }
+    }
+
+    #[inline]
+    fn take_short(
+        &mut self,
+        word: u64,
+        bytes: &[u8; SHORT],
+        head: &mut [u8; HEAD_MAX],
+        into: &mut [u8],
+    ) -> Result<Option<Opening>, Corrupt> {
+        let opening = self.check(word)?;
+        let rest = &bytes[opening.head..];
+        let (Some(body), Some(place)) = (rest.get(..opening.body), into.get_mut(..opening.body)) else {
+            return if opening.body > rest.len() { Err(Corrupt) } else { Ok(None) };
+        };
+        place.copy_from_slice(body);
+        *head = *bytes.first_chunk().ok_or(Corrupt)?;
+        self.head = self.head.wrapping_add(opening.lines());
+        Ok(Some(opening))
     }
 
     #[inline]
@@ -207,10 +246,10 @@ impl Reader {
         self.place.lines.saturating_sub(tail.wrapping_sub(self.head)) >= room_lines(self.place.lines)
     }
 
-    /// Shows the writer what was read; returns whether that was anything.
+    /// Shows the writer what was read, if that is enough to be worth it; returns whether it was.
     #[inline]
     pub(super) fn show(&mut self, segment: &Mapping) -> bool {
-        if self.head == self.shown {
+        if self.head.wrapping_sub(self.shown) < self.place.lines / 4 {
             return false;
         }
         segment.half(self.place.head).store(self.head, Ordering::SeqCst);
@@ -224,7 +263,6 @@ mod tests {
     use super::super::layout::{Layout, RING_MIN};
     use super::super::record::Kind;
     use super::*;
-    use clearway_proto::base::Class;
     use proptest::prelude::*;
 
     /// Header and body.
@@ -241,7 +279,8 @@ mod tests {
             let layout = Layout::new(1, RING_MIN);
             let place = layout.place(0, Class::Control);
             let (_, segment) = Mapping::create(layout.segment_length()).expect("memory");
-            Self { segment, writer: Writer::new(place), reader: Reader::new(place) }
+            let (writer, reader) = (Writer::new(place, Class::Control), Reader::new(place, Class::Control));
+            Self { segment, writer, reader }
         }
 
         fn put(&mut self, head: &[u8], body: &[u8]) -> Result<Room, Corrupt> {
@@ -250,10 +289,10 @@ mod tests {
         }
 
         fn take(&mut self) -> Result<Option<Record>, Corrupt> {
-            let mut into = vec![0; record::BODY_MAX];
-            let taken = self.reader.take(&self.segment, &mut into)?;
+            let (mut head, mut into) = ([0; HEAD_MAX], vec![0; record::BODY_MAX]);
+            let taken = self.reader.take(&self.segment, &mut head, &mut into)?;
             self.reader.show(&self.segment);
-            Ok(taken.map(|taken| (taken.head[..taken.opening.head].to_vec(), into[..taken.opening.body].to_vec())))
+            Ok(taken.map(|opening| (head[..opening.head].to_vec(), into[..opening.body].to_vec())))
         }
     }
 
@@ -272,7 +311,7 @@ mod tests {
         let mut pair = Pair::new();
         pair.put(b"", b"body").expect("sound");
         pair.writer.show(&pair.segment);
-        assert!(pair.reader.take(&pair.segment, &mut [0; 3]).expect("sound").is_none());
+        assert!(pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut [0; 3]).expect("sound").is_none());
         assert_eq!(pair.take(), Ok(Some((vec![], b"body".to_vec()))));
     }
 
@@ -287,17 +326,17 @@ mod tests {
         pair.writer.show(&pair.segment);
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(false));
         assert!(!pair.reader.has_room(&pair.segment));
-        while pair.reader.take(&pair.segment, &mut []).expect("sound").is_some() {}
+        while pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut []).expect("sound").is_some() {}
         assert_eq!(pair.put(b"x", b""), Ok(Room::Full), "read, but not shown");
-        pair.reader.show(&pair.segment);
+        assert!(pair.reader.show(&pair.segment) && !pair.reader.show(&pair.segment));
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(true));
         assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
     }
 
-    /// Writes a good record, lets `break_it` change the segment, and reads.
+    /// Writes a good record, too long for the slot, lets `break_it` change the segment, and reads.
     fn read_after(break_it: impl Fn(&Pair)) -> Result<Option<Record>, Corrupt> {
         let mut pair = Pair::new();
-        pair.put(b"head", b"body").expect("sound");
+        pair.put(b"head", &[7; 100]).expect("sound");
         pair.writer.show(&pair.segment);
         break_it(&pair);
         pair.take()
@@ -308,7 +347,8 @@ mod tests {
         let tail = |value: u32| {
             read_after(move |pair| pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed))
         };
-        assert!(tail(1).is_ok());
+        assert!(tail(2).is_ok());
+        assert_eq!(tail(1), Err(Corrupt), "less than the record");
         assert_eq!(tail(RING_MIN.0 as u32 / 64 + 1), Err(Corrupt), "more than the ring holds");
         assert_eq!(tail(u32::MAX), Err(Corrupt), "backwards");
         for word in [0, 1 << 40 | 1, Opening { kind: Kind::Message, head: 80, body: 8_192 }.word(), u64::MAX] {
@@ -318,17 +358,38 @@ mod tests {
     }
 
     #[test]
-    fn free__a_reader_that_counts_wrongly_is_corrupt_and_gives_no_room() {
-        for wrong in [1, 3, u32::MAX] {
+    fn take__a_slot_that_measures_wrongly_is_corrupt() {
+        let word = |head, body| Opening { kind: Kind::Message, head, body }.word();
+        for wrong in [0, word(80, 9), word(0, 8_192), word(81, 0), u64::MAX] {
             let mut pair = Pair::new();
-            for _ in 0..2 {
+            pair.put(b"head", b"body").expect("sound");
+            pair.writer.show(&pair.segment);
+            pair.segment.word(pair.writer.place.slot + 8).store(wrong, Ordering::Relaxed);
+            assert_eq!(pair.take(), Err(Corrupt), "{wrong:#x}");
+        }
+    }
+
+    #[test]
+    fn take__without_its_copy_a_short_record_comes_from_the_ring() {
+        let mut pair = Pair::new();
+        pair.put(b"head", b"body").expect("sound");
+        pair.writer.show(&pair.segment);
+        pair.segment.word(pair.writer.place.slot).store(0, Ordering::Relaxed);
+        assert_eq!(pair.take(), Ok(Some((b"head".to_vec(), b"body".to_vec()))));
+    }
+
+    #[test]
+    fn free__a_reader_that_counts_wrongly_is_corrupt_and_gives_no_room() {
+        for wrong in [127, 201, u32::MAX] {
+            let mut pair = Pair::new();
+            for _ in 0..200 {
                 pair.put(b"x", b"").expect("sound");
                 pair.writer.show(&pair.segment);
                 pair.take().expect("sound");
             }
-            pair.writer.free(&pair.segment).expect("sound");
+            assert_eq!(pair.writer.free(&pair.segment), Ok(512 - 72), "shown when a quarter, 128 lines, was read");
             pair.segment.half(pair.writer.place.head).store(wrong, Ordering::Relaxed);
-            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 2");
+            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 128, of 200");
         }
     }
 
