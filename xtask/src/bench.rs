@@ -162,7 +162,7 @@ fn text(asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> String {
     );
     for ((contest, name), values) in figures {
         if let Some((median, least, greatest)) = spread(values) {
-            text.push_str(&format!("  {contest:<24} {name:<34} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+            text.push_str(&format!("  {contest:<30} {name:<34} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
         }
     }
     text.push('\n');
@@ -183,6 +183,20 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
         ("goodput per sender's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", sender)),
         ("goodput per receiver's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", receiver)),
         ("goodput per receiver's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", receiver)),
+        (
+            "goodput per sender's CPU-second, sealed wire / iperf3 TCP",
+            medians("udp wire, sealed", "iperf3 tcp", sender),
+        ),
+        ("goodput per sender's CPU-second, sealed wire / wire", medians("udp wire, sealed", "udp wire", sender)),
+        (
+            "goodput per receiver's CPU-second, sealed wire / iperf3 TCP",
+            medians("udp wire, sealed", "iperf3 tcp", receiver),
+        ),
+        ("goodput per receiver's CPU-second, sealed wire / wire", medians("udp wire, sealed", "udp wire", receiver)),
+        (
+            "median half round trip, sealed wire / wire",
+            medians("latency wire, sealed", "latency wire", contest::TYPICAL),
+        ),
         ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),
         ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contest::TYPICAL)),
     ]

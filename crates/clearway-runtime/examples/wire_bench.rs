@@ -2,23 +2,25 @@
 //!
 //! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of
 //! `send`, `receive` (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
-//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). The end that waits says `ready` first;
-//! the result is one line of `name value` pairs.
+//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). A role of the wire that ends in `-sealed` first
+//! agrees on keys over a TCP connection between the same addresses. The end that waits says `ready` first; the result is
+//! one line of `name value` pairs.
 //! `cargo xtask bench wire` runs the ends against each other.
 
 use std::error::Error;
-use std::io::{self, Write};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire, frame};
+use clearway_runtime::keys::{CARD_LENGTH, Identity, Job, Keys};
+use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Header bytes that make a datagram of 1400 bytes with the longest body.
-const HEAD: usize = 1_400 - frame::FRAME_LENGTH - frame::BODY_MAX;
+/// Bytes of a datagram with the longest body.
+const DATAGRAM: usize = 1_400;
 /// Messages in one post: one segmented packet of the kernel's.
 const BATCH: usize = 46;
 /// Messages under way at most: 736 of 1400 bytes fill less than half of the receive buffer of 4 MiB, so that goodput is
@@ -37,6 +39,9 @@ const END: &[u8] = b"end";
 /// A receiver gives up when nothing came for so long.
 const SILENCE: Nanos = Nanos::from_secs(5);
 
+/// The number of every run; runs do not overlap.
+const SESSION: u64 = 1;
+
 /// What an end that waits for the other says when it can be sent to.
 const READY: &str = "ready";
 
@@ -47,9 +52,11 @@ fn main() -> Outcome {
     let [role, local, peer, seconds] = arguments.as_slice() else {
         return Err("usage: wire_bench ROLE LOCAL PEER SECONDS".into());
     };
-    let ends = Ends { local: local.parse()?, peer: peer.parse()? };
+    let (role, sealing) =
+        role.strip_suffix("-sealed").map_or((role.as_str(), Sealing::Plain), |role| (role, Sealing::Sealed));
+    let ends = Ends { local: local.parse()?, peer: peer.parse()?, sealing };
     let length = Nanos::from_millis((seconds.parse::<f64>()? * 1e3) as u64);
-    match role.as_str() {
+    match role {
         "send" => send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::Offload)?, length),
         "send-real" => send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::RealPackets)?, length),
         "receive" => receive(&mut ends.open(Rank(1), Waiting::Adaptive, Segmentation::Offload)?),
@@ -61,19 +68,47 @@ fn main() -> Outcome {
     }
 }
 
+/// Whether the ends have keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sealing {
+    Plain,
+    Sealed,
+}
+
 struct Ends {
     local: SocketAddrV4,
     peer: SocketAddrV4,
+    sealing: Sealing,
 }
 
 impl Ends {
     fn open(&self, rank: Rank, waiting: Waiting, segmentation: Segmentation) -> Result<UdpWire, Box<dyn Error>> {
         let peers = if rank == Rank(0) { vec![self.local, self.peer] } else { vec![self.peer, self.local] };
-        let mut config = UdpConfig::new(rank, 1, peers);
+        let mut config = UdpConfig::new(rank, SESSION, peers);
         config.placement = Placement::OneMachine;
         config.waiting = waiting;
         config.segmentation = segmentation;
-        Ok(UdpWire::open(UdpPort::bind(self.local)?, config)?)
+        let port = UdpPort::bind(self.local)?;
+        let listener = TcpListener::bind(self.local)?;
+        if rank == Rank(1) {
+            writeln!(io::stdout(), "{READY}")?;
+        }
+        if self.sealing == Sealing::Sealed {
+            config.protection = Protection::Keys(self.agree(rank, &listener)?);
+        }
+        Ok(UdpWire::open(port, config)?)
+    }
+
+    /// Exchanges cards with the other end.
+    fn agree(&self, rank: Rank, listener: &TcpListener) -> Result<Keys, Box<dyn Error>> {
+        let identity = Identity::new(rank, Job { session: SESSION, epoch: 0, secret: None })?;
+        let mut cards = [identity.card(); 2];
+        let mut stream = if rank == Rank(0) { TcpStream::connect(self.peer)? } else { listener.accept()?.0 };
+        stream.write_all(&identity.card())?;
+        let mut other = [0; CARD_LENGTH];
+        stream.read_exact(&mut other)?;
+        cards[1 - rank.index()] = other;
+        Ok(identity.agree(&cards)?)
     }
 
     fn socket(&self) -> io::Result<UdpSocket> {
@@ -116,13 +151,20 @@ fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
     sent
 }
 
+/// The header that makes a datagram of [`DATAGRAM`] bytes with the longest body.
+fn head(wire: &UdpWire) -> Vec<u8> {
+    vec![0; DATAGRAM - wire.overhead().0 as usize - wire.capabilities().body_max]
+}
+
 fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
-    let region = wire.register(Bytes((BATCH * frame::BODY_MAX) as u64)).map_err(|missing| missing.to_string())?;
+    let length_max = wire.capabilities().body_max;
+    let head = head(wire);
+    let region = wire.register(Bytes((BATCH * length_max) as u64)).map_err(|missing| missing.to_string())?;
     let mut out: Out<()> = Out::with_limit(BATCH + 1);
     let operations: Vec<Operation> = (0..BATCH)
         .map(|i| {
-            let body = Span { region, offset: (i * frame::BODY_MAX) as u64, length: frame::BODY_MAX as u32 };
-            to_other(Class::Bulk, &mut out, &[0; HEAD], body)
+            let body = Span { region, offset: (i * length_max) as u64, length: length_max as u32 };
+            to_other(Class::Bulk, &mut out, &head, body)
         })
         .collect();
     let mut answers = Vec::with_capacity(BATCH);
@@ -151,7 +193,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
     writeln!(
         io::stdout(),
         "messages {accepted} bytes {} wall_ns {} cpu_ns {} segmentation {:?}",
-        accepted * frame::BODY_MAX as u64,
+        accepted * length_max as u64,
         wall.0,
         used.0,
         wire.segmentation()
@@ -160,7 +202,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
 }
 
 fn receive(wire: &mut UdpWire) -> Outcome {
-    writeln!(io::stdout(), "{READY}")?;
+    let head = head(wire);
     let (mut messages, mut bytes, mut harvests, mut ended) = (0u64, 0u64, 0u64, false);
     let (mut begin, mut last, mut used) = (LocalNs(0), LocalNs(0), Nanos::ZERO);
     let (mut credited, mut out, mut answers) = (0u64, Out::<()>::with_limit(1), Vec::new());
@@ -170,7 +212,7 @@ fn receive(wire: &mut UdpWire) -> Outcome {
         let count = wire.harvest(64, &mut |arrival| {
             if let Arrival::Datagram(datagram) = arrival {
                 ended |= datagram.head == END;
-                if datagram.head.len() == HEAD {
+                if datagram.head.len() == head.len() {
                     messages += 1;
                     bytes += u64::from(datagram.body.length);
                 }
@@ -251,7 +293,6 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
 }
 
 fn pong(wire: &mut UdpWire) -> Outcome {
-    writeln!(io::stdout(), "{READY}")?;
     let (mut echoes, mut answers) = (Vec::new(), Vec::new());
     let mut out: Out<()> = Out::with_limit(64);
     let mut last = wire.now();

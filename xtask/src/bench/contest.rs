@@ -39,11 +39,20 @@ pub(super) struct Contest {
 }
 
 pub(super) const CONTESTS: &[Contest] = &[
-    Contest { name: "udp wire", run: |link, program| goodput(link, program, "send") },
-    Contest { name: "udp wire, real packets", run: |link, program| goodput(link, program, "send-real") },
+    Contest { name: "udp wire", run: |link, program| goodput(link, program, ["send", "receive"]) },
+    Contest {
+        name: "udp wire, sealed",
+        run: |link, program| goodput(link, program, ["send-sealed", "receive-sealed"]),
+    },
+    Contest { name: "udp wire, real packets", run: |link, program| goodput(link, program, ["send-real", "receive"]) },
+    Contest {
+        name: "udp wire, sealed, real packets",
+        run: |link, program| goodput(link, program, ["send-real-sealed", "receive-sealed"]),
+    },
     Contest { name: "iperf3 tcp", run: |link, _| iperf(link, &[]) },
     Contest { name: "iperf3 udp", run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
     Contest { name: "latency wire", run: |link, program| latency(link, program, "ping", "pong") },
+    Contest { name: "latency wire, sealed", run: |link, program| latency(link, program, "ping-sealed", "pong-sealed") },
     Contest { name: "latency plain", run: |link, program| latency(link, program, "bare-ping", "bare-pong") },
 ];
 
@@ -78,8 +87,8 @@ pub(super) fn value(line: &str, name: &str) -> Result<f64> {
     words.next().and_then(|text| text.parse().ok()).with_context(|| format!("no figure for `{name}`"))
 }
 
-fn goodput(link: &Link, program: &Path, role: &str) -> Result<Seen> {
-    let (sent, received) = ends(link, program, role, "receive", GOODPUT_S)?;
+fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<Seen> {
+    let (sent, received) = ends(link, program, near, far, GOODPUT_S)?;
     // Bytes that arrived, in bits by ns: the same figure as Gb/s.
     let bits = value(&received, "bytes")? * 8.0;
     Ok(vec![
