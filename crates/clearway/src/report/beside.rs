@@ -36,6 +36,7 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
         all.heat.append(&mut other.heat);
         all.shares.append(&mut other.shares);
         all.slowest.append(&mut other.slowest);
+        all.digests.append(&mut other.digests);
         all.fabric = all.fabric.take().or(other.fabric);
         all.host.facts.append(&mut other.host.facts);
         all.host.load_after = other.host.load_after.or(all.host.load_after);

@@ -130,6 +130,9 @@ pub(crate) struct Report {
     /// The slowest messages of the worst cell; none where nothing was simulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slowest: Vec<Slowest>,
+    /// What each simulated phase did, as hexadecimal digests, from phase 1. Equal for equal phases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) digests: Vec<String>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -513,6 +516,7 @@ impl Report {
             beside: Vec::new(),
             fabric: None,
             slowest: Vec::new(),
+            digests: Vec::new(),
         }
     }
 

@@ -205,9 +205,15 @@ pub(super) fn watched(
     conduct: impl FnOnce(&mut dyn Stage) -> Result<()>,
 ) -> Result<Watch> {
     let mut stage = sim::SimStage::open(scenario)?;
-    stage.watch = Some(Watch::new(wanted));
+    let watch = Watch::new(wanted);
+    watch.check(&stage.hosts())?;
+    stage.watch = Some(watch);
     match conduct(&mut stage) {
         Err(error) if !is_enough(&error) => Err(error),
-        _ => stage.watch.take().context("nothing was watched"),
+        _ => {
+            let mut watch = stage.watch.take().context("nothing was watched")?;
+            watch.digests = stage.digests;
+            Ok(watch)
+        }
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct SimStage {
     loads: Vec<Load>,
     /// By the number of a phase.
     ranked: BTreeMap<u32, Ranked>,
+    /// What each phase did.
+    pub(super) digests: Vec<String>,
 }
 
 /// What is kept of a phase to tell of its slowest messages.
@@ -156,6 +158,7 @@ impl SimStage {
             watch: None,
             loads: Vec::new(),
             ranked: BTreeMap::new(),
+            digests: Vec::new(),
         })
     }
 }
@@ -278,6 +281,7 @@ impl Stage for SimStage {
             }
         }
         self.keep(&plan.what, &readings);
+        self.digests.push(format!("{:032x}", world.digest()));
         if let Some(watch) = &mut self.watch {
             watch.end(self.phases, world.network().carrier())?;
         } else {
@@ -344,6 +348,7 @@ impl Stage for SimStage {
         let fact = format!("{packets} packets, {events} events, {steps} steps of engines");
         report.host.facts.insert("simulation".into(), fact);
         let Armed { spec, network, .. } = &self.armed;
+        report.digests.clone_from(&self.digests);
         report.fabric = Some(ports::fabric(spec, &network.graph, self.loads.clone()));
     }
 }

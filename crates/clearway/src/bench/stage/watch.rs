@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::Rank;
 use clearway_sim::Picos;
 use clearway_sim::fabric::{Among, Fabric, MessageId, Options, Slow, Trace, Trains};
@@ -32,6 +32,8 @@ pub(crate) struct Watch {
     pub(crate) slowest: Vec<(u32, Slow, [String; 2])>,
     /// The message, and where it went.
     pub(crate) traced: Option<(Trace, Graph)>,
+    /// What each repeated phase did, as in the report.
+    pub(crate) digests: Vec<String>,
 }
 
 /// The phase that was asked about is over; there is no need to repeat the others.
@@ -53,7 +55,19 @@ pub(in crate::bench) fn is_enough(error: &anyhow::Error) -> bool {
 
 impl Watch {
     pub(in crate::bench) fn new(wanted: Wanted) -> Self {
-        Self { wanted, slowest: Vec::new(), traced: None }
+        Self { wanted, slowest: Vec::new(), traced: None, digests: Vec::new() }
+    }
+
+    /// Refuses a message of a host that is not one of `hosts`: those that take part.
+    pub(super) fn check(&self, hosts: &[String]) -> Result<()> {
+        match &self.wanted {
+            Wanted::Message(_, name, _) if !hosts.contains(name) => {
+                let of =
+                    hosts.first().zip(hosts.last()).map_or(String::new(), |(a, z)| format!(", among them {a} and {z}"));
+                bail!("no host `{name}` takes part in this run; {} hosts do{of}", hosts.len())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_here(&self, phase: u32) -> bool {

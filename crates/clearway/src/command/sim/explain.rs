@@ -30,8 +30,15 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
     if report.program.version != env!("CARGO_PKG_VERSION") {
         eprintln!("clearway: {} wrote that report; another version may do something else", report.program.version);
     }
-    eprintln!("The run is repeated; what it does is the same.");
+    if let Wanted::Message(phase, ..) = wanted
+        && !report.digests.is_empty()
+        && !(1..=report.digests.len()).contains(&(phase as usize))
+    {
+        bail!("there is no phase {phase} in this run, which has {}; phases count from 1", report.digests.len());
+    }
+    eprintln!("The run is repeated.");
     let watch = bench::watched(&Order { scenario: &scenario, text, flags: BTreeSet::new() }, wanted)?;
+    compare(&report.digests, &watch.digests).with_context(|| run.display().to_string())?;
     match (message, &watch.traced) {
         (None, _) => print(&list(&watch))?,
         (Some(message), Some((trace, graph))) => print(&story(message, trace, graph))?,
@@ -40,6 +47,23 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         }
     }
     Ok(Exit::Good)
+}
+
+/// Refuses to tell of phases that did something else than those of the report did. Reports of older versions do not say what
+/// their phases did.
+fn compare(then: &[String], now: &[String]) -> Result<()> {
+    if then.is_empty() {
+        eprintln!("clearway: that report has no digests, so nobody can say whether this is the same run");
+        return Ok(());
+    }
+    match then.iter().zip(now).position(|(then, now)| then != now) {
+        None => Ok(()),
+        Some(phase) => bail!(
+            "the run could not be repeated as it was, phase {} does something else; its fabric file, the seed or the scenario \
+             in the report, or this program has changed since",
+            phase + 1
+        ),
+    }
 }
 
 /// `p3:n12:345` is message 345 of host n12 in the third phase.
@@ -172,6 +196,16 @@ fn chain(chain: &Chain, graph: &Graph) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn compare__names_the_first_phase_that_differs() {
+        let phases = |all: &[&str]| all.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>();
+        let then = phases(&["a", "b", "c"]);
+        assert!(compare(&then, &then).is_ok());
+        assert!(compare(&then, &phases(&["a", "b"])).is_ok(), "a message of phase 2 needs no more");
+        let why = compare(&then, &phases(&["a", "x", "y"])).unwrap_err().to_string();
+        assert!(why.contains("could not be repeated as it was, phase 2"), "{why}");
+    }
 
     #[test]
     fn parse__takes_phase_host_and_number_and_refuses_the_rest() {
