@@ -265,7 +265,7 @@ pub(crate) enum TopoCommand {
         #[arg(long)]
         policy: Option<String>,
         /// Grow or shrink it to at least so many hosts.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         hosts: Option<u32>,
     },
     /// Tell whether a fabric file is right, under each of its policies, and free of deadlock.

@@ -107,7 +107,12 @@ struct Head {
 
 /// The report in `bytes`, or the end of a sentence that begins with the file's name.
 fn parse(bytes: &[u8]) -> Result<Report, String> {
-    let head: Head = serde_json::from_slice(bytes).map_err(|e| reason(&e))?;
+    let head: Head = serde_json::from_slice(bytes).map_err(|e| match e.classify() {
+        serde_json::error::Category::Data if !bytes.trim_ascii_start().starts_with(b"{") => {
+            format!("is not a report: a report is one JSON object with the schema {SCHEMA}")
+        }
+        _ => reason(&e),
+    })?;
     let newer_minor = head.schema.strip_prefix(SCHEMA).and_then(|rest| rest.strip_prefix('.'));
     if head.schema != SCHEMA && newer_minor.is_none() {
         let schema = head.schema.chars().take(40).collect::<String>().escape_debug().to_string();
@@ -217,6 +222,9 @@ mod tests {
         assert!(
             refusal(&whole.replace("\"seed\": 19,", "\"seed\": \"x\",")).starts_with("is not a report: invalid type")
         );
+        for other in ["[]", " [1]", "7", "null"] {
+            assert!(refusal(other).starts_with("is not a report: a report is one JSON object"), "{other}");
+        }
         assert!(refusal(&"[".repeat(100_000)).starts_with("is not"));
     }
 

@@ -177,6 +177,20 @@ impl Congestion {
         Ok(fabric.host_rate()?.time_for(Bytes(messages.saturating_mul(MESSAGE))))
     }
 
+    /// Refuses a backlog for which no slice is long enough.
+    fn check_measurable(&self, fabric: &Fabric) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let (backlog, most) = (self.backlog(fabric)?, super::slice_max(fabric)?.0.times(SETTLE));
+        if backlog <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "what {} congestors of a group keep under way takes {backlog} to come out of one port, and at most {most} can be \
+             measured; use fewer congestor-hosts or nodes",
+            self.congestor_hosts
+        ))
+    }
+
     /// Refuses a backlog that outlasts the time between congestors and the isolated window behind them.
     fn check_backlog(&self, fabric: &Fabric) -> Result<(), String> {
         let (backlog, settle) = (self.backlog(fabric)?, self.slice.0.times(SETTLE));
@@ -193,6 +207,7 @@ impl Congestion {
 
     pub(super) fn check(&self, fabric: &Fabric) -> Result<(), String> {
         check_queues(fabric, &self.queues)?;
+        self.check_measurable(fabric)?;
         check_slice(fabric, self.slice)?;
         distinct("victims", &self.victims)?;
         distinct("congestors", &self.congestors)?;

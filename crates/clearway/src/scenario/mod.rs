@@ -197,10 +197,15 @@ fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
         }
         Fabric::Lab(_) => Ok(()),
         Fabric::Machine(_) => {
-            let [least, most] = [usual.0.0 / 10, usual.0.0.saturating_mul(1000)].map(|ns| Time(Nanos(ns.max(1))));
-            within("slice", slice, least, most)
+            let least = Time(Nanos((usual.0.0 / 10).max(1)));
+            within("slice", slice, least, slice_max(fabric)?)
         }
     }
+}
+
+/// The longest slice of a machine.
+fn slice_max(fabric: &Fabric) -> Result<Time, String> {
+    Ok(Time(Nanos(fabric.slice()?.0.0.saturating_mul(1000).max(1))))
 }
 
 /// Refuses a window that holds too few slices, or too many.

@@ -126,6 +126,15 @@ fn parameters__say_who_chose_each_value() {
 }
 
 #[test]
+fn usual__a_machine_too_large_to_be_measured_is_blamed_on_its_hosts_and_not_on_a_slice() {
+    let fabric = Fabric::machine("lab".to_owned(), Some(8));
+    let mut test = Congestion { congestor_hosts: 600_000, processes_per_host: Some(16), ..Congestion::default() };
+    test.settle(&fabric, &toml::Table::new()).unwrap();
+    let sentence = test.check(&fabric).expect_err("nobody can wait so long");
+    assert!(sentence.contains("what 600000 congestors of a group") && sentence.contains("use fewer"), "{sentence}");
+}
+
+#[test]
 fn usual__every_machine_with_room_for_a_test_gets_one_that_can_run() {
     for (preset, hosts, congestor, slices) in [
         ("edr", 5, "incast", 2000),
