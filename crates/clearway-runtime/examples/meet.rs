@@ -2,13 +2,17 @@
 //!
 //! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length BYTES` exchanges longer
 //! values, and `meet --hang` waits after the first exchange until somebody ends the job, for tests of that.
+//!
+//! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] -- ...` starts itself over ssh on the
+//! hosts of a file, with the words behind `--`.
 
 use std::env;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clearway_runtime::launch::{self, Job, LaunchError, Options};
+use clearway_runtime::launch::{self, Job, LaunchError, Options, SshOptions, hostfile};
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -17,6 +21,9 @@ struct Asked {
     hangs: bool,
     aborts: bool,
     options: Options,
+    hosts: Option<PathBuf>,
+    ssh: SshOptions,
+    rest: Vec<String>,
 }
 
 impl Asked {
@@ -30,8 +37,16 @@ impl Asked {
                 "--patience" => {
                     let seconds = value()?.parse().map_err(|error| format!("--patience: {error}"))?;
                     asked.options.patience = Duration::from_secs(seconds);
+                    asked.ssh.patience = asked.options.patience;
                 }
                 "--pmix-library" => asked.options.pmix_library = Some(value()?.into()),
+                "--hosts" => asked.hosts = Some(value()?.into()),
+                "--ssh" => asked.ssh.ssh = value()?.into(),
+                "--ssh-argument" => asked.ssh.ssh_arguments.push(value()?.into()),
+                "--address" => {
+                    asked.ssh.address = Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
+                }
+                "--" => asked.rest = words.by_ref().collect(),
                 "--hang" => asked.hangs = true,
                 "--abort" => asked.aborts = true,
                 _ => return Err(format!("unknown word {word}")),
@@ -62,10 +77,11 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     meet(&mut job, 0, asked.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(
-        "rank {} of {} by {}: joined in {:.1} ms, exchanged in {:.1} ms",
+        "rank {} of {} by {}, process {}: joined in {:.1} ms, exchanged in {:.1} ms",
         job.rank(),
         job.size(),
         job.method(),
+        std::process::id(),
         joined.as_secs_f64() * 1e3,
         first.as_secs_f64() * 1e3
     );
@@ -86,8 +102,20 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     job.finish()
 }
 
+/// Starts this program over ssh and waits for it.
+fn conduct(asked: &Asked, hosts: &Path) -> Result<(), LaunchError> {
+    let program = env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
+    launch::start_over_ssh(&hostfile::read(hosts)?, &program, &asked.rest, &asked.ssh)?.wait()
+}
+
 fn main() -> ExitCode {
-    let result = Asked::read().and_then(|asked| run(&asked).map_err(|error| error.to_string()));
+    let result = Asked::read().and_then(|asked| {
+        let result = match &asked.hosts {
+            Some(hosts) => conduct(&asked, hosts),
+            None => run(&asked),
+        };
+        result.map_err(|error| error.to_string())
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {

@@ -24,6 +24,8 @@ mod pmi1;
 mod pmix;
 mod rendezvous;
 mod slurm;
+mod ssh;
+mod start;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 pub use error::LaunchError;
 pub use job::Job;
+pub use start::{SshOptions, Started, start_over_ssh};
 
 use environment::Environment;
 use job::Link;
@@ -122,7 +125,8 @@ struct Joined {
 type Way = (&'static str, fn(&Environment, &Options) -> Result<Joined, Refusal>);
 
 /// The ways, in the order tried.
-const WAYS: [Way; 3] = [("PMIx", pmix::join), ("PMI-1", pmi1::join), ("Slurm environment", slurm::join)];
+const WAYS: [Way; 4] =
+    [("PMIx", pmix::join), ("PMI-1", pmi1::join), ("Slurm environment", slurm::join), ("ssh", ssh::join)];
 
 /// Joins the job that this process was started for.
 ///

@@ -9,7 +9,10 @@
 //! # Invariants
 //! I1. Any bytes give frames or an error, never a panic, and never room for more than the reader's limit.
 
-use aws_lc_rs::{constant_time, hmac, rand};
+use std::fs::File;
+use std::io::Read;
+
+use aws_lc_rs::{constant_time, hmac};
 
 use super::super::{EXCHANGE_MAX, LaunchError};
 
@@ -65,14 +68,14 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Random bytes of the system.
+/// Random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of processor time to begin with.)
 ///
 /// # Errors
 /// The system has none.
 pub(in crate::launch) fn random<const N: usize>() -> Result<[u8; N], LaunchError> {
     let mut bytes = [0; N];
-    let refused = |_| std::io::Error::other("no random numbers");
-    rand::fill(&mut bytes).map_err(refused).map_err(LaunchError::system("give random numbers"))?;
+    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    read.map_err(LaunchError::system("give random numbers"))?;
     Ok(bytes)
 }
 

@@ -67,7 +67,7 @@ impl Hall {
     /// Ends the job: all ranks are told.
     pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
         // A thread that has ended already told everybody.
-        let _ = self.orders.send(End { code, sentence });
+        let _ = self.orders.send(End { code, sentence, rank: None });
         let _ = (&self.bell).write(&[0]);
     }
 
@@ -113,7 +113,7 @@ impl Floor {
             self.wait(rope);
             let _ = (&*rope).read(&mut [0; 16]);
             match orders.try_recv() {
-                Ok(End { code, sentence }) => self.hub.end(code, sentence),
+                Ok(End { code, sentence, .. }) => self.hub.end(code, sentence),
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {}
             }

@@ -46,6 +46,8 @@ impl Keys {
 pub(in crate::launch) struct End {
     pub(in crate::launch) code: i32,
     pub(in crate::launch) sentence: String,
+    /// The rank that is gone, when that is the reason.
+    pub(in crate::launch) rank: Option<u32>,
 }
 
 /// The name of a connection; never used twice.
@@ -202,7 +204,11 @@ impl Hub {
 
     /// Ends the job: every rank is told, then the connections are closed.
     pub(in crate::launch) fn end(&mut self, code: i32, sentence: String) {
-        self.finish(Err(End { code, sentence: sentence.clone() }), &ToRank::Ended { code, sentence });
+        self.end_for(None, code, sentence);
+    }
+
+    fn end_for(&mut self, rank: Option<u32>, code: i32, sentence: String) {
+        self.finish(Err(End { code, sentence: sentence.clone(), rank }), &ToRank::Ended { code, sentence });
     }
 
     /// The bytes that wait for this connection.
@@ -357,14 +363,13 @@ impl Hub {
 
     /// The connection is of no use any more; if it was a rank's, that is the end of the job.
     fn lose(&mut self, id: Id, how: &str) {
-        let stage = self.connections.get(&id).map(|one| &one.stage);
-        let sentence = match stage {
-            Some(Stage::Member(member)) => Some(format!("rank {} on {} {how}", member.rank, member.host)),
-            _ => None,
-        };
+        let member = self.connections.get(&id).and_then(|one| match &one.stage {
+            Stage::Member(member) => Some((member.rank, format!("rank {} on {} {how}", member.rank, member.host))),
+            Stage::Stranger { .. } | Stage::Closing => None,
+        });
         self.close(id);
-        if let Some(sentence) = sentence {
-            self.end(LOST, sentence);
+        if let Some((rank, sentence)) = member {
+            self.end_for(Some(rank), LOST, sentence);
         }
     }
 

@@ -118,10 +118,10 @@ impl Member {
         let life = move || {
             let (end, source) = reader.read_all(&news);
             let is_news = !leaving.load(Ordering::Acquire);
-            let _ = news.send(Err(end.clone()));
             if is_news {
                 on_end(&end, source);
             }
+            let _ = news.send(Err(end));
         };
         thread::Builder::new().name("rendezvous".to_owned()).spawn(life).map_err(refused())?;
         Ok(Self { stream, outgoing, incoming: heard, size: claim.size, patience, is_leaving })
@@ -134,7 +134,7 @@ impl Member {
             Ok(()) => Ok(()),
             // The reader may know the reason.
             Err(cause) => match self.incoming.recv_timeout(MARGIN) {
-                Ok(Err(End { code, sentence })) => Err(LaunchError::Ended { code, sentence }),
+                Ok(Err(End { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
                 _ => Err(LaunchError::System { what: "write to the hub".to_owned(), cause }),
             },
         }
@@ -143,7 +143,7 @@ impl Member {
     fn hear(&mut self, what: &'static str) -> Result<ToRank, LaunchError> {
         match self.incoming.recv_timeout(self.patience + MARGIN) {
             Ok(Ok(words)) => Ok(words),
-            Ok(Err(End { code, sentence })) => Err(LaunchError::Ended { code, sentence }),
+            Ok(Err(End { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
             Err(RecvTimeoutError::Timeout) => Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN }),
             Err(RecvTimeoutError::Disconnected) => Err(nonsense()),
         }
@@ -287,7 +287,7 @@ impl Reader {
     fn read_all(&mut self, news: &Sender<Result<ToRank, End>>) -> (End, Source) {
         let lost = |how: &str| {
             let sentence = format!("the connection to the hub of this job {how}");
-            (End { code: LOST, sentence }, Source::Silence)
+            (End { code: LOST, sentence, rank: None }, Source::Silence)
         };
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -298,7 +298,7 @@ impl Reader {
                     Ok(Some(_)) | Err(_) => return lost("carries bytes that the hub did not send"),
                 };
                 match ToRank::read(&frame) {
-                    Ok(ToRank::Ended { code, sentence }) => return (End { code, sentence }, Source::Hub),
+                    Ok(ToRank::Ended { code, sentence }) => return (End { code, sentence, rank: None }, Source::Hub),
                     Ok(words) => {
                         // A rank that does not listen any more is on its way out.
                         let _ = news.send(Ok(words));

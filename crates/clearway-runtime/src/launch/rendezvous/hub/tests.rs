@@ -123,7 +123,7 @@ fn gone__the_others_hear_who_it_was() {
     for at in [0, 2] {
         assert_eq!(peers[at].hear(&mut hub), [ToRank::Ended { code: LOST, sentence: sentence.clone() }]);
     }
-    assert_eq!(hub.outcome(), Some(&Err(End { code: LOST, sentence })));
+    assert_eq!(hub.outcome(), Some(&Err(End { code: LOST, sentence, rank: Some(1) })));
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! A rank that [`start_over_ssh`](super::start_over_ssh) started: reads its secret, finds the hub, ends with its conductor.
+//!
+//! # Model
+//! Who it is and where the hub may be stand in the environment; the secret is the first line of standard input. After it
+//! standard input stays open and silent as long as the conductor lives: its end means that ssh or the conductor ended,
+//! and the rank ends with it.
+//!
+//! # Invariants
+//! I1. A secret stands in no command line, no environment and no file.
+//!
+//! # Not here
+//! The conductor's side (`start`).
+
+use std::io::{BufRead, Read, stdin};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::environment::Environment;
+use super::job;
+use super::rendezvous::LOST;
+use super::rendezvous::frame::Key;
+use super::rendezvous::hub::End;
+use super::rendezvous::member::{Claim, Member, Source};
+use super::slurm::{host_name, resolve};
+use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+
+/// The variables: rank, number of ranks, and `HOST:PORT` of the hub, several separated by commas.
+pub(super) const RANK: &str = "CLEARWAY_RANK";
+pub(super) const SIZE: &str = "CLEARWAY_SIZE";
+pub(super) const MEET: &str = "CLEARWAY_MEET";
+
+/// Bytes of a secret, and hexadecimal digits.
+pub(super) const SECRET: usize = 32;
+const DIGITS: usize = 2 * SECRET;
+
+/// Most places that a hub may be at.
+const PLACES_MAX: usize = 16;
+
+/// Joins when the variables are there.
+pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+    if environment.get(RANK).is_none() {
+        return Err(Refusal::Absent("no CLEARWAY_RANK in the environment"));
+    }
+    let begun = Instant::now();
+    let (rank, size) = (environment.number(RANK)?, environment.number(SIZE)?);
+    if rank >= size || size > RANKS_MAX {
+        return Err(Refusal::Failed(format!("{RANK} {rank} of {SIZE} {size} is no rank of a job")));
+    }
+    let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
+    let seen_from_here = environment.get("SSH_CONNECTION");
+    let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
+    let key = read_secret(options.patience)?;
+    let rest = || options.patience.saturating_sub(begun.elapsed());
+    let addresses = addresses(&places, rest())?;
+    let claim = Claim { rank, size, host: host_name(), key };
+    // What the hub tells, the conductor says for all.
+    let on_end =
+        |end: &End, source| job::end_process(end.code, (source == Source::Silence).then_some(end.sentence.as_str()));
+    let member = Member::join(&claim, &addresses, rest(), Box::new(on_end))?;
+    Ok(Joined { method: Method::Ssh, rank, size, link: Box::new(member) })
+}
+
+/// Where the hub may be, best first: where the ssh connection came from, then what the conductor calls itself.
+fn places(meet: &str, ssh_connection: Option<&str>) -> Result<Vec<(String, u16)>, String> {
+    let wrong = || format!("{MEET} is no list of HOST:PORT");
+    let mut places: Vec<(String, u16)> = Vec::new();
+    for place in meet.split(',').take(PLACES_MAX) {
+        let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        places.push((host.to_owned(), port.parse().map_err(|_| wrong())?));
+    }
+    let port = places.first().map(|(_, port)| *port).ok_or_else(wrong)?;
+    let client = ssh_connection.and_then(|words| words.split(' ').next()).filter(|client| !client.is_empty());
+    if let Some(client) = client {
+        places.insert(0, (client.to_owned(), port));
+    }
+    Ok(places)
+}
+
+/// The addresses of `places`, without those whose name nobody knows.
+fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
+    let mut addresses = Vec::new();
+    let mut last = None;
+    for (host, port) in places {
+        match resolve(vec![host.clone()], vec![*port], patience) {
+            Ok(mut found) => addresses.append(&mut found),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if addresses.is_empty() => Err(error),
+        _ => Ok(addresses),
+    }
+}
+
+/// The line that carries the secret `bytes`.
+pub(super) fn secret_line(bytes: &[u8; SECRET]) -> String {
+    let mut line: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    line.push('\n');
+    line
+}
+
+fn read_secret_line(line: &str) -> Option<Key> {
+    let digits = line.trim_end();
+    let value = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(value).collect();
+    bytes.filter(|bytes| bytes.len() == SECRET && digits.len() == DIGITS).map(|bytes| Key::new(&bytes))
+}
+
+/// Takes the secret from standard input, and leaves a thread there that ends this process with its conductor.
+fn read_secret(patience: Duration) -> Result<Key, LaunchError> {
+    let (found, secret) = channel();
+    let life = move || watch_standard_input(&found);
+    thread::Builder::new().name("conductor".to_owned()).spawn(life).map_err(LaunchError::system("start a thread"))?;
+    match secret.recv_timeout(patience) {
+        Ok(Some(key)) => Ok(key),
+        Ok(None) => {
+            let what = "standard input does not begin with the conductor's secret".to_owned();
+            Err(LaunchError::Launcher { method: "ssh", what })
+        }
+        Err(_) => Err(LaunchError::TimedOut { what: "the conductor's secret on standard input", patience }),
+    }
+}
+
+fn watch_standard_input(found: &Sender<Option<Key>>) {
+    let mut input = stdin().lock();
+    let mut line = Vec::new();
+    let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();
+    let key = str::from_utf8(&line).ok().filter(|_| is_read).and_then(read_secret_line);
+    let is_ours = key.is_some();
+    if found.send(key).is_err() || !is_ours {
+        return;
+    }
+    let mut rest = [0; 512];
+    loop {
+        match input.read(&mut rest) {
+            Ok(0) => job::end_process(LOST, Some("the conductor of this job, or its ssh, ended")),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret__is_one_line_that_only_its_reader_takes() {
+        let line = secret_line(&[0xa5; SECRET]);
+        assert_eq!(line, format!("{}\n", "a5".repeat(SECRET)));
+        assert!(read_secret_line(&line).is_some());
+        for wrong in ["", "a5", &"g5".repeat(SECRET), &"a5".repeat(SECRET + 1), &"a\u{e9}".repeat(SECRET)] {
+            assert!(read_secret_line(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn places__where_ssh_came_from_is_asked_first() {
+        let found = places("login:4000,[fe80::1]:4000", Some("10.0.0.7 51000 10.0.0.9 22")).unwrap();
+        let hosts: Vec<_> = found.iter().map(|(host, _)| host.as_str()).collect();
+        assert_eq!(hosts, ["10.0.0.7", "login", "fe80::1"]);
+        assert!(found.iter().all(|(_, port)| *port == 4000));
+        assert!(places("login", None).is_err());
+        assert!(places("login:99999", None).is_err());
+    }
+}
