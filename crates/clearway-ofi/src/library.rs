@@ -218,12 +218,12 @@ impl Library {
         NonNull::new(copy).map(|info| Record { info, free: self.free_info })
     }
 
-    /// Calls `fi_fabric`; the result belongs to the caller.
-    pub(crate) fn open_fabric(&self, offer: &Offer) -> Result<NonNull<FidFabric>, i32> {
+    /// Calls `fi_fabric`: its answer, and the object if that is zero, which belongs to the caller.
+    pub(crate) fn open_fabric(&self, offer: &Offer) -> (c_int, *mut FidFabric) {
         let mut fabric = ptr::null_mut();
         // SAFETY: the record has a fabric attribute structure; `fabric` receives the object.
         let code = unsafe { (self.open_fabric)((*offer.info()).fabric_attr, &mut fabric, ptr::null_mut()) };
-        if code == 0 { NonNull::new(fabric).ok_or(libc::ENOMEM) } else { Err(-code) }
+        (code, fabric)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::choice::{self, LibraryFound};
 use crate::device::Device;
 use crate::error::OfiError;
 use crate::library::Library;
-use crate::provider::{self, Judged, Marking, Reach, Source, Wanted, Wish};
+use crate::provider::{self, Judged, Marking, Reach, Rule, Source, Wanted, Wish};
 use crate::wire::layout;
 
 /// How a waiting thread learns that something arrived.
@@ -71,7 +71,7 @@ impl Default for OfiConfig {
 /// An opened end whose address can be published before the peers are known.
 pub struct OfiPort {
     pub(crate) device: Device,
-    pub(crate) marking: Marking,
+    pub(crate) rule: Rule,
     pub(crate) published: Published,
     pub(crate) config: OfiConfig,
     library: LibraryFound,
@@ -94,8 +94,8 @@ impl OfiPort {
         let found = LibraryFound { path: library.path.clone(), version: library.version };
         let wish = Wish { wanted: config.wanted.clone(), source: config.source.clone(), reach: config.reach };
         let (offer, judged) = choice::choose(&library, &wish)?;
-        let marking = provider::rule(&offer.facts.provider).marking;
-        let classes: Vec<Option<u32>> = match marking {
+        let rule = provider::rule(&offer.facts.provider);
+        let classes: Vec<Option<u32>> = match rule.marking {
             Marking::None => vec![None],
             Marking::Sockets => vec![None; Class::ALL.len()],
             Marking::Provider(_) => Class::ALL.iter().map(|class| Some(provider::tclass(*class))).collect(),
@@ -112,7 +112,7 @@ impl OfiPort {
             protocol_version: facts.protocol_version,
             lanes: names,
         };
-        Ok(Self { device, marking, published, config, library: found, judged })
+        Ok(Self { device, rule, published, config, library: found, judged })
     }
 
     /// The bytes that peers need to reach this end.

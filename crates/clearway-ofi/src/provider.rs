@@ -163,7 +163,19 @@ pub(crate) struct Rule {
     name: &'static str,
     /// What its classes become.
     pub(crate) marking: Marking,
+    /// How small messages leave.
+    pub(crate) small: Small,
     scope: Scope,
+}
+
+/// How small messages leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Small {
+    /// By `fi_inject`, without a completion.
+    Injected,
+    /// Like all others: in 2.5 `shm` lets an injected message overtake a longer one that was sent before it, when its
+    /// queue is full (seen with bodies of 8 KiB among small ones).
+    Sent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,21 +187,31 @@ enum Scope {
 
 /// What is known, the best first.
 const RULES: [Rule; 11] = [
-    Rule { name: "shm", marking: Marking::None, scope: Scope::Host },
-    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric },
-    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric },
-    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "sockets", marking: Marking::None, scope: Scope::Never("deprecated, and 30 times slower than tcp") },
-    Rule { name: "udp;ofi_rxd", marking: Marking::None, scope: Scope::Never("slower than 2 Gb/s, crashes on atomics") },
+    Rule { name: "shm", marking: Marking::None, small: Small::Sent, scope: Scope::Host },
+    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "verbs;ofi_rxm", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "efa", marking: Marking::Provider(BY_EFA), small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "psm3", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "opx", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "tcp", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
+    Rule { name: "net", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
+    Rule {
+        name: "sockets",
+        marking: Marking::None,
+        small: Small::Injected,
+        scope: Scope::Never("deprecated, and 30 times slower than tcp"),
+    },
+    Rule {
+        name: "udp;ofi_rxd",
+        marking: Marking::None,
+        small: Small::Injected,
+        scope: Scope::Never("slower than 2 Gb/s, crashes on atomics"),
+    },
 ];
 
 /// A provider that is not in the table, if the caller insists on it.
-const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric };
+const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, small: Small::Sent, scope: Scope::Fabric };
 
 /// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
 /// [`Class::ALL`].

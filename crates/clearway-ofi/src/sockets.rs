@@ -40,27 +40,34 @@ const fn priority(class: Class) -> u32 {
 /// Marks every connected TCP socket of this process for which `class_of` (own address, peer's address) knows a class.
 pub(crate) fn mark(class_of: &dyn Fn(SocketAddr, SocketAddr) -> Option<Class>) -> Marked {
     let mut marked = Marked::default();
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return marked };
+    for_each_connection(&mut |own, peer, socket| {
+        let Some(class) = class_of(own, peer) else { return };
+        match set(socket, own, class) {
+            Ok(()) => marked.sockets += 1,
+            Err(_) => marked.refused += 1,
+        }
+    });
+    marked
+}
+
+/// Shows every connected TCP socket of this process: own address, peer's address, the socket.
+pub(crate) fn for_each_connection(visit: &mut dyn FnMut(SocketAddr, SocketAddr, &SockRef<'_>)) {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
     for number in numbers.collect::<Vec<_>>() {
-        // SAFETY: the number was a descriptor of this process a moment ago and is borrowed for a few calls that only
-        // read, and set two options of a socket found to be the provider's; that is closed by nobody meanwhile,
-        // because it is closed in calls of the library only, which this thread makes. A number that another thread
-        // closed makes the calls fail.
+        // SAFETY: the number was a descriptor of this process a moment ago and is borrowed for a few calls that read or
+        // set options of a socket. The provider's sockets are closed in calls of the library only, which this thread
+        // makes. Another thread may close its own meanwhile: then the calls fail, or find a socket that nobody names.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         if !socket.protocol().is_ok_and(|protocol| protocol == Some(Protocol::TCP)) {
             continue;
         }
         let ends = || Some((socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?));
-        let Some((own, peer)) = ends() else { continue };
-        let Some(class) = class_of(own, peer) else { continue };
-        match set(&socket, own, class) {
-            Ok(()) => marked.sockets += 1,
-            Err(_) => marked.refused += 1,
+        if let Some((own, peer)) = ends() {
+            visit(own, peer, &socket);
         }
     }
-    marked
 }
 
 fn set(socket: &SockRef<'_>, own: SocketAddr, class: Class) -> std::io::Result<()> {

@@ -61,13 +61,13 @@ use crate::error::OfiError;
 use crate::frame::{self, Note, Sender};
 use crate::library::socket_address;
 use crate::port::{OfiPort, Placement};
-use crate::provider::Marking;
+use crate::provider::{Marking, Small};
 use crate::sockets::Marked;
 
 /// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
 /// the provider to this many times [`SLOTS`], at the price of one completion for as many messages.
 const INJECTED_MAX: u8 = 31;
-/// Notes of the wire's own that wait for a slot; an honest peer has at most one question in each of its slots.
+/// Notes of the wire's own that wait for a slot of a lane; an honest peer has at most one question in each of its slots.
 const NOTES_MAX: usize = 1024;
 
 /// Arrivals that are taken from the provider before a harvest asks for them.
@@ -110,7 +110,8 @@ pub struct OfiWire {
     backlog: Vec<VecDeque<usize>>,
     /// The current round of flushing.
     round: u64,
-    notes: VecDeque<(usize, Rank, Note)>,
+    /// Notes that wait for a slot, by lane.
+    notes: Vec<VecDeque<(Rank, Note)>>,
     listed: VecDeque<Listed>,
     /// Receive buffers to post again with the next harvest.
     released: Vec<usize>,
@@ -126,6 +127,8 @@ pub struct OfiWire {
     looked: LocalNs,
     patience: Nanos,
     ordered: bool,
+    /// Messages up to this length leave without a completion.
+    inject_max: usize,
     native_atomics: bool,
     /// Memory is reached through the first lane only.
     memory_on_first_lane: bool,
@@ -145,7 +148,8 @@ impl OfiWire {
     /// # Errors
     /// A list that cannot work, or a provider that refuses an address or memory.
     pub fn open(port: OfiPort, rank: Rank, session: u64, peers: &[Vec<u8>]) -> Result<Self, OfiError> {
-        let OfiPort { mut device, marking, published, config, .. } = port;
+        let OfiPort { mut device, rule, published, config, .. } = port;
+        let marking = rule.marking;
         if rank.index() >= peers.len() {
             return Err(OfiError::RankOutside { rank, ranks: peers.len() });
         }
@@ -164,7 +168,7 @@ impl OfiWire {
             slots: Slots::new(lanes),
             backlog: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
             round: 0,
-            notes: VecDeque::with_capacity(NOTES_MAX),
+            notes: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
             listed: VecDeque::with_capacity(LISTED_MAX + lanes * SLOTS),
             released: (0..lanes * BUFFERS).collect(),
             refused: [false; Class::ALL.len()],
@@ -175,6 +179,7 @@ impl OfiWire {
             looked: now(),
             patience: config.patience,
             ordered: facts.order & FI_ORDER_SAW != 0,
+            inject_max: if rule.small == Small::Injected { facts.inject_size } else { 0 },
             native_atomics,
             memory_on_first_lane: facts.mr_mode & FI_MR_ENDPOINT != 0,
             counters: Counters::default(),
@@ -192,10 +197,12 @@ impl OfiWire {
         !self.listed.is_empty() || self.room_is_due()
     }
 
-    /// How the caller may rest until there is something to harvest. Call it after [`OfiWire::look`] found nothing.
+    /// How the caller may rest until there is something to harvest. Call it after a harvest that gave nothing, or after
+    /// [`OfiWire::look`] found nothing.
     pub fn rest(&mut self) -> Rest<'_> {
         let idle = self.listed.is_empty()
-            && self.notes.is_empty()
+            && self.released.is_empty()
+            && self.notes.iter().all(VecDeque::is_empty)
             && !self.unmarked
             && self.greeted.is_empty()
             && self.backlog.iter().all(VecDeque::is_empty);

@@ -61,7 +61,7 @@ impl OfiWire {
 
     /// Hands a staged message over without a completion, if it is small and nothing is in its way.
     fn try_inject(&mut self, lane: usize, to: Rank, slot: usize, length: usize) -> bool {
-        let small = length <= self.device.facts().inject_size;
+        let small = length <= self.inject_max;
         let link = self.peers.link(to, lane);
         if !small || link.standing != Standing::Ready || link.queued > 0 || link.injected >= INJECTED_MAX {
             return false;
@@ -76,12 +76,12 @@ impl OfiWire {
 
     /// Sends a note of the wire's, now or when there is a slot for it.
     pub(super) fn note(&mut self, lane: usize, to: Rank, note: Note) {
-        let sent = self.notes.is_empty() && self.send_note(lane, to, note, Then::Nothing).is_some();
+        let sent = self.notes[lane].is_empty() && self.send_note(lane, to, note, Then::Nothing).is_some();
         if sent {
             return;
         }
-        if self.notes.len() < NOTES_MAX {
-            self.notes.push_back((lane, to, note));
+        if self.notes[lane].len() < NOTES_MAX {
+            self.notes[lane].push_back((to, note));
         } else {
             self.counters.errors += 1;
         }
@@ -209,13 +209,13 @@ impl OfiWire {
         if self.unmarked || !self.greeted.is_empty() {
             self.mark();
         }
-        while let Some((lane, to, note)) = self.notes.pop_front() {
-            if self.send_note(lane, to, note, Then::Nothing).is_none() {
-                self.notes.push_front((lane, to, note));
-                break;
-            }
-        }
         for lane in 0..self.lanes {
+            while let Some((to, note)) = self.notes[lane].pop_front() {
+                if self.send_note(lane, to, note, Then::Nothing).is_none() {
+                    self.notes[lane].push_front((to, note));
+                    break;
+                }
+            }
             self.flush(lane);
         }
         if self.waiting > 0 || self.backlog.iter().any(|backlog| !backlog.is_empty()) {

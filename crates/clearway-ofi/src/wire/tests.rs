@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::{AtomicKind, Destination, Out, RemoteSpan};
 
 use super::*;
 use crate::port::OfiConfig;
@@ -96,4 +97,313 @@ fn conformance__on_every_library_and_provider() {
             }
         }
     });
+}
+
+/// What a test sees of an arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Message(Rank, Vec<u8>, Vec<u8>),
+    Landed(Rank, Span, u64),
+    Done(Token, Status, u64),
+    Room(Class),
+}
+
+/// Harvests before a test gives up on an arrival: connecting takes many, and another program may have the processor.
+const PATIENCE: usize = 200_000;
+
+impl Loopback {
+    fn harvest(&mut self, rank: usize, limit: usize) -> Vec<Seen> {
+        let wire = &mut self.wires[rank];
+        let (mut seen, mut bodies) = (Vec::new(), Vec::new());
+        wire.harvest(limit, &mut |arrival| {
+            bodies.push(if let Arrival::Datagram(d) = arrival { d.body } else { Span::EMPTY });
+            seen.extend(match arrival {
+                Arrival::Datagram(d) => Some(Seen::Message(d.from, d.head.to_vec(), Vec::new())),
+                Arrival::Landed { from, into, immediate, .. } => Some(Seen::Landed(from, into, immediate)),
+                Arrival::Done { token, status, value, .. } => Some(Seen::Done(token, status, value)),
+                Arrival::Room { class, .. } => Some(Seen::Room(class)),
+                _ => None,
+            });
+        });
+        let memory = wire.region(RegionId::RECEIVE).expect("receive memory");
+        for (seen, span) in seen.iter_mut().zip(bodies) {
+            if let Seen::Message(_, _, body) = seen {
+                *body = memory[span.range_in(memory.len()).expect("inside")].to_vec();
+            }
+        }
+        seen
+    }
+
+    /// Harvests at `rank` until something came, while the others work.
+    fn await_one(&mut self, rank: usize) -> Seen {
+        for _ in 0..PATIENCE {
+            for other in &mut self.wires {
+                other.look();
+            }
+            if let Some(seen) = self.harvest(rank, 1).pop() {
+                return seen;
+            }
+            std::thread::yield_now();
+        }
+        panic!("nothing came to rank {rank}: {:?}", self.wires[rank].counters());
+    }
+
+    fn post(&mut self, rank: usize, operation: Operation, heads: &[u8]) -> Answer {
+        let mut answers = Vec::new();
+        self.wires[rank].post(&[operation], heads, &mut answers);
+        answers[0]
+    }
+
+    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> Answer {
+        let mut out: Out<()> = Out::with_limit(1);
+        let head = out.head(head);
+        let to = Destination::One(Rank(to));
+        let send = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token };
+        self.post(from, send, out.heads())
+    }
+
+    fn region(&mut self, rank: usize, bytes: &[u8]) -> RegionId {
+        let region = self.wires[rank].register(Bytes(bytes.len() as u64)).expect("room");
+        self.wires[rank].region_mut(region).expect("registered").copy_from_slice(bytes);
+        region
+    }
+
+    fn write(&mut self, from: Span, into: RemoteSpan, token: Token) -> Answer {
+        let (to, path, class) = (Rank(1), PathId(0), Class::Bulk);
+        self.post(0, Operation::Write { to, path, class, from, into, immediate: 7, token: Some(token) }, &[])
+    }
+}
+
+fn pair(config: &OfiConfig) -> Loopback {
+    Loopback::new(2, config).expect("open wires")
+}
+
+#[test]
+fn write__a_mebibyte_lands_whole_by_either_way_of_sending_its_word() {
+    with_each(&|config, name| {
+        for ordered in [true, false] {
+            let mut job = pair(config);
+            job.wires[0].ordered &= ordered;
+            let bytes: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
+            let (source, target) = (job.region(0, &bytes), job.region(1, &vec![0; (1 << 20) + 8]));
+            let from = Span { region: source, offset: 0, length: 1 << 20 };
+            let into = Span { region: target, offset: 8, length: 1 << 20 };
+            job.write(from, RemoteSpan { region: target, offset: 8 }, Token(1));
+            assert_eq!(job.await_one(1), Seen::Landed(Rank(0), into, 7), "{name}");
+            assert_eq!(job.wires[1].region(target).map(|memory| memory[8..] == bytes), Some(true), "{name}");
+            assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        }
+    });
+}
+
+#[test]
+fn write__of_nothing_brings_its_word_and_completes() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        let (source, target) = (job.region(0, b"x"), job.region(1, b"y"));
+        let from = Span { region: source, offset: 0, length: 0 };
+        job.write(from, RemoteSpan { region: target, offset: 1 }, Token(1));
+        let into = Span { region: target, offset: 1, length: 0 };
+        assert_eq!(job.await_one(1), Seen::Landed(Rank(0), into, 7), "{name}");
+        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+    });
+}
+
+#[test]
+fn write__into_a_region_that_comes_later_is_refused_before_and_done_after() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        let source = job.region(0, b"12345678");
+        let from = Span { region: source, offset: 0, length: 8 };
+        let into = RemoteSpan { region: RegionId(0), offset: 0 };
+        let refused = Status::Refused(Missing::Memory);
+        assert_eq!(job.write(from, into, Token(1)), Answer::Posted);
+        assert_eq!(job.await_one(0), Seen::Done(Token(1), refused, 0), "{name}");
+        job.region(1, &[0; 8]);
+        assert_eq!(job.write(from, into, Token(2)), Answer::Posted);
+        assert!(matches!(job.await_one(1), Seen::Landed(..)), "{name}");
+        assert_eq!(job.await_one(0), Seen::Done(Token(2), Status::Complete, 0), "{name}");
+        let beyond = RemoteSpan { region: RegionId(0), offset: 1 };
+        assert_eq!(job.write(from, beyond, Token(3)), Answer::Refused(Missing::Memory), "known by now");
+    });
+}
+
+#[test]
+fn atomic__the_peer_does_it_where_the_provider_does_not() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        job.wires[0].native_atomics = false;
+        let word = job.region(1, &40u64.to_ne_bytes());
+        let atomic = |offset, kind| Operation::Atomic {
+            to: Rank(1),
+            path: PathId(0),
+            class: Class::LowLatency,
+            kind,
+            at: RemoteSpan { region: word, offset },
+            token: Token(9),
+        };
+        job.post(0, atomic(0, AtomicKind::FetchAdd(2)), &[]);
+        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Complete, 40), "{name}");
+        assert_eq!(job.wires[1].region(word), Some(&42u64.to_ne_bytes()[..]), "{name}");
+        job.post(0, atomic(8, AtomicKind::Swap(1)), &[]);
+        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Refused(Missing::Memory), 0), "{name}");
+        let unaligned = job.post(0, atomic(4, AtomicKind::Swap(1)), &[]);
+        assert_eq!(unaligned, Answer::Refused(Missing::Memory), "{name}");
+    });
+}
+
+#[test]
+fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
+    const COUNT: u32 = 5_000;
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        let body = job.region(0, &[0x5a; frame::BODY_MAX]);
+        let (mut sent, mut received, mut full, mut rooms) = (0, 0, 0, 0);
+        while received < COUNT {
+            while sent < COUNT {
+                let mut out: Out<()> = Out::with_limit(1);
+                let head = out.head(&sent.to_le_bytes());
+                let length = if sent % 7 == 0 { frame::BODY_MAX as u32 } else { sent % 200 };
+                let to = Destination::One(Rank(1));
+                let body = Span { region: body, offset: 0, length };
+                let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None };
+                match job.post(0, send, out.heads()) {
+                    Answer::Done(_) => sent += 1,
+                    answer => {
+                        assert_eq!(answer, Answer::NoRoom, "{name}");
+                        full += 1;
+                        break;
+                    }
+                }
+            }
+            rooms += job.harvest(0, 64).iter().filter(|seen| matches!(seen, Seen::Room(Class::Bulk))).count();
+            for seen in job.harvest(1, 16) {
+                let length = if received % 7 == 0 { frame::BODY_MAX } else { (received % 200) as usize };
+                let expected = Seen::Message(Rank(0), received.to_le_bytes().to_vec(), vec![0x5a; length]);
+                assert!(seen == expected, "{name}: message {received} is another");
+                received += 1;
+            }
+        }
+        assert!(full == 0 || rooms > 0, "{name}: {full} times full, {rooms} times room again");
+    });
+}
+
+#[test]
+fn send__a_rank_can_write_to_itself() {
+    with_each(&|config, name| {
+        let mut job = Loopback::new(1, config).expect("an open wire");
+        job.send(0, 0, Class::LowLatency, b"to myself", None);
+        assert_eq!(job.await_one(0), Seen::Message(Rank(0), b"to myself".to_vec(), Vec::new()), "{name}");
+    });
+}
+
+#[test]
+fn send__sockets_carry_the_mark_before_the_first_message_leaves() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        if job.wires[0].marking != Marking::Sockets {
+            eprintln!("skipped: marks on sockets: {name} has none");
+            return;
+        }
+        assert_eq!(job.wires[0].capabilities().classes, [clearway_proto::wire::Granted::Marked; 5]);
+        job.send(0, 1, Class::LowLatency, b"marked", None);
+        job.await_one(1);
+        let ports: Vec<u16> = job.wires.iter().filter_map(|wire| Some(wire.own_at[1]?.port())).collect();
+        let mut marks = Vec::new();
+        crate::sockets::for_each_connection(&mut |own, peer, socket| {
+            let ours = ports.contains(&own.port()) || ports.contains(&peer.port());
+            marks.extend(ours.then(|| (socket.tos_v4().ok(), socket.priority().ok())));
+        });
+        assert!(marks.len() >= 2, "{name}: {marks:?}");
+        assert!(marks.iter().all(|mark| *mark == (Some(0xb8), Some(6))), "{name}: {marks:?}");
+        assert!(job.wires[0].marked_sockets().0 > 0 && job.wires[0].marked_sockets().1 == 0, "{name}");
+    });
+}
+
+#[test]
+fn rest__the_descriptor_wakes_for_a_message() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        job.send(0, 1, Class::LowLatency, b"first", None);
+        job.await_one(1);
+        for _ in 0..64 {
+            job.wires[0].look();
+            job.wires[1].look();
+        }
+        job.send(0, 1, Class::LowLatency, b"second", None);
+        for _ in 0..PATIENCE {
+            if let Some(seen) = job.harvest(1, 1).pop() {
+                assert_eq!(seen, Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
+                return;
+            }
+            if let Rest::Descriptor(descriptor) = job.wires[1].rest() {
+                let mut descriptors = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+                let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+                let woken = rustix::event::poll(&mut descriptors, Some(&limit)).expect("poll");
+                assert_eq!(woken, 1, "{name}: the descriptor slept through a message");
+            }
+        }
+        panic!("{name}: nothing came");
+    });
+}
+
+#[test]
+fn expire__what_waits_for_a_silent_peer_is_given_up() {
+    with_each(&|config, name| {
+        let mut job = pair(&OfiConfig { patience: Nanos(1), ..config.clone() });
+        let gone = job.wires.pop();
+        // The peer lives, but does nothing: neither greetings nor questions are answered.
+        job.send(0, 1, Class::Bulk, b"hello?", Some(Token(1)));
+        let kind = AtomicKind::FetchAdd(1);
+        let at = RemoteSpan { region: RegionId(0), offset: 0 };
+        let (path, class) = (PathId(0), Class::Bulk);
+        job.post(0, Operation::Atomic { to: Rank(1), path, class, kind, at, token: Token(2) }, &[]);
+        let mut ended = Vec::new();
+        while ended.len() < 2 {
+            if let Seen::Done(token, status, _) = job.await_one(0) {
+                ended.push((token, status));
+            }
+        }
+        assert!(ended.contains(&(Token(2), Status::Flushed)), "{name}: {ended:?}");
+        drop(gone);
+    });
+}
+
+#[test]
+fn harvest__messages_of_another_job_are_counted_and_dropped() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        job.wires[0].sender.session ^= 1;
+        job.send(0, 1, Class::BestEffort, b"strange", None);
+        for _ in 0..PATIENCE {
+            job.wires[0].look();
+            assert_eq!(job.harvest(1, 64), [], "{name}");
+            if job.wires[1].counters().strangers > 0 {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("{name}: the stranger never arrived");
+    });
+}
+
+#[test]
+fn open__lists_that_cannot_work_are_one_sentence() {
+    let open = |peers: &dyn Fn(Vec<u8>) -> Vec<Vec<u8>>, rank| {
+        let port = OfiPort::open(OfiConfig { source: Source::Address([127, 0, 0, 1].into()), ..OfiConfig::default() });
+        let port = port.map_err(|error| eprintln!("skipped: lists of peers: {error}")).ok()?;
+        let address = port.address();
+        Some(OfiWire::open(port, Rank(rank), 1, &peers(address)).expect_err("cannot work").to_string())
+    };
+    let Some(error) = open(&|own| vec![own], 1) else { return };
+    assert_eq!(error, "rank 1 is not among the 1 peers; ranks are numbered from 0");
+    let error = open(&|own| vec![own, b"10.0.0.1:80".to_vec()], 0).expect("as before");
+    assert!(error.starts_with("the address published for rank 1 is none of the libfabric wire"), "{error}");
+    let other = |own: Vec<u8>| {
+        let mut other = Published::parse(&own).expect("an address");
+        other.provider = "carrier pigeon".into();
+        vec![own, other.bytes()]
+    };
+    let error = open(&other, 0).expect("as before");
+    assert!(error.starts_with("rank 1 speaks carrier pigeon (protocol "), "{error}");
 }

@@ -1,0 +1,146 @@
+//! Objects of the library's and memory, each owned by one value; and the steps by which a provider is opened.
+//!
+//! # Invariants
+//! I1. What a value here owns is closed or freed once, when the value is dropped. In which order is the device's matter.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+
+use crate::abi::*;
+use crate::error::OfiError;
+use crate::library::Offer;
+use crate::port::Waking;
+
+/// Alignment of memory: a page, so that words are aligned and registration pins nothing else.
+const PAGE: usize = 4096;
+/// Entries of the completion queue: everything that can be under way on five lanes, twelve times over.
+const QUEUE_LENGTH: usize = 4096;
+
+/// An object of the library's; closed when dropped.
+pub(super) struct Owned<T>(NonNull<T>);
+
+impl<T> Owned<T> {
+    pub(super) fn raw(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+
+    /// Every object begins with a `Fid`.
+    pub(super) fn fid(&self) -> *mut Fid {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        let fid = self.fid();
+        // SAFETY: a live object that this value alone owns; its table has `close` first.
+        unsafe { ((*(*fid).ops).close)(fid) };
+    }
+}
+
+/// Zeroed bytes at an address that stays.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    pub(super) start: NonNull<u8>,
+    pub(super) layout: Layout,
+    pub(super) length: usize,
+}
+
+impl Bytes {
+    pub(super) fn zeroed(length: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(length.max(1), PAGE).ok()?;
+        // SAFETY: the layout is not of size zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout, length })
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, freed once. Device's drop closes everything that knows the address first.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// A step of opening, with the provider's answer as an error for a person.
+pub(super) fn step(offer: &Offer, what: &'static str, code: i32) -> Result<(), OfiError> {
+    if code == 0 { Ok(()) } else { Err(refusal(offer, what, -code)) }
+}
+
+pub(super) fn refusal(offer: &Offer, what: &'static str, code: i32) -> OfiError {
+    OfiError::Provider { provider: offer.facts.provider.clone(), what, said: offer.library.error_text(code) }
+}
+
+pub(super) fn owned<T>(offer: &Offer, what: &'static str, code: i32, object: *mut T) -> Result<Owned<T>, OfiError> {
+    step(offer, what, code)?;
+    NonNull::new(object).map(Owned).ok_or_else(|| refusal(offer, what, libc::ENOMEM))
+}
+
+pub(super) fn open_addresses(offer: &Offer, domain: &Owned<FidDomain>) -> Result<Owned<FidAv>, OfiError> {
+    // SAFETY: all members are numbers and pointers, for which zero is a value.
+    let mut attributes: FiAvAttr = unsafe { std::mem::zeroed() };
+    attributes.av_type = FI_AV_TABLE;
+    let mut addresses = ptr::null_mut();
+    // SAFETY: a live domain; the attributes are read during the call.
+    let code =
+        unsafe { ((*(*domain.raw()).ops).av_open)(domain.raw(), &mut attributes, &mut addresses, ptr::null_mut()) };
+    owned(offer, "open an address vector", code, addresses)
+}
+
+/// Opens the queue, with a descriptor to wait for if one is wanted and the provider has it.
+pub(super) fn open_queue(
+    offer: &Offer,
+    domain: &Owned<FidDomain>,
+    waking: Waking,
+) -> Result<(Owned<FidCq>, Option<RawFd>), OfiError> {
+    let open = |wait_obj| {
+        // SAFETY: all members are numbers and pointers, for which zero is a value.
+        let mut attributes: FiCqAttr = unsafe { std::mem::zeroed() };
+        attributes.size = QUEUE_LENGTH;
+        attributes.format = FI_CQ_FORMAT_DATA;
+        attributes.wait_obj = wait_obj;
+        let mut queue = ptr::null_mut();
+        // SAFETY: a live domain; the attributes are read during the call.
+        let code =
+            unsafe { ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut()) };
+        owned(offer, "open a completion queue", code, queue)
+    };
+    if waking == Waking::Descriptor
+        && let Ok(queue) = open(FI_WAIT_FD)
+    {
+        let mut fd: RawFd = -1;
+        let fid = queue.fid();
+        // SAFETY: a live queue opened with a descriptor, which is written to `fd`.
+        let code = unsafe { ((*(*fid).ops).control)(fid, FI_GETWAIT, (&raw mut fd).cast()) };
+        return Ok((queue, (code == 0 && fd >= 0).then_some(fd)));
+    }
+    Ok((open(FI_WAIT_NONE)?, None))
+}
+
+pub(super) fn open_endpoint(
+    offer: &Offer,
+    domain: &Owned<FidDomain>,
+    addresses: &Owned<FidAv>,
+    queue: &Owned<FidCq>,
+) -> Result<Owned<FidEp>, OfiError> {
+    let mut endpoint = ptr::null_mut();
+    // SAFETY: a live domain and a record of the fabric that it belongs to.
+    let code = unsafe { ((*(*domain.raw()).ops).endpoint)(domain.raw(), offer.info(), &mut endpoint, ptr::null_mut()) };
+    let endpoint = owned(offer, "open an endpoint", code, endpoint)?;
+    let fid = endpoint.fid();
+    let message_max = crate::frame::MESSAGE_MAX;
+    // SAFETY: live objects of one domain; the option's value is a size_t that is read during the call.
+    unsafe {
+        let bind = (*(*fid).ops).bind;
+        step(offer, "bind an endpoint to its addresses", bind(fid, addresses.fid(), 0))?;
+        step(offer, "bind an endpoint to its queue", bind(fid, queue.fid(), FI_SEND | FI_RECV))?;
+        step(offer, "enable an endpoint", ((*(*fid).ops).control)(fid, FI_ENABLE, ptr::null_mut()))?;
+        // Not before: `shm` of 1.17 has nowhere to put it until it is enabled, and follows a null pointer.
+        let option = (&raw const message_max).cast();
+        let set = (*(*endpoint.raw()).ops).setopt;
+        let code = set(fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, option, size_of::<usize>());
+        step(offer, "say how long messages are", code)?;
+    }
+    Ok(endpoint)
+}
