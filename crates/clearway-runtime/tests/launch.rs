@@ -1,0 +1,402 @@
+//! Ranks find each other under the launchers that this machine has, and a rank that dies leaves nothing behind.
+//!
+//! The ranks are the example program `meet`, which `cargo test` builds. A launcher that is missing is skipped with its name.
+
+#![allow(non_snake_case)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The longest that a launcher may take for anything here; a busy machine needs seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+const RANKS: usize = 4;
+
+/// A way to start `RANKS` ranks of a program on this machine.
+struct Launcher {
+    name: &'static str,
+    command: Vec<String>,
+    /// The beginning of the method that the ranks must report.
+    method: &'static str,
+}
+
+/// Launchers that this machine has; the others are named.
+fn launchers() -> Vec<Launcher> {
+    let ranks = RANKS.to_string();
+    let known: [(&'static str, &[&str], &'static str); 3] = [
+        ("mpiexec.hydra", &["-n", &ranks], "PMI-1"),
+        ("mpirun.openmpi", &["--oversubscribe", "-n", &ranks], "PMIx"),
+        ("prterun", &["--map-by", ":OVERSUBSCRIBE", "-n", &ranks], "PMIx"),
+    ];
+    let mut found = Vec::new();
+    for (name, arguments, method) in known {
+        match in_path(name) {
+            Some(program) => {
+                let words = arguments.iter().map(|word| (*word).to_owned());
+                let command = std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
+                found.push(Launcher { name, command, method });
+            }
+            None => eprintln!("skipped: {name} is not installed"),
+        }
+    }
+    found
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&paths).chain(system).map(|path| path.join(name)).find(|path| path.is_file())
+}
+
+/// The program that ranks run.
+fn meet() -> Option<PathBuf> {
+    let tests = env::current_exe().unwrap();
+    let program = tests.parent().and_then(Path::parent).unwrap().join("examples/meet");
+    if !program.exists() {
+        eprintln!("skipped: the example `meet` is not built (cargo build --examples)");
+        return None;
+    }
+    Some(program)
+}
+
+/// A program that is running, and what it says.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    errors: thread::JoinHandle<String>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        // Open MPI and PRRTE refuse root, and hydra has nothing against variables of others.
+        for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
+            command.env(variable, "1").env(format!("{variable}_CONFIRM"), "1");
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut said = child.stderr.take().unwrap();
+        let errors = thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = said.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Self { child, lines, errors }
+    }
+
+    /// The lines of all ranks, by rank.
+    fn ranks(&mut self) -> BTreeMap<usize, String> {
+        let until = Instant::now() + DEADLINE;
+        let mut ranks = BTreeMap::new();
+        while ranks.len() < RANKS {
+            let rest = until.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(rest) else {
+                let _ = self.child.kill();
+                panic!("only {} ranks met: {ranks:?}", ranks.len());
+            };
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["rank", rank, "of", size, "by", ..] = words[..] {
+                assert_eq!(size, RANKS.to_string());
+                ranks.insert(rank.parse().unwrap(), line.clone());
+            }
+        }
+        ranks
+    }
+
+    /// Its end, and what it said on standard error.
+    fn end(mut self) -> (ExitStatus, String) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, self.errors.join().unwrap());
+            }
+            if Instant::now() >= until {
+                self.child.kill().unwrap();
+                panic!("it did not end; it said: {}", self.errors.join().unwrap());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The process of the rank that said `line`.
+fn process(line: &str) -> Pid {
+    let number = line.split_once("process ").unwrap().1.split(':').next().unwrap();
+    Pid::from_raw(number.parse().unwrap()).unwrap()
+}
+
+/// Whether `process` runs still; one that waits for its parent does not.
+fn is_running(process: Pid) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    state.is_ok_and(|state| !state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])))
+}
+
+/// Waits until none of the ranks that said these lines runs.
+fn expect_nothing_left(ranks: &BTreeMap<usize, String>) {
+    let until = Instant::now() + DEADLINE;
+    while let Some(line) = ranks.values().find(|line| is_running(process(line))) {
+        assert!(Instant::now() < until, "still running: {line}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A job starts, meets and ends well.
+fn check_meeting(name: &str, method: &str, command: &mut Command) {
+    let mut running = Running::start(command);
+    let ranks = running.ranks();
+    let (status, errors) = running.end();
+    assert!(status.success(), "{name}: {status}: {errors}");
+    for (rank, line) in &ranks {
+        assert!(line.contains(&format!("by {method}")), "{name}, rank {rank}: {line}");
+    }
+    eprintln!("{name}: {}", ranks[&0]);
+}
+
+/// A job whose rank 1 is killed in the middle ends, and says so with its exit code.
+fn check_killing(name: &str, command: &mut Command) -> String {
+    let mut running = Running::start(command);
+    let ranks = running.ranks();
+    kill_process(process(&ranks[&1]), Signal::KILL).unwrap();
+    let (status, errors) = running.end();
+    assert!(!status.success(), "{name} takes a dead rank for a success");
+    expect_nothing_left(&ranks);
+    errors
+}
+
+#[test]
+fn launchers__ranks_meet_and_leave() {
+    let Some(meet) = meet() else { return };
+    for launcher in launchers() {
+        for arguments in [&["--length", "100"][..], &["--length", "0"], &["--length", "20000"]] {
+            let mut command = Command::new(&launcher.command[0]);
+            command.args(&launcher.command[1..]).arg(&meet).args(arguments);
+            check_meeting(launcher.name, launcher.method, &mut command);
+        }
+    }
+}
+
+#[test]
+fn launchers__a_killed_rank_ends_the_job() {
+    let Some(meet) = meet() else { return };
+    for launcher in launchers() {
+        let mut command = Command::new(&launcher.command[0]);
+        command.args(&launcher.command[1..]).arg(&meet).arg("--hang");
+        check_killing(launcher.name, &mut command);
+    }
+}
+
+#[test]
+fn launchers__an_abort_ends_the_job_with_its_code() {
+    let Some(meet) = meet() else { return };
+    for launcher in launchers() {
+        let mut command = Command::new(&launcher.command[0]);
+        command.args(&launcher.command[1..]).arg(&meet).arg("--abort");
+        let mut running = Running::start(&mut command);
+        let ranks = running.ranks();
+        let (status, errors) = running.end();
+        assert_eq!(status.code(), Some(3), "{}: {errors}", launcher.name);
+        assert!(errors.contains("the last rank was asked to abort"), "{}: {errors}", launcher.name);
+        expect_nothing_left(&ranks);
+    }
+}
+
+#[test]
+fn pmix__a_library_that_is_not_there_is_one_sentence_for_each_rank() {
+    let (Some(meet), Some(mpirun)) = (meet(), in_path("mpirun.openmpi")) else {
+        return eprintln!("skipped: mpirun.openmpi is not installed");
+    };
+    let mut command = Command::new(mpirun);
+    command.args(["-n", "1"]).arg(meet).args(["--pmix-library", "/nowhere/libpmix.so.2"]);
+    // With one rank there is nobody to be found, so it runs alone and says why in its notes.
+    let output = command
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("MEET_NOTES", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("rank 0 of 1 by single") && said.contains("PMIx: /nowhere/libpmix.so.2"), "{said}");
+}
+
+/// A directory that is gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("clearway-launch-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The conductor of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
+fn over_shell(scratch: &Scratch, meet: &Path) -> Command {
+    let program = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
+    let ssh = scratch.file("ssh", program);
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let hosts = scratch.file("hosts", "n1 slots=2\nn2:2\n");
+    let mut command = Command::new(meet);
+    command.arg("--hosts").arg(hosts).arg("--ssh").arg(ssh).args(["--address", "127.0.0.1"]);
+    command
+}
+
+#[test]
+fn ssh__ranks_meet_and_leave() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("meet");
+    check_meeting("a shell for ssh", "ssh", over_shell(&scratch, &meet).args(["--", "--length", "20000"]));
+}
+
+#[test]
+fn ssh__a_killed_rank_ends_the_job_and_is_named() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("kill");
+    let errors = check_killing("a shell for ssh", over_shell(&scratch, &meet).args(["--", "--hang"]));
+    assert!(errors.contains("rank 1 on n1 ended with signal: 9"), "{errors}");
+}
+
+#[test]
+fn ssh__ranks_end_with_their_conductor() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("conductor");
+    let mut running = Running::start(over_shell(&scratch, &meet).args(["--", "--hang"]));
+    let ranks = running.ranks();
+    running.child.kill().unwrap();
+    running.end();
+    expect_nothing_left(&ranks);
+}
+
+#[test]
+fn ssh__a_host_that_does_not_answer_is_named_in_time() {
+    let (Some(meet), Some(_)) = (meet(), in_path("ssh")) else { return eprintln!("skipped: ssh is not installed") };
+    let scratch = Scratch::new("dead");
+    let hosts = scratch.file("hosts", "127.0.0.1\n");
+    // A listener that never says a word, as a host does whose processes hang.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("-p{}", silent.local_addr().unwrap().port());
+    let mut command = Command::new(meet);
+    command.arg("--hosts").arg(hosts).args(["--patience", "1", "--ssh-argument", &port, "--"]);
+    let (status, errors) = Running::start(&mut command).end();
+    assert_eq!(status.code(), Some(1));
+    assert!(errors.contains("rank 0 on 127.0.0.1"), "{errors}");
+}
+
+/// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot be had.
+fn server(scratch: &Scratch) -> Option<(Child, Vec<String>)> {
+    let (daemon, keygen) = (in_path("sshd")?, in_path("ssh-keygen")?);
+    in_path("ssh")?;
+    if !rustix::process::geteuid().is_root() || fs::create_dir_all("/run/sshd").is_err() {
+        return None;
+    }
+    let [host, user] = ["host", "user"].map(|name| scratch.0.join(name).display().to_string());
+    for key in [&host, &user] {
+        let made = Command::new(&keygen).args(["-q", "-t", "ed25519", "-N", "", "-f", key]).status().ok()?;
+        assert!(made.success());
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "ListenAddress 127.0.0.1:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
+         PidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+    );
+    let config = scratch.file("config", &config);
+    let log = Stdio::from(fs::File::create(scratch.0.join("log")).unwrap());
+    let server = Command::new(daemon).arg("-D").arg("-e").arg("-f").arg(config).stderr(log).spawn().ok()?;
+    let until = Instant::now() + DEADLINE;
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < until, "sshd does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"];
+    let mut arguments = vec![format!("-p{port}"), format!("-i{user}"), "-F/dev/null".to_owned()];
+    arguments.extend(options.map(|option| format!("-o{option}")));
+    Some((server, arguments))
+}
+
+#[test]
+fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("server");
+    let Some((mut server, arguments)) = server(&scratch) else {
+        return eprintln!("skipped: a server of ssh needs root, sshd and ssh-keygen");
+    };
+    let hosts = scratch.file("hosts", "127.0.0.1 slots=4\n");
+    let conductor = |words: &[&str]| {
+        let mut command = Command::new(&meet);
+        command.arg("--hosts").arg(&hosts);
+        for argument in &arguments {
+            command.args(["--ssh-argument", argument]);
+        }
+        command.arg("--").args(words);
+        command
+    };
+    check_meeting("ssh", "ssh", &mut conductor(&["--length", "5000"]));
+    let errors = check_killing("ssh", &mut conductor(&["--hang"]));
+    assert!(errors.contains("rank 1 on 127.0.0.1 ended with"), "{errors}");
+    let mut running = Running::start(&mut conductor(&["--hang"]));
+    let ranks = running.ranks();
+    running.child.kill().unwrap();
+    running.end();
+    expect_nothing_left(&ranks);
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+/// Ranks as `srun --mpi=none` starts them: only the environment says who they are.
+fn step(meet: &Path, job: u32, rank: usize, words: &[&str]) -> Running {
+    let mut command = Command::new(meet);
+    command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", "0").env("SLURM_STEP_NODELIST", "localhost");
+    command.env("SLURM_PROCID", rank.to_string()).env("SLURM_STEP_NUM_TASKS", RANKS.to_string());
+    Running::start(command.args(words))
+}
+
+#[test]
+fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
+    let Some(meet) = meet() else { return };
+    for victim in [1, 0] {
+        let job = std::process::id() + victim as u32;
+        let ranks: Vec<Running> = (0..RANKS).map(|rank| step(&meet, job, rank, &["--hang"])).collect();
+        let lines: BTreeMap<usize, String> =
+            (0..).zip(ranks.iter().map(|one| one.lines.recv_timeout(DEADLINE).unwrap())).collect();
+        assert!(lines[&0].contains("by Slurm environment"), "{}", lines[&0]);
+        kill_process(process(&lines[&victim]), Signal::KILL).unwrap();
+        let ends: Vec<(ExitStatus, String)> = ranks.into_iter().map(Running::end).collect();
+        expect_nothing_left(&lines);
+        assert!(ends.iter().all(|(status, _)| !status.success()));
+        let said = if victim == 0 { &ends[1].1 } else { &ends[0].1 };
+        let expected = if victim == 0 { "the connection to the hub of this job" } else { "rank 1 on " };
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn slurm__a_rank_that_never_comes_is_named() {
+    let Some(meet) = meet() else { return };
+    let job = std::process::id() + 100;
+    let (status, errors) = step(&meet, job, 0, &["--patience", "1"]).end();
+    assert_eq!(status.code(), Some(1));
+    assert!(errors.contains("rank 1, rank 2, rank 3 did not come within 1 s"), "{errors}");
+}
