@@ -112,7 +112,7 @@ impl Wheel {
         self.far.push(event);
     }
 
-    /// See [`super::Queue::next_at`]. Only looks: sorting the next bucket now would be undone by an event put before it.
+    /// See [`super::Queue::next_at`]. Only looks: were the next bucket the run now, what is put before it would have to be inserted.
     pub(crate) fn next_at(&self) -> Option<Picos> {
         let near = match self.run.last() {
             Some(event) => Some(event.at),
@@ -197,7 +197,7 @@ impl Wheel {
     fn settle(&mut self, last: u64) {
         let Some((slot, distance)) = self.next_bucket() else { return };
         if distance > last - self.front {
-            // Sorted now, it would be undone by an event put before it.
+            // Were it the run now, what is put before it would have to be inserted.
             return;
         }
         self.front += distance;
@@ -212,6 +212,7 @@ impl Wheel {
         }
         self.linked -= self.run.len();
         if self.run.len() > 1 {
+            // Events of one phase were put in the order of their ports: a stable sort finds such stretches.
             self.run.sort_by(|a, b| b.cmp(a));
         }
     }

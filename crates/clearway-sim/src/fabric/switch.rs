@@ -263,6 +263,7 @@ impl Fabric {
     }
 
     /// Puts `packet` on the wire of `port` at `start`: takes the credit and schedules the arrival.
+    #[inline(always)]
     pub(super) fn send(&mut self, port: u32, lane: u32, packet: u32, start: u64) {
         self.trace_start(port, lane, packet);
         let it = &mut self.packets[packet];

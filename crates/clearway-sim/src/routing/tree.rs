@@ -35,6 +35,8 @@ pub(crate) struct Level {
     pub(crate) first: u32,
     /// Hosts below a switch.
     pub(crate) below: u32,
+    /// Hosts below each of its children.
+    below_child: u32,
     /// Children of a switch.
     pub(crate) children: u32,
     /// Parallel cables to each child.
@@ -64,12 +66,14 @@ impl Tree {
         let (mut first, mut below, mut width) = (hosts, 1, 1);
         let mut levels = Vec::with_capacity(children.len());
         for level in 0..children.len() {
+            let below_child = below;
             below *= children[level];
             width *= parents[level];
             let above = (parents.get(level + 1), cables.get(level + 1));
             levels.push(Level {
                 first,
                 below,
+                below_child,
                 children: children[level],
                 down_cables: if level == 0 { cables[0] * rails } else { cables[level] },
                 width,
@@ -116,7 +120,7 @@ impl Tree {
     /// Where the cables from `place` to its child above `target` begin, as a port.
     fn down_port(&self, place: Place, target: u32) -> u32 {
         let level = &self.levels[place.level];
-        let child = (target - place.a * level.below) / (level.below / level.children);
+        let child = (target - place.a * level.below) / level.below_child;
         child * level.down_cables
     }
 
@@ -129,7 +133,8 @@ impl Tree {
     /// Which of the upward ports `number` stands for.
     fn up_port(level: &Level, number: u32) -> u32 {
         let choice = number / level.width % (level.parents * level.up_cables);
-        choice % level.parents * level.up_cables + choice / level.parents
+        // Asked for every packet: divisions take their time.
+        if level.up_cables == 1 { choice } else { choice % level.parents * level.up_cables + choice / level.parents }
     }
 
     pub(super) fn next<B: Backlog>(
