@@ -164,7 +164,9 @@ pub fn open(fabric: &mut Fabric, sources: &[Source], until: Picos, last: Picos, 
             continue;
         }
         let Some(at) = next else { return outcome.close() };
-        let Some(Reverse((_, i))) = due.pop() else { return outcome.close() };
+        // It stays where it is until its next time is known: one way through the heap, not two.
+        let Some(mut first) = due.peek_mut() else { return outcome.close() };
+        let Reverse((_, i)) = *first;
         let source = &sources[i];
         let to = source.to.unwrap_or_else(|| (source.from + 1 + streams[i].below(u64::from(hosts) - 1) as u32) % hosts);
         let timed = matches!(source.timed, Timed::From(from) if at >= from.0);
@@ -178,7 +180,7 @@ pub fn open(fabric: &mut Fabric, sources: &[Source], until: Picos, last: Picos, 
             Arrivals::Regular => source.interval.0,
             Arrivals::Poisson => exponential(source.interval.0, streams[i].next_u64()),
         };
-        due.push(Reverse((at + gap.max(1), i)));
+        *first = Reverse((at + gap.max(1), i));
     }
 }
 
