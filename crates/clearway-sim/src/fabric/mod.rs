@@ -12,6 +12,10 @@
 //! An arbitration that sends nothing changes nothing. Therefore it does not matter how often a port is asked, and events that
 //! nobody waits for can be left out: the end of a transmission when nothing waits behind it, a credit that nobody lacks.
 //!
+//! # Cost
+//! What every packet passes on every hop is compiled as a few large functions (`#[inline(always)]`), what few pass as
+//! functions of their own: calls and saved registers were a seventh of all instructions. A hop in a tree takes about 1200.
+//!
 //! # Source
 //! The event rules follow the measurements of a probe; the lazily split train is our own. Virtual cut-through: Kermani,
 //! Kleinrock (1979).
@@ -38,6 +42,8 @@ mod multicast;
 mod order;
 mod parts;
 mod pool;
+mod post;
+mod receive;
 mod statistics;
 mod switch;
 mod trace;
