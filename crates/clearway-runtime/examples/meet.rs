@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clearway_runtime::launch::{self, Job, LaunchError, Options, SshOptions, hostfile};
+use clearway_runtime::launch::{self, Job, LaunchError, Method, Options, SshOptions, hostfile};
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -74,6 +74,7 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     let begun = Instant::now();
     let mut job = launch::join(&asked.options)?;
     let joined = begun.elapsed();
+    assert_eq!(job.secret().is_some(), *job.method() == Method::Ssh, "only ssh carries a secret");
     meet(&mut job, 0, asked.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(

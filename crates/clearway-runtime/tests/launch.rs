@@ -279,12 +279,23 @@ fn ssh__a_killed_rank_ends_the_job_and_is_named() {
     assert!(errors.contains("rank 1 on n1 ended with signal: 9"), "{errors}");
 }
 
+/// Whether a process has as many hexadecimal digits as a secret in its command line or environment.
+fn shows_secret(process: Pid) -> bool {
+    ["cmdline", "environ"].into_iter().any(|name| {
+        let text = fs::read(format!("/proc/{}/{name}", process.as_raw_nonzero())).unwrap();
+        text.split(|byte| !byte.is_ascii_hexdigit()).any(|digits| digits.len() >= 64)
+    })
+}
+
 #[test]
 fn ssh__ranks_end_with_their_conductor() {
     let Some(meet) = meet() else { return };
     let scratch = Scratch::new("conductor");
     let mut running = Running::start(over_shell(&scratch, &meet).args(["--", "--hang"]));
     let ranks = running.ranks();
+    for line in ranks.values() {
+        assert!(!shows_secret(process(line)), "a secret where everybody can read it");
+    }
     running.child.kill().unwrap();
     running.end();
     expect_nothing_left(&ranks);

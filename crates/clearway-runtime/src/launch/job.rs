@@ -5,6 +5,7 @@ use std::process;
 
 use clearway_proto::base::Rank;
 
+use super::rendezvous::frame::Key;
 use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
 
 /// The way to the other ranks.
@@ -28,17 +29,19 @@ pub struct Job {
     size: u32,
     method: Method,
     notes: Vec<String>,
+    secret: Option<Key>,
     link: Box<dyn Link>,
 }
 
 impl Job {
     pub(super) fn new(joined: Joined, notes: Vec<String>) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
-        Self { rank: Rank(joined.rank), size: joined.size, method: joined.method, notes, link: joined.link }
+        let Joined { method, rank, size, secret, link } = joined;
+        Self { rank: Rank(rank), size, method, notes, secret, link }
     }
 
     pub(super) fn single(notes: Vec<String>) -> Self {
-        Self { rank: Rank(0), size: 1, method: Method::Single, notes, link: Box::new(Single) }
+        Self { rank: Rank(0), size: 1, method: Method::Single, notes, secret: None, link: Box::new(Single) }
     }
 
     /// This process's rank.
@@ -59,6 +62,12 @@ impl Job {
     /// One line for each method that was tried before, and why it gave no job.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way that carries a secret:
+    /// over ssh. What is exchanged is not secret, in none of the ways.
+    pub fn secret(&self) -> Option<&[u8]> {
+        self.secret.as_ref().map(Key::bytes)
     }
 
     /// Gives `own` to all ranks and returns everybody's bytes by rank.

@@ -38,6 +38,7 @@ pub use start::{SshOptions, Started, start_over_ssh};
 
 use environment::Environment;
 use job::Link;
+use rendezvous::frame::Key;
 
 /// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank, and a bound for peers.
 pub const EXCHANGE_MAX: usize = 64 * 1024;
@@ -118,6 +119,8 @@ struct Joined {
     method: Method,
     rank: u32,
     size: u32,
+    /// What only this job's ranks know.
+    secret: Option<Key>,
     link: Box<dyn Link>,
 }
 

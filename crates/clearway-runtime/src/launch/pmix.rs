@@ -59,7 +59,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         )));
     }
     let link = Box::new(desk);
-    Ok(Joined { method: Method::Pmix { version: found.version }, rank, size: found.size, link })
+    Ok(Joined { method: Method::Pmix { version: found.version }, rank, size: found.size, secret: None, link })
 }
 
 /// What the thread is asked to do.

@@ -88,7 +88,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     } else {
         Box::new(visit(&step, &claim, options)?)
     };
-    Ok(Joined { method: Method::Slurm, rank: step.rank, size: step.size, link })
+    Ok(Joined { method: Method::Slurm, rank: step.rank, size: step.size, secret: None, link })
 }
 
 /// The name of this machine, for people.

@@ -1,8 +1,8 @@
 //! A rank that [`start_over_ssh`](super::start_over_ssh) started: reads its secret, finds the hub, ends with its conductor.
 //!
 //! # Model
-//! Who it is and where the hub may be stand in the environment; the secret is the first line of standard input. After it
-//! standard input stays open and silent as long as the conductor lives: its end means that ssh or the conductor ended,
+//! Who it is and where the hub may be stand in the environment; its secret and that of
+//! the job are the first line of standard input. After it standard input stays open and silent as long as the conductor lives: its end means that ssh or the conductor ended,
 //! and the rank ends with it.
 //!
 //! # Invariants
@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use zeroize::Zeroizing;
 
 use super::environment::Environment;
 use super::job;
@@ -31,9 +33,11 @@ pub(super) const RANK: &str = "CLEARWAY_RANK";
 pub(super) const SIZE: &str = "CLEARWAY_SIZE";
 pub(super) const MEET: &str = "CLEARWAY_MEET";
 
-/// Bytes of a secret, and hexadecimal digits.
+/// Bytes of a secret.
 pub(super) const SECRET: usize = 32;
-const DIGITS: usize = 2 * SECRET;
+
+/// Hexadecimal digits of two secrets.
+const DIGITS: usize = 4 * SECRET;
 
 /// Most places that a hub may be at.
 const PLACES_MAX: usize = 16;
@@ -51,7 +55,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
     let seen_from_here = environment.get("SSH_CONNECTION");
     let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
-    let key = read_secret(options.patience)?;
+    let Secrets { own: key, job: secret } = read_secrets(options.patience)?;
     let rest = || options.patience.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
     let claim = Claim { rank, size, host: host_name(), key };
@@ -59,7 +63,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     let on_end =
         |end: &End, source| job::end_process(end.code, (source == Source::Silence).then_some(end.sentence.as_str()));
     let member = Member::join(&claim, &addresses, rest(), Box::new(on_end))?;
-    Ok(Joined { method: Method::Ssh, rank, size, link: Box::new(member) })
+    Ok(Joined { method: Method::Ssh, rank, size, secret: Some(secret), link: Box::new(member) })
 }
 
 /// Where the hub may be, best first: where the ssh connection came from, then what the conductor calls itself.
@@ -95,27 +99,37 @@ fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketA
     }
 }
 
-/// The line that carries the secret `bytes`.
-pub(super) fn secret_line(bytes: &[u8; SECRET]) -> String {
-    let mut line: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+/// What the conductor gives a rank on its standard input.
+struct Secrets {
+    /// Known to this rank and the conductor.
+    own: Key,
+    /// Known to all ranks.
+    job: Key,
+}
+
+/// The line that carries a rank's secret and the job's.
+pub(super) fn secret_line(own: &[u8; SECRET], job: &[u8; SECRET]) -> String {
+    let mut line: String = own.iter().chain(job).map(|byte| format!("{byte:02x}")).collect();
     line.push('\n');
     line
 }
 
-fn read_secret_line(line: &str) -> Option<Key> {
+fn read_secret_line(line: &str) -> Option<Secrets> {
     let digits = line.trim_end();
     let value = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(value).collect();
-    bytes.filter(|bytes| bytes.len() == SECRET && digits.len() == DIGITS).map(|bytes| Key::new(&bytes))
+    let bytes = Zeroizing::new(bytes?);
+    let (own, job) = bytes.split_at_checked(SECRET)?;
+    (digits.len() == DIGITS).then(|| Secrets { own: Key::new(own), job: Key::new(job) })
 }
 
-/// Takes the secret from standard input, and leaves a thread there that ends this process with its conductor.
-fn read_secret(patience: Duration) -> Result<Key, LaunchError> {
-    let (found, secret) = channel();
+/// Takes the secrets from standard input, and leaves a thread there that ends this process with its conductor.
+fn read_secrets(patience: Duration) -> Result<Secrets, LaunchError> {
+    let (found, secrets) = channel();
     let life = move || watch_standard_input(&found);
     thread::Builder::new().name("conductor".to_owned()).spawn(life).map_err(LaunchError::system("start a thread"))?;
-    match secret.recv_timeout(patience) {
-        Ok(Some(key)) => Ok(key),
+    match secrets.recv_timeout(patience) {
+        Ok(Some(secrets)) => Ok(secrets),
         Ok(None) => {
             let what = "standard input does not begin with the conductor's secret".to_owned();
             Err(LaunchError::Launcher { method: "ssh", what })
@@ -124,13 +138,13 @@ fn read_secret(patience: Duration) -> Result<Key, LaunchError> {
     }
 }
 
-fn watch_standard_input(found: &Sender<Option<Key>>) {
+fn watch_standard_input(found: &Sender<Option<Secrets>>) {
     let mut input = stdin().lock();
     let mut line = Vec::new();
     let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();
-    let key = str::from_utf8(&line).ok().filter(|_| is_read).and_then(read_secret_line);
-    let is_ours = key.is_some();
-    if found.send(key).is_err() || !is_ours {
+    let secrets = str::from_utf8(&line).ok().filter(|_| is_read).and_then(read_secret_line);
+    let is_ours = secrets.is_some();
+    if found.send(secrets).is_err() || !is_ours {
         return;
     }
     let mut rest = [0; 512];
@@ -150,11 +164,12 @@ mod tests {
 
     #[test]
     fn secret__is_one_line_that_only_its_reader_takes() {
-        let line = secret_line(&[0xa5; SECRET]);
-        assert_eq!(line, format!("{}\n", "a5".repeat(SECRET)));
-        assert!(read_secret_line(&line).is_some());
-        for wrong in ["", "a5", &"g5".repeat(SECRET), &"a5".repeat(SECRET + 1), &"a\u{e9}".repeat(SECRET)] {
-            assert!(read_secret_line(wrong).is_none(), "{wrong}");
+        let line = secret_line(&[0xa5; SECRET], &[0x0f; SECRET]);
+        assert_eq!(line, format!("{}{}\n", "a5".repeat(SECRET), "0f".repeat(SECRET)));
+        let secrets = read_secret_line(&line).unwrap();
+        assert_eq!((secrets.own.bytes(), secrets.job.bytes()), (&[0xa5; SECRET][..], &[0x0f; SECRET][..]));
+        for wrong in ["a5", "g5a5", "a5a5a5", "a\u{e9}a"].map(|word| word.repeat(SECRET)) {
+            assert!(read_secret_line(&wrong).is_none(), "{wrong}");
         }
     }
 

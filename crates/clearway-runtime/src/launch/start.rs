@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! One ssh for each rank, and a hub in this process where the ranks meet. Each rank's standard input carries one line, its
-//! secret, and stays open: when this process ends, however it ends, the ranks read its end and end too.
+//! secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and end too.
 //!
 //! # Invariants
 //! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops connections when more
@@ -118,6 +118,7 @@ pub fn start_over_ssh(
 ) -> Result<Started, LaunchError> {
     let places = places(hosts)?;
     let secrets = places.iter().map(|_| frame::random()).collect::<Result<Vec<[u8; SECRET]>, _>>()?;
+    let secret_of_job = frame::random()?;
     let size = u32::try_from(places.len()).expect("the number of ranks was checked");
     let keys = Keys::Each(secrets.iter().map(|secret| Key::new(secret)).collect());
     let listener = slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
@@ -132,7 +133,7 @@ pub fn start_over_ssh(
     while !started.is_complete(places.len()) {
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
             let rank = started.ranks.len();
-            let child = spawn(host, &line(rank), &secrets[rank], options)?;
+            let child = spawn(host, &line(rank), &secret_line(&secrets[rank], &secret_of_job), options)?;
             let rank = u32::try_from(rank).expect("the number of ranks was checked");
             started.ranks.push(Remote { rank, host: (*host).to_owned(), child: Some(child), has_joined: false });
         }
@@ -179,7 +180,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn spawn(host: &str, line: &str, secret: &[u8; SECRET], options: &SshOptions) -> Result<Child, LaunchError> {
+fn spawn(host: &str, line: &str, secrets: &str, options: &SshOptions) -> Result<Child, LaunchError> {
     let program = options.ssh.to_string_lossy().into_owned();
     let mut child = Command::new(&options.ssh)
         .args(["-T", "-o", "BatchMode=yes", "-o"])
@@ -191,7 +192,7 @@ fn spawn(host: &str, line: &str, secret: &[u8; SECRET], options: &SshOptions) ->
         .spawn()
         .map_err(LaunchError::system(format!("start {program}")))?;
     // A pipe that is closed already belongs to a child that ended, which is noticed where children are watched.
-    let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secret_line(secret).as_bytes()));
+    let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secrets.as_bytes()));
     Ok(child)
 }
 

@@ -35,7 +35,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     }
     let socket = UnixStream::from(calls::adopt(descriptor).map_err(LaunchError::system("take over PMI_FD"))?);
     let session = Session::start(Descriptor::new(socket, options)?, rank, size)?;
-    Ok(Joined { method: Method::Pmi1, rank, size, link: Box::new(session) })
+    Ok(Joined { method: Method::Pmi1, rank, size, secret: None, link: Box::new(session) })
 }
 
 /// The descriptor that hydra left open: a socket, whatever its family.

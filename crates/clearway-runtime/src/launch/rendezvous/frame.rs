@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::Read;
 
 use aws_lc_rs::{constant_time, hmac};
+use zeroize::Zeroizing;
 
 use super::super::{EXCHANGE_MAX, LaunchError};
 
@@ -43,13 +44,18 @@ const SENTENCE_MAX: usize = 1024;
 /// A random number, used once.
 pub(in crate::launch) type Nonce = [u8; NONCE];
 
-/// A key that a rank and the hub share.
+/// A key that a rank and the hub share. Wiped when dropped, and never printed.
 #[derive(Clone)]
-pub(in crate::launch) struct Key(Vec<u8>);
+pub(in crate::launch) struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
     pub(in crate::launch) fn new(secret: &[u8]) -> Self {
-        Self(secret.to_vec())
+        Self(Zeroizing::new(secret.to_vec()))
+    }
+
+    /// What the key was made of.
+    pub(in crate::launch) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// The key of one connection.
