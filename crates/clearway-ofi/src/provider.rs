@@ -9,7 +9,8 @@
 //! Order and exclusions: measured on libfabric 1.17 and 2.x (half round trip of 64 B, `fi_write` of 1 MiB): `sockets` 200 us
 //! and 7 Gb/s, officially deprecated (`fi_sockets(7)`); `udp;ofi_rxd` at most 1.8 Gb/s, and in 1.17 it crashes on
 //! fetching atomics; `tcp` 6 us and 40 Gb/s; `shm` 0.3 us. In 1.17 `tcp` has no reliable datagrams of its own: there
-//! `tcp;ofi_rxm` has everything, and `net` is faster but without atomics (it became `tcp` in 1.18). Classes: `fi_cxi(7)`
+//! `tcp;ofi_rxm` has everything, and `net` is faster but without atomics (it became `tcp` in 1.18). `shm` of 2.5 lost a
+//! message of 8 KiB in a flood of small ones (this crate's tests), that of 1.17 did not. Classes: `fi_cxi(7)`
 //! and the providers' sources; no provider honours a DSCP, and only cxi and efa look at the class at all.
 //!
 //! # Invariants
@@ -163,55 +164,34 @@ pub(crate) struct Rule {
     name: &'static str,
     /// What its classes become.
     pub(crate) marking: Marking,
-    /// How small messages leave.
-    pub(crate) small: Small,
     scope: Scope,
-}
-
-/// How small messages leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Small {
-    /// By `fi_inject`, without a completion.
-    Injected,
-    /// Like all others: in 2.5 `shm` lets an injected message overtake a longer one that was sent before it, when its
-    /// queue is full (seen with bodies of 8 KiB among small ones).
-    Sent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Fabric,
-    Host,
+    /// This host only, and only in releases before this one (as the provider counts: 118.0 is 1.18).
+    HostBefore(u32),
     Never(&'static str),
 }
 
 /// What is known, the best first.
 const RULES: [Rule; 11] = [
-    Rule { name: "shm", marking: Marking::None, small: Small::Sent, scope: Scope::Host },
-    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "verbs;ofi_rxm", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "efa", marking: Marking::Provider(BY_EFA), small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "psm3", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "opx", marking: Marking::None, small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "tcp", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
-    Rule { name: "net", marking: Marking::Sockets, small: Small::Injected, scope: Scope::Fabric },
-    Rule {
-        name: "sockets",
-        marking: Marking::None,
-        small: Small::Injected,
-        scope: Scope::Never("deprecated, and 30 times slower than tcp"),
-    },
-    Rule {
-        name: "udp;ofi_rxd",
-        marking: Marking::None,
-        small: Small::Injected,
-        scope: Scope::Never("slower than 2 Gb/s, crashes on atomics"),
-    },
+    Rule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16) },
+    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric },
+    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric },
+    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric },
+    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric },
+    Rule { name: "sockets", marking: Marking::None, scope: Scope::Never("deprecated, and 30 times slower than tcp") },
+    Rule { name: "udp;ofi_rxd", marking: Marking::None, scope: Scope::Never("slower than 2 Gb/s, crashes on atomics") },
 ];
 
 /// A provider that is not in the table, if the caller insists on it.
-const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, small: Small::Sent, scope: Scope::Fabric };
+const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric };
 
 /// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
 /// [`Class::ALL`].
@@ -256,7 +236,10 @@ fn refusal(facts: &Facts, wish: &Wish) -> Option<Refusal> {
     match (&wish.wanted, known) {
         (Wanted::Named(name), _) if *name != facts.provider => return Some(Refusal::NotWanted),
         (Wanted::Best, None) => return Some(Refusal::Unknown),
-        (Wanted::Best, Some(Rule { scope: Scope::Host, .. })) if wish.reach == Reach::ManyHosts => {
+        (_, Some(Rule { scope: Scope::HostBefore(release), .. })) if facts.provider_version >= *release => {
+            return Some(Refusal::Unfit("loses messages when its queue is full, seen in 2.5"));
+        }
+        (Wanted::Best, Some(Rule { scope: Scope::HostBefore(_), .. })) if wish.reach == Reach::ManyHosts => {
             return Some(Refusal::OneHostOnly);
         }
         _ => {}
@@ -346,6 +329,8 @@ mod tests {
     fn judge__a_real_fabric_comes_first_and_shared_memory_only_within_a_host() {
         let mut offers = of_1_17();
         assert_eq!(taken(&offers, &Wish { reach: Reach::OneHost, ..Wish::default() }).as_deref(), Some("shm shm"));
+        offers[5].provider_version = 205 << 16;
+        assert_ne!(taken(&offers, &Wish { reach: Reach::OneHost, ..Wish::default() }).as_deref(), Some("shm shm"));
         offers.push(offer("psm3", "opa0", None));
         offers.push(offer("cxi", "cxi0", None));
         assert_eq!(taken(&offers, &Wish::default()).as_deref(), Some("cxi cxi0"));

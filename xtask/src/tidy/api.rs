@@ -12,7 +12,12 @@ use super::ratchet::{self, Ratchet, Subject};
 use super::tree::{RustFile, Tree};
 
 /// The libraries of the workspace; in a binary the compiler itself sees what is dead.
-const LIBRARIES: &[&str] = &["crates/clearway-proto/src/", "crates/clearway-runtime/src/", "crates/clearway-lab/src/"];
+const LIBRARIES: &[&str] = &[
+    "crates/clearway-proto/src/",
+    "crates/clearway-runtime/src/",
+    "crates/clearway-lab/src/",
+    "crates/clearway-ofi/src/",
+];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let ratchet = Ratchet::of(tree);

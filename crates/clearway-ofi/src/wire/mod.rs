@@ -61,7 +61,7 @@ use crate::error::OfiError;
 use crate::frame::{self, Note, Sender};
 use crate::library::socket_address;
 use crate::port::{OfiPort, Placement};
-use crate::provider::{Marking, Small};
+use crate::provider::Marking;
 use crate::sockets::Marked;
 
 /// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
@@ -179,7 +179,7 @@ impl OfiWire {
             looked: now(),
             patience: config.patience,
             ordered: facts.order & FI_ORDER_SAW != 0,
-            inject_max: if rule.small == Small::Injected { facts.inject_size } else { 0 },
+            inject_max: facts.inject_size,
             native_atomics,
             memory_on_first_lane: facts.mr_mode & FI_MR_ENDPOINT != 0,
             counters: Counters::default(),
