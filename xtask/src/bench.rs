@@ -177,6 +177,7 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
     let medians = |a, b, name| Some(of(a, name)?.0 / of(b, name)?.0);
     let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
+    let slow = |a, b| medians(a, b, contest::SLOW);
     let (sender, receiver) = (contest::PER_SENDER, contest::PER_RECEIVER);
     [
         ("goodput per sender's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", sender)),
@@ -197,6 +198,8 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
             "median half round trip, sealed wire / wire",
             medians("latency wire, sealed", "latency wire", contest::TYPICAL),
         ),
+        ("p99 half round trip, flood at the port / flood beside it", slow("victim, flood", "victim, flood beside")),
+        ("p99 half round trip, flood at the port / no flood", slow("victim, flood", "victim, no flood")),
         ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),
         ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contest::TYPICAL)),
     ]

@@ -3,8 +3,10 @@
 //! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of
 //! `send`, `receive` (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
 //! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). A role of the wire that ends in `-sealed` first
-//! agrees on keys over a TCP connection between the same addresses. The end that waits says `ready` first; the result is
-//! one line of `name value` pairs.
+//! agrees on keys over a TCP connection between the same addresses. `victim` and `target` are a sleeping `ping` and
+//! `pong` of a job of three, whose third rank's address (the victim's, one port further) a stranger has: `flood` from
+//! there sends datagrams that lack nothing but the right keys. The target's port but two is one that nobody reads. The
+//! end that waits says `ready` first; the result is one line of `name value` pairs.
 //! `cargo xtask bench wire` runs the ends against each other.
 
 use std::error::Error;
@@ -39,6 +41,11 @@ const END: &[u8] = b"end";
 /// A receiver gives up when nothing came for so long.
 const SILENCE: Nanos = Nanos::from_secs(5);
 
+/// Datagrams of a flood in one post: four segmented packets of the kernel's.
+const FLOOD_BATCH: usize = 256;
+/// Time between two posts of a flood: 10^6 datagrams a second, more than a rank gets in any test of ours.
+const FLOOD_GAP: Nanos = Nanos::from_micros(FLOOD_BATCH as u64);
+
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 1;
 
@@ -62,6 +69,9 @@ fn main() -> Outcome {
         "receive" => receive(&mut ends.open(Rank(1), Waiting::Adaptive, Segmentation::Offload)?),
         "ping" => ping(&mut ends.open(Rank(0), Waiting::Spin, Segmentation::Offload)?, length),
         "pong" => pong(&mut ends.open(Rank(1), Waiting::Spin, Segmentation::Offload)?),
+        "victim" => ping(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::Offload)?, length),
+        "target" => target(&ends),
+        "flood" => flood(&ends, length),
         "bare-ping" => bare_ping(&ends.socket()?, ends.peer, length),
         "bare-pong" => bare_pong(&ends.socket()?, ends.peer),
         other => Err(format!("no role {other}").into()),
@@ -75,6 +85,15 @@ enum Sealing {
     Sealed,
 }
 
+fn identity(rank: Rank) -> Result<Identity, Box<dyn Error>> {
+    Ok(Identity::new(rank, Job { session: SESSION, epoch: 0, secret: None })?)
+}
+
+/// The same host, some ports further.
+fn beside(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(*address.ip(), address.port() + ports)
+}
+
 struct Ends {
     local: SocketAddrV4,
     peer: SocketAddrV4,
@@ -83,7 +102,8 @@ struct Ends {
 
 impl Ends {
     fn open(&self, rank: Rank, waiting: Waiting, segmentation: Segmentation) -> Result<UdpWire, Box<dyn Error>> {
-        let peers = if rank == Rank(0) { vec![self.local, self.peer] } else { vec![self.peer, self.local] };
+        let [near, far] = if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
+        let peers = vec![near, far, beside(near, 1)];
         let mut config = UdpConfig::new(rank, SESSION, peers);
         config.placement = Placement::OneMachine;
         config.waiting = waiting;
@@ -101,13 +121,22 @@ impl Ends {
 
     /// Exchanges cards with the other end.
     fn agree(&self, rank: Rank, listener: &TcpListener) -> Result<Keys, Box<dyn Error>> {
-        let identity = Identity::new(rank, Job { session: SESSION, epoch: 0, secret: None })?;
-        let mut cards = [identity.card(); 2];
-        let mut stream = if rank == Rank(0) { TcpStream::connect(self.peer)? } else { listener.accept()?.0 };
-        stream.write_all(&identity.card())?;
-        let mut other = [0; CARD_LENGTH];
-        stream.read_exact(&mut other)?;
-        cards[1 - rank.index()] = other;
+        let identity = identity(rank)?;
+        let mut cards = [identity.card(); 3];
+        // Rank 2 never runs; its card is made by rank 0, so that its address is a member's.
+        if rank == Rank(0) {
+            cards[2] = self::identity(Rank(2))?.card();
+            let mut stream = TcpStream::connect(self.peer)?;
+            stream.write_all(&cards.concat())?;
+            stream.read_exact(&mut cards[1])?;
+        } else {
+            let mut stream = listener.accept()?.0;
+            let mut all = [0; 3 * CARD_LENGTH];
+            stream.read_exact(&mut all)?;
+            cards[0].copy_from_slice(&all[..CARD_LENGTH]);
+            cards[2].copy_from_slice(&all[2 * CARD_LENGTH..]);
+            stream.write_all(&identity.card())?;
+        }
         Ok(identity.agree(&cards)?)
     }
 
@@ -256,7 +285,8 @@ fn print_halves(mut halves: Vec<u64>) -> Outcome {
     let (Some(least), Some(median)) = (halves.first(), halves.get(halves.len() / 2)) else {
         return Err("no round trip came back".into());
     };
-    writeln!(io::stdout(), "round_trips {} min_ns {least} p50_ns {median}", halves.len())?;
+    let p99 = halves[halves.len() * 99 / 100];
+    writeln!(io::stdout(), "round_trips {} min_ns {least} p50_ns {median} p99_ns {p99}", halves.len())?;
     Ok(())
 }
 
@@ -266,7 +296,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
     let body = Span { region, offset: 0, length: (PING - head) as u32 };
     let (mut halves, mut answers) = (Vec::with_capacity(1 << 20), Vec::new());
     let begin = clock::now();
-    let mut trips = 0;
+    let (mut trips, mut lost) = (0, 0);
     let mut out: Out<()> = Out::with_limit(1);
     while clock::now().since(begin) < length {
         out.clear();
@@ -282,6 +312,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
             });
         }
         trips += 1;
+        lost += usize::from(!back);
         if back && trips > WARM_UP {
             halves.push(clock::now().since(sent).0 / 2);
         }
@@ -289,6 +320,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
     out.clear();
     let end = to_other(Class::LowLatency, &mut out, END, Span::EMPTY);
     wire.post(&[end, end, end], out.heads(), &mut answers);
+    write!(io::stdout(), "lost {lost} ")?;
     print_halves(halves)
 }
 
@@ -317,6 +349,58 @@ fn pong(wire: &mut UdpWire) -> Outcome {
             return Err("the other end fell silent".into());
         }
     }
+    Ok(())
+}
+
+/// Memory of this process in KiB.
+fn memory() -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+fn target(ends: &Ends) -> Outcome {
+    let _unread = UdpSocket::bind(beside(ends.local, 2))?;
+    let mut wire = ends.open(Rank(1), Waiting::Sleep, Segmentation::Offload)?;
+    let before = memory()?;
+    pong(&mut wire)?;
+    let counters = wire.counters();
+    writeln!(
+        io::stdout(),
+        "received {} strangers {} replayed {} overflow {} memory_before_kib {before} memory_kib {}",
+        counters.received,
+        counters.strangers,
+        wire.replayed(),
+        counters.receive_overflow,
+        memory()?
+    )?;
+    Ok(())
+}
+
+/// Sends datagrams from a member's address to `peer`, sealed with keys of its own.
+fn flood(ends: &Ends, length: Nanos) -> Outcome {
+    let identities = (0..3).map(|rank| identity(Rank(rank))).collect::<Result<Vec<_>, _>>()?;
+    let cards: Vec<_> = identities.iter().map(Identity::card).collect();
+    let nobody = SocketAddrV4::new(*ends.peer.ip(), 1);
+    let mut config = UdpConfig::new(Rank(2), SESSION, vec![nobody, ends.peer, ends.local]);
+    let own = identities.into_iter().next_back().ok_or("no identity")?;
+    config.protection = Protection::Keys(own.agree(&cards)?);
+    let mut wire = UdpWire::open(UdpPort::bind(ends.local)?, config)?;
+    let mut out: Out<()> = Out::with_limit(FLOOD_BATCH);
+    let operations: Vec<_> =
+        (0..FLOOD_BATCH).map(|_| to_rank(Rank(1), Class::BestEffort, &mut out, &[7; 24], Span::EMPTY)).collect();
+    let mut answers = Vec::with_capacity(FLOOD_BATCH);
+    let begin = wire.now();
+    let (mut sent, mut next) = (0, begin);
+    while wire.now().since(begin) < length {
+        answers.clear();
+        wire.post(&operations, out.heads(), &mut answers);
+        sent += answers.iter().filter(|answer| **answer == Answer::Done(0)).count();
+        next = wire.now().max(next + FLOOD_GAP);
+        wire.wait(Some(next), &[]);
+        wire.harvest(BATCH, &mut |_| {});
+    }
+    writeln!(io::stdout(), "messages {sent} wall_ns {}", wire.now().since(begin).0)?;
     Ok(())
 }
 

@@ -20,6 +20,8 @@ pub(super) const PER_RECEIVER: &str = "Gb/s per receiver's CPU-second";
 pub(super) const FASTEST: &str = "half round trip, least, us";
 /// The median half round trip.
 pub(super) const TYPICAL: &str = "half round trip, median, us";
+/// The 99th percentile of half round trips.
+pub(super) const SLOW: &str = "half round trip, p99, us";
 const WALL: &str = "Gb/s";
 const LOST: &str = "lost, %";
 
@@ -27,6 +29,10 @@ const LOST: &str = "lost, %";
 const GOODPUT_S: &str = "2";
 /// Seconds of one latency run.
 const LATENCY_S: &str = "1";
+/// Seconds of a victim's run: it shares a processor with the flood.
+const VICTIM_S: &str = "3";
+/// Seconds of a flood: it lasts longer than the victim's start and run.
+const FLOOD_S: &str = "5";
 /// The port of all runs; each run's namespaces are its own.
 const PORT: u16 = 7_000;
 
@@ -53,15 +59,25 @@ pub(super) const CONTESTS: &[Contest] = &[
     Contest { name: "iperf3 udp", run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
     Contest { name: "latency wire", run: |link, program| latency(link, program, "ping", "pong") },
     Contest { name: "latency wire, sealed", run: |link, program| latency(link, program, "ping-sealed", "pong-sealed") },
+    Contest { name: "victim, no flood", run: |link, program| flooded(link, program, None) },
+    // What a flood costs a host of two processors anyway, whomever it is sent to.
+    Contest { name: "victim, flood beside", run: |link, program| flooded(link, program, Some(PORT + 2)) },
+    Contest { name: "victim, flood", run: |link, program| flooded(link, program, Some(PORT)) },
     Contest { name: "latency plain", run: |link, program| latency(link, program, "bare-ping", "bare-pong") },
 ];
 
 /// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote after it.
-fn run(mut near: Command, mut far: Command) -> Result<(String, String)> {
+fn run(near: Command, far: Command) -> Result<(String, String)> {
+    run_with(near, far, || Ok(()))
+}
+
+/// As [`run`], doing something when the far end is ready.
+fn run_with(mut near: Command, mut far: Command, ready: impl FnOnce() -> Result<()>) -> Result<(String, String)> {
     let mut far = far.stdout(Stdio::piped()).spawn().context("the far end")?;
     let mut spoken = BufReader::new(far.stdout.take().context("a pipe from the far end")?);
     let mut line = String::new();
     spoken.read_line(&mut line).context("the far end")?;
+    ready()?;
     let near = near.output().context("the near end")?;
     let mut rest = String::new();
     spoken.read_to_string(&mut rest).context("the far end")?;
@@ -102,6 +118,43 @@ fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<Seen> 
 fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<Seen> {
     let (line, _) = ends(link, program, near, far, LATENCY_S)?;
     Ok(vec![(FASTEST, value(&line, "min_ns")? / 1e3), (TYPICAL, value(&line, "p50_ns")? / 1e3)])
+}
+
+/// A victim's latency while a stranger, on the victim's processor, floods a port of its peer's host. Fails when a datagram
+/// of the stranger was accepted.
+fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<Seen> {
+    let (here, there) = (format!("{NEAR}:{PORT}"), format!("{FAR}:{PORT}"));
+    let (mut near, mut far) = (link.near(), link.far());
+    // The flood begins when the far end is ready, which the near end also waits for, and outlasts the victim.
+    near.arg(program).args(["victim-sealed", &here, &there, VICTIM_S]);
+    far.arg(program).args(["target-sealed", &there, &here, VICTIM_S]);
+    let mut stranger = None;
+    let outcome = run_with(near, far, || {
+        let Some(port) = port else { return Ok(()) };
+        let mut flood = link.near();
+        flood.arg(program).args(["flood", &format!("{NEAR}:{}", PORT + 1), &format!("{FAR}:{port}"), FLOOD_S]);
+        stranger = Some(flood.stdout(Stdio::piped()).spawn().context("the stranger")?);
+        Ok(())
+    });
+    // It ends by itself, and its address is free again before the next run.
+    let flood = stranger.map(|stranger| stranger.wait_with_output().context("the stranger")).transpose()?;
+    let (line, rest) = outcome?;
+    let (received, strangers) = (value(&rest, "received")?, value(&rest, "strangers")?);
+    let round_trips = value(&line, "round_trips")?;
+    let mut seen = vec![
+        (TYPICAL, value(&line, "p50_ns")? / 1e3),
+        (SLOW, value(&line, "p99_ns")? / 1e3),
+        ("round trips lost", value(&line, "lost")?),
+        ("growth of memory, KiB", value(&rest, "memory_kib")? - value(&rest, "memory_before_kib")?),
+    ];
+    if let Some(flood) = flood {
+        let flood = String::from_utf8_lossy(&flood.stdout).into_owned();
+        seen.push(("datagrams of the flood, 10^6/s", value(&flood, "messages")? * 1e3 / value(&flood, "wall_ns")?));
+        seen.push(("refused as strangers, 10^6", strangers / 1e6));
+        // The victim warms up with a thousand round trips, and each of its messages may be asked once more at the end.
+        ensure!(received < round_trips + 2_000.0, "{received} messages were accepted for {round_trips} round trips");
+    }
+    Ok(seen)
 }
 
 fn iperf(link: &Link, flags: &[&str]) -> Result<Seen> {
