@@ -95,8 +95,12 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     if asked.hangs {
         std::thread::sleep(Duration::from_secs(120));
     }
-    if asked.aborts && job.rank().0 == job.size() - 1 {
-        job.abort(3, "the last rank was asked to abort");
+    if asked.aborts {
+        // When all have said their line.
+        job.barrier()?;
+        if job.rank().0 == job.size() - 1 {
+            job.abort(3, "the last rank was asked to abort");
+        }
     }
     meet(&mut job, 1, asked.length / 3)?;
     job.barrier()?;

@@ -106,11 +106,7 @@ impl Running {
                 let _ = self.child.kill();
                 panic!("only {} ranks met: {ranks:?}", ranks.len());
             };
-            let words: Vec<&str> = line.split(' ').collect();
-            if let ["rank", rank, "of", size, "by", ..] = words[..] {
-                assert_eq!(size, RANKS.to_string());
-                ranks.insert(rank.parse().unwrap(), line.clone());
-            }
+            ranks.extend(rank(line));
         }
         ranks
     }
@@ -129,6 +125,14 @@ impl Running {
             thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The rank that said `line`, if one did.
+fn rank(line: String) -> Option<(usize, String)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["rank", rank, "of", size, "by", ..] = words[..] else { return None };
+    assert_eq!(size, RANKS.to_string());
+    Some((rank.parse().unwrap(), line))
 }
 
 /// The process of the rank that said `line`.
@@ -203,8 +207,10 @@ fn launchers__an_abort_ends_the_job_with_its_code() {
     for launcher in launchers() {
         let mut command = Command::new(&launcher.command[0]);
         command.args(&launcher.command[1..]).arg(&meet).arg("--abort");
-        let mut running = Running::start(&mut command);
-        let ranks = running.ranks();
+        let running = Running::start(&mut command);
+        let until_closed = running.lines.iter().filter_map(rank);
+        // A launcher that is told to abort may lose what ranks said just before.
+        let ranks = until_closed.collect();
         let (status, errors) = running.end();
         assert_eq!(status.code(), Some(3), "{}: {errors}", launcher.name);
         assert!(errors.contains("the last rank was asked to abort"), "{}: {errors}", launcher.name);

@@ -101,10 +101,12 @@ impl Job {
         self.link.finish()
     }
 
-    /// Tells the launcher that the job failed, says `sentence` on standard error, and ends this process with `code`.
+    /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
+        // First of all: a launcher may kill this process as soon as it is told.
+        eprintln!("{sentence}");
         self.link.abort(code, sentence);
-        end_process(code, Some(sentence))
+        end_process(code, None)
     }
 }
 
