@@ -60,7 +60,7 @@ fn part__played_for_another_test() {
         "remote" => play_remote(session, rank, ranks),
         "flood" => play_flood(session, rank, ranks),
         "token" => play_token(open(session, rank, ranks, Waiting::Adaptive), ranks),
-        "apart" => println!("> {}", open_apart(session, rank)),
+        "apart" => say(&open_apart(session, rank)),
         other => panic!("no part {other}"),
     }
 }
@@ -104,7 +104,7 @@ fn play_remote(session: u64, rank: u32, ranks: u32) {
             "harvest" => harvest_as_text(&mut wire),
             other => panic!("no command {other}"),
         };
-        println!("> {answer}");
+        say(&answer);
     }
 }
 
@@ -164,6 +164,12 @@ impl Drop for Remote {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
+}
+
+/// Says a line to the test that started this process.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "> {line}").and_then(|()| out.flush()).expect("the test listens");
 }
 
 /// The next line that a part says; the test harness's own lines lie between them.

@@ -90,12 +90,12 @@ fn ip(line: &str) -> Result<()> {
 }
 
 /// The first two cores that this process may use.
-fn cores() -> Result<[u32; 2]> {
+pub(super) fn cores() -> Result<[u32; 2]> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
     let mut cores = allowed(list.trim()).into_iter();
     let first = cores.next().context("a core to run on")?;
-    let second = cores.next().context("bench wire needs two cores, one for each end")?;
+    let second = cores.next().context("this bench needs two cores, one for each end")?;
     Ok([first, second])
 }
 
