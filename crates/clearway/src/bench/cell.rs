@@ -9,9 +9,9 @@ use clearway_proto::congestion::{
     max_min_fair, offered_loads,
 };
 
-use super::stage::{Facts, Part, Reach};
+use super::stage::{Clocks, Facts, Part, Reach};
 use super::windows::Windows;
-use crate::scenario::Congestion;
+use crate::scenario::{Congestion, asked_class};
 
 /// What distinguishes the cells of one run, but for the draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +33,6 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// The metric in which a victim is judged.
-pub(super) const fn metric_of(victim: VictimKind) -> Metric {
-    match victim {
-        VictimKind::Ping => Metric::OneWay,
-        VictimKind::Get => Metric::RoundTrip,
-        VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall => Metric::Iteration,
-    }
-}
-
 /// A case with its hosts.
 pub(super) struct Cell<'a> {
     pub(super) case: Case<'a>,
@@ -53,6 +44,16 @@ pub(super) struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// The metric in which the victims are judged.
+    pub(super) const fn metric(&self) -> Metric {
+        match (self.case.victim, self.facts.clocks) {
+            (VictimKind::Ping, Clocks::One) => Metric::OneWay,
+            // Two clocks cannot time one way, but each its own messages there and back.
+            (VictimKind::Ping, Clocks::Several) | (VictimKind::Get, _) => Metric::RoundTrip,
+            (VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall, _) => Metric::Iteration,
+        }
+    }
+
     /// What `rank` does.
     pub(super) fn part(&self, rank: Rank) -> Part {
         Part { victim: self.victim(rank), loads: self.loads(rank) }
@@ -63,7 +64,7 @@ impl Cell<'_> {
         self.draw.victims.contains(&rank).then(|| VictimTask {
             kind: self.case.victim,
             ring: self.draw.victims.clone(),
-            class: self.test.victim_class,
+            class: asked_class(self.case.queue, self.test.victim_class),
             interval: self.test.victim_interval.0,
         })
     }
@@ -71,7 +72,8 @@ impl Cell<'_> {
     /// What `rank` does as a congestor.
     fn loads(&self, rank: Rank) -> Vec<LoadTask> {
         let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
-        let task = |kind| LoadTask { kind, class: self.test.congestor_class, from, until };
+        let class = asked_class(self.case.queue, self.test.congestor_class);
+        let task = |kind| LoadTask { kind, class, from, until };
         self.kinds(rank).map(task).collect()
     }
 
@@ -124,7 +126,7 @@ impl Cell<'_> {
         let loads = offered_loads(self.layout, &self.streams());
         let full = |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
         let crosses = |a, b| self.layout.path(a, b).iter().any(full);
-        let both_ways = metric_of(self.case.victim) == Metric::RoundTrip;
+        let both_ways = self.metric() == Metric::RoundTrip;
         let pairs: BTreeSet<_> = self.victim_pairs().collect();
         let exposed: BTreeSet<_> =
             pairs.iter().copied().filter(|(a, b)| crosses(*a, *b) || both_ways && crosses(*b, *a)).collect();
@@ -136,7 +138,7 @@ impl Cell<'_> {
     pub(super) fn floor(&self) -> Nanos {
         let time = |link| self.layout.rate(link).time_for(self.facts.frame);
         let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
-        let ways = if metric_of(self.case.victim) == Metric::RoundTrip { 2 } else { 1 };
+        let ways = if self.metric() == Metric::RoundTrip { 2 } else { 1 };
         self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)
     }
 

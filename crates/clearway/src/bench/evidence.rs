@@ -15,7 +15,7 @@ use clearway_proto::base::{Class, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{Metric, PhaseRecord};
 use clearway_proto::stats::{Histogram, Quantile, Resampled};
 
-use super::cell::{Cell, metric_of};
+use super::cell::Cell;
 use super::stage::Sighting;
 
 /// The quantiles of every figure, in order.
@@ -61,7 +61,7 @@ impl Evidence {
     pub(super) fn of(cell: &Cell<'_>, sighting: &Sighting, key: RandomKey) -> Option<Self> {
         let windows = &cell.windows;
         let slices = windows.after.until;
-        let pairs = pairs(&sighting.records, metric_of(cell.case.victim));
+        let pairs = pairs(&sighting.records, cell.metric());
         let exposed = cell.exposed();
         let counts = |pair: &(Rank, Rank)| pair.0 == pair.1 || exposed.contains(pair);
         let blocks: Vec<Histogram> = (0..slices)

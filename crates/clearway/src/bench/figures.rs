@@ -12,12 +12,12 @@ use clearway_proto::stats::Estimate;
 use super::Order;
 use super::evidence::{P99, QUANTILES};
 use super::outcome::{CaseResult, DrawResult};
-use super::stage::Stage;
+use super::stage::{Clocks, Stage};
 use super::windows::Window;
 use crate::report::model::{
     ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels, names,
 };
-use crate::scenario::Congestion;
+use crate::scenario::{Congestion, asked_class};
 
 /// What figures with an interval are made of.
 fn bootstrap(test: &Congestion) -> String {
@@ -36,7 +36,7 @@ pub(super) fn write(
     stage: &dyn Stage,
 ) {
     for result in results {
-        estimates(report, test, result);
+        estimates(report, test, result, stage.facts().clocks);
         charts(report, test, result, stage);
     }
     scores(report, test, results);
@@ -64,8 +64,9 @@ fn phase_labels(test: &Congestion, result: &CaseResult<'_>, phase: &str) -> Labe
     all
 }
 
-fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
+fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, clocks: Clocks) {
     let control = result.is_control(test);
+    let one_way = result.case.victim == VictimKind::Ping && clocks == Clocks::One;
     let source = bootstrap(test);
     let of = |name: &str, unit: &str, estimate: &Estimate, scale: f64, labels: &Labels| {
         let mut figure = Figure::estimate(name, unit, estimate, scale, &source);
@@ -80,7 +81,7 @@ fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
             report
                 .figures
                 .push(of(names::LATENCY, "us", &estimate, 1e-3, &all).with(labels::QUANTILE, quantile.to_string()));
-            if i == P99 && result.case.victim == VictimKind::Ping && !control {
+            if i == P99 && one_way && !control {
                 let mut named = all.clone();
                 if test.congestors.len() == 1 {
                     named.remove(labels::CONGESTOR);
@@ -222,7 +223,9 @@ fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>
         for (mark, count) in of_queue().flat_map(|draw| &draw.evidence.marks) {
             *marks.entry(*mark).or_default() += count;
         }
-        for class in [test.victim_class, test.congestor_class] {
+        let mut classes = [test.victim_class, test.congestor_class].map(|class| asked_class(queue, class)).to_vec();
+        classes.dedup();
+        for class in classes {
             let gap = of_queue().filter_map(|draw| draw.evidence.longest_gap.get(&class)).max();
             let mut row = ClassShare::seen(class, &marks);
             row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.clone())]);

@@ -1,32 +1,115 @@
-//! The rank processes of a run: started inside the lab's hosts, told what to do, heard, and missed when they die.
+//! The ranks of a run: brought together, told what to do, heard, and missed when they die.
+//!
+//! # Model
+//! A member is a process of this machine that listens to a pipe, or a connection to one elsewhere. Once all have said where they
+//! are and opened their wires they differ in nothing but in how their end is explained.
 //!
 //! # Invariants
-//! I1. Every rank is reaped; dropping the fleet closes all pipes first, which ends the ranks.
+//! I1. Every rank is ended: dropping the fleet closes all pipes and connections first, which ends the ranks, then reaps those
+//!     of this machine.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddrV4;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_lab::Lab;
-use clearway_proto::base::Rank;
+use clearway_proto::base::{LocalNs, Rank};
 
-use super::message::{FromRank, RankRecord, Ready, Setup, ToRank};
+use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
 
-/// The port of every rank in its own host.
-const PORT: u16 = 7_470;
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes a tenth of this.
+const LINE_MAX: u64 = 256 << 20;
 
-/// One rank process.
-struct Process {
+/// What tells one run from another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) session: u64,
+    pub(super) seed: u64,
+}
+
+/// One rank, and where it would go if it were not for the run.
+pub(super) struct Member {
     host: String,
-    child: Child,
-    orders: Option<ChildStdin>,
+    /// What to bind.
+    address: SocketAddrV4,
+    link: Link,
+}
+
+/// The way to a rank.
+enum Link {
+    /// A process of this machine.
+    Child(Child, Option<ChildStdin>),
+    /// A connection.
+    Remote(TcpStream),
+}
+
+impl Member {
+    /// The command that starts a rank on this machine, not yet placed anywhere.
+    pub(super) fn command() -> Result<Command> {
+        let program = std::env::current_exe().context("the path of this program")?;
+        let mut command = Command::new(program);
+        // A process group of its own: an interrupt at the terminal reaches the conductor, which then ends all in order.
+        command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        Ok(command)
+    }
+
+    /// A rank that was started with [`Member::command`].
+    pub(super) fn child(host: String, address: SocketAddrV4, mut child: Child) -> Self {
+        let orders = child.stdin.take();
+        Self { host, address, link: Link::Child(child, orders) }
+    }
+
+    /// A rank behind `connection`.
+    pub(super) fn remote(host: String, address: SocketAddrV4, connection: TcpStream) -> Self {
+        Self { host, address, link: Link::Remote(connection) }
+    }
+
+    fn output(&mut self) -> Result<Box<dyn Read + Send>> {
+        Ok(match &mut self.link {
+            Link::Child(child, _) => Box::new(child.stdout.take().context("a rank without output")?),
+            Link::Remote(connection) => Box::new(connection.try_clone().context("a connection in both directions")?),
+        })
+    }
+
+    fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
+        match &mut self.link {
+            Link::Child(_, Some(orders)) => orders.write_all(line),
+            Link::Child(_, None) => Err(std::io::ErrorKind::BrokenPipe.into()),
+            Link::Remote(connection) => connection.write_all(line),
+        }
+    }
+
+    /// Ends what listens to this member.
+    fn close(&mut self) {
+        match &mut self.link {
+            Link::Child(_, orders) => *orders = None,
+            Link::Remote(connection) => drop(connection.shutdown(Shutdown::Both)),
+        }
+    }
+
+    /// How it ended, after it fell silent.
+    fn ending(&mut self) -> String {
+        self.close();
+        match &mut self.link {
+            Link::Child(child, _) => child.wait().map_or_else(|error| error.to_string(), ending),
+            Link::Remote(_) => "is gone: its process or its host ended, or the connection to it broke".to_owned(),
+        }
+    }
+}
+
+/// How a process ended.
+pub(super) fn ending(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, Some(code)) => format!("ended with status {code}"),
+        (None, None) => "ended".to_owned(),
+    }
 }
 
 /// What the reader of one rank's output found.
@@ -34,36 +117,53 @@ type Heard = (Rank, Option<FromRank>);
 
 /// All ranks.
 pub(super) struct Fleet {
-    processes: Vec<Process>,
+    members: Vec<Member>,
     heard: Receiver<Heard>,
     facts: Ready,
 }
 
 impl Fleet {
-    /// Starts a rank on every host of `lab` and waits until all wires are open.
-    pub(super) fn start(lab: &Lab, session: u64, seed: u64, watch: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
-        let program = std::env::current_exe().context("the path of this program")?;
-        let peers: Vec<SocketAddrV4> = lab.hosts().iter().map(|host| SocketAddrV4::new(host.address, PORT)).collect();
+    /// Makes `members`, by rank, a fleet on `network`: waits until all wires are open.
+    pub(super) fn gather(
+        members: Vec<Member>,
+        network: Network,
+        run: Run,
+        watch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
         let (sender, heard) = channel();
-        let mut fleet = Self { processes: Vec::new(), heard, facts: Ready { body_max: 0, overhead: 0 } };
-        for host in lab.hosts() {
-            let mut command = Command::new(&program);
-            // A process group of its own: an interrupt at the terminal reaches the conductor, which then ends all in order.
-            command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-            let mut child =
-                lab.spawn(host.rank, command).with_context(|| format!("a rank on host {} cannot start", host.name))?;
-            let (orders, output) = (child.stdin.take(), child.stdout.take());
-            listen(host.rank, output.context("a rank without output")?, sender.clone());
-            fleet.processes.push(Process { host: host.name.clone(), child, orders });
-            let setup = Setup { rank: host.rank, session, seed, peers: peers.clone() };
-            fleet.tell(host.rank, &ToRank::Open(setup))?;
+        let mut fleet = Self { members, heard, facts: Ready { body_max: 0, overhead: 0 } };
+        for (rank, member) in (0..).map(Rank).zip(&mut fleet.members) {
+            listen(rank, member.output()?, sender.clone());
         }
-        let answers = fleet.gather(START_PATIENCE, watch, |message| match message {
+        for rank in fleet.ranks() {
+            let address = fleet.members[rank.index()].address;
+            fleet.tell(rank, &ToRank::Bind(Bind { rank, session: run.session, address, network }))?;
+        }
+        let peers = fleet.answers(START_PATIENCE, watch, |message| match message {
+            FromRank::Bound(place) => Some(place),
+            _ => None,
+        })?;
+        let setup = ToRank::Open(Setup { seed: run.seed, peers });
+        for rank in fleet.ranks() {
+            fleet.tell(rank, &setup)?;
+        }
+        let ready = fleet.answers(START_PATIENCE, watch, |message| match message {
             FromRank::Ready(ready) => Some(ready),
             _ => None,
         })?;
-        fleet.facts = answers.into_iter().next().context("a lab without hosts")?;
+        // Paths differ in what they let through: the least is what all pairs can do.
+        fleet.facts = ready.into_iter().min_by_key(|ready| ready.body_max).context("no ranks")?;
         Ok(fleet)
+    }
+
+    /// All ranks in order.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.members.len() as u32).map(Rank)
+    }
+
+    /// The names of their hosts.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.host.clone()).collect()
     }
 
     /// What the ranks' wires can do.
@@ -75,10 +175,9 @@ impl Fleet {
     pub(super) fn tell(&mut self, rank: Rank, order: &ToRank) -> Result<()> {
         let mut line = serde_json::to_vec(order).context("an order that JSON cannot hold")?;
         line.push(b'\n');
-        let process = self.processes.get_mut(rank.index()).context("no such rank")?;
-        let orders = process.orders.as_mut().context("the rank is being ended")?;
-        if orders.write_all(&line).is_err() {
-            return Err(self.death(rank));
+        let member = self.members.get_mut(rank.index()).context("no such rank")?;
+        if member.write(&line).is_err() {
+            return Err(self.silence(rank));
         }
         Ok(())
     }
@@ -89,39 +188,48 @@ impl Fleet {
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<RankRecord>> {
-        self.gather(patience, watch, |message| match message {
+        self.answers(patience, watch, |message| match message {
             FromRank::Record(record) => Some(*record),
             _ => None,
         })
     }
 
+    /// What the clock of `rank` says. Nothing else may be under way.
+    pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
+        self.tell(rank, &ToRank::Time)?;
+        match self.heard.recv_timeout(START_PATIENCE) {
+            Ok((_, Some(FromRank::Time(time)))) => Ok(time),
+            Ok((_, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
+            Ok((silent, None)) => Err(self.silence(silent)),
+            Ok((dead, Some(FromRank::Ended(how)))) => Err(self.death(dead, &how)),
+            _ => bail!("{} does not say what time it is", self.name(rank)),
+        }
+    }
+
     /// One answer of each rank, by rank.
-    fn gather<T>(
+    fn answers<T>(
         &mut self,
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
         take: impl Fn(FromRank) -> Option<T>,
     ) -> Result<Vec<T>> {
         let deadline = Instant::now() + patience;
-        let mut answers: Vec<Option<T>> = self.processes.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<T>> = self.members.iter().map(|_| None).collect();
         while answers.iter().any(Option::is_none) {
             watch()?;
             match self.heard.recv_timeout(Duration::from_millis(50)) {
-                Ok((rank, Some(FromRank::Failed(sentence)))) => {
-                    bail!("host {} cannot take part: {sentence}", self.processes[rank.index()].host);
-                }
+                Ok((rank, Some(FromRank::Failed(sentence)))) => return Err(self.refusal(rank, &sentence)),
+                Ok((rank, Some(FromRank::Ended(how)))) => return Err(self.death(rank, &how)),
                 Ok((rank, Some(message))) => answers[rank.index()] = take(message),
                 Ok((rank, None)) => {
                     // The user's interrupt may have ended the rank first.
                     watch()?;
-                    return Err(self.death(rank));
+                    return Err(self.silence(rank));
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
-                    let silent = answers.iter().position(Option::is_none).unwrap_or(0);
-                    bail!(
-                        "host {} has not answered for {patience:?}; the machine may be too busy",
-                        self.processes[silent].host
-                    );
+                    let silent = Rank(answers.iter().position(Option::is_none).unwrap_or(0) as u32);
+                    let name = self.name(silent);
+                    bail!("{name} has not answered for {patience:?}; its machine may be too busy");
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
@@ -130,46 +238,54 @@ impl Fleet {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// How a rank that went silent ended, as an error.
-    fn death(&mut self, rank: Rank) -> anyhow::Error {
-        let process = &mut self.processes[rank.index()];
-        process.orders = None;
-        let how = process.child.wait().map_or_else(|error| error.to_string(), ending);
-        anyhow!("rank {rank} on host {} {how} in the middle of the run; run again", process.host)
+    fn name(&self, rank: Rank) -> String {
+        format!("rank {rank} on host {}", self.members.get(rank.index()).map_or("?", |member| &member.host))
     }
-}
 
-fn ending(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
-        (None, Some(code)) => format!("ended with status {code}"),
-        (None, None) => "ended".to_owned(),
+    fn refusal(&self, rank: Rank, sentence: &str) -> anyhow::Error {
+        anyhow!("{} cannot take part: {sentence}", self.name(rank))
+    }
+
+    /// How a rank that went silent ended, as an error.
+    fn silence(&mut self, rank: Rank) -> anyhow::Error {
+        let how = self.members.get_mut(rank.index()).map_or_else(String::new, Member::ending);
+        self.death(rank, &how)
+    }
+
+    fn death(&self, rank: Rank, how: &str) -> anyhow::Error {
+        anyhow!("{} {how} in the middle of the run; run again", self.name(rank))
     }
 }
 
 /// Reads a rank's lines on a thread of their own until its output closes.
-fn listen(rank: Rank, output: ChildStdout, sender: Sender<Heard>) {
+fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
     thread::spawn(move || {
-        for line in BufReader::new(output).lines() {
-            let message = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            let over = message.is_none();
-            if sender.send((rank, message)).is_err() || over {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0 {
+                let _ = sender.send((rank, None));
+                return;
+            }
+            // A rank that died in the middle of a line leaves half of one; what follows says how it ended.
+            let Ok(message) = serde_json::from_slice(&line) else { continue };
+            if sender.send((rank, Some(message))).is_err() {
                 return;
             }
         }
-        let _ = sender.send((rank, None));
     });
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for process in &mut self.processes {
-            process.orders = None;
-        }
-        for process in &mut self.processes {
-            // A rank that is stopped or stuck would not notice its closed pipe.
-            let _ = process.child.kill();
-            let _ = process.child.wait();
+        self.members.iter_mut().for_each(Member::close);
+        for member in &mut self.members {
+            if let Link::Child(child, _) = &mut member.link {
+                // A rank that is stopped or stuck would not notice its closed pipe.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
         }
     }
 }

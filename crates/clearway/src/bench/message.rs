@@ -1,8 +1,21 @@
-//! What the conductor and its ranks say to each other over pipes: one JSON value a line.
+//! What the conductor and its ranks say to each other, over pipes or a connection: one JSON value a line.
+//!
+//! # Model
+//! ```text
+//!    conductor          rank
+//!    Bind        ->           take an address
+//!                <-    Bound  where it is
+//!    Open        ->           everybody's address is known
+//!                <-    Ready  the wire is open
+//!    Time        ->           what does your clock say?
+//!                <-    Time
+//!    Phase       ->           run this
+//!                <-    Record what was seen
+//! ```
 
 use std::net::SocketAddrV4;
 
-use clearway_proto::base::Rank;
+use clearway_proto::base::{LocalNs, Rank};
 use clearway_proto::congestion::{Phase, PhaseRecord};
 use serde::{Deserialize, Serialize};
 
@@ -10,32 +23,80 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ToRank {
-    /// First: who it is and where the others are.
+    /// First: take an address and make keys. Answer with [`FromRank::Bound`].
+    Bind(Bind),
+    /// Then: where the others are. Answer with [`FromRank::Ready`].
     Open(Setup),
+    /// Answer with [`FromRank::Time`].
+    Time,
     /// Run this, then answer with [`FromRank::Record`].
     Phase(Phase),
 }
 
-/// What a rank needs to open its wire.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Setup {
+/// Who a rank is, and what its address and keys are for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Bind {
     pub(super) rank: Rank,
     pub(super) session: u64,
+    /// Port 0 leaves the choice of a port to the system.
+    pub(super) address: SocketAddrV4,
+    pub(super) network: Network,
+}
+
+/// What a rank needs to open its wire.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Setup {
     pub(super) seed: u64,
     /// By rank, its own included.
-    pub(super) peers: Vec<SocketAddrV4>,
+    pub(super) peers: Vec<Whereabouts>,
+}
+
+/// Where a rank is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Whereabouts {
+    pub(super) address: SocketAddrV4,
+    /// The public half of its keys, on sealed networks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) card: Option<Vec<u8>>,
+}
+
+/// What kind of network the ranks have between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Network {
+    /// A laboratory's: one machine, queues that must see real packets, more ranks than processors.
+    Lab,
+    /// One machine's own: its ranks read one clock.
+    Machine,
+    /// Between machines; messages are sealed.
+    Sealed,
+    /// Between machines, as open as the user asked for.
+    Insecure,
+}
+
+impl Network {
+    /// Whether all ranks read one clock.
+    pub(super) const fn is_one_machine(self) -> bool {
+        matches!(self, Self::Lab | Self::Machine)
+    }
 }
 
 /// From a rank.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum FromRank {
+    /// It has an address.
+    Bound(Whereabouts),
     /// The wire is open.
     Ready(Ready),
+    /// What its clock says.
+    Time(LocalNs),
     /// The phase is over.
     Record(Box<RankRecord>),
     /// It cannot go on; one sentence.
     Failed(String),
+    /// Its process ended, and how; said by who waited for it.
+    Ended(String),
 }
 
 /// What an opened wire can do.

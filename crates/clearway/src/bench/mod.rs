@@ -19,6 +19,7 @@ mod congestion;
 mod evidence;
 mod figures;
 mod fleet;
+pub(crate) mod job;
 mod judgement;
 mod message;
 mod outcome;
@@ -50,12 +51,12 @@ pub(crate) struct Order<'a> {
     pub(crate) flags: BTreeSet<String>,
 }
 
-/// Runs `order` in `place` and returns its report. Progress goes to standard error.
+/// Runs `order` in `place` (in that of `site`, where the place is a job's) and returns its report. Progress goes to standard error.
 ///
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
-pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
-    let mut stage = stage::open(order.scenario, place)?;
+pub(crate) fn run(order: &Order<'_>, place: Place, site: Option<&job::Site>) -> Result<Report> {
+    let mut stage = stage::open(order.scenario, place, site)?;
     let mut report = summary::opened(order, &*stage);
     conduct(order, &mut *stage, &mut report)?;
     summary::close(&mut report, &*stage);

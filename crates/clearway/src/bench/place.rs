@@ -9,6 +9,8 @@ pub(crate) enum Place {
     Sim,
     /// Virtual hosts on this machine: real packets through the kernel's queues.
     Lab,
+    /// The ranks that a launcher started with this command: mpirun, mpiexec, srun or --hostfile.
+    Cluster,
 }
 
 impl Place {
@@ -17,6 +19,7 @@ impl Place {
         match self {
             Self::Sim => "sim",
             Self::Lab => "lab",
+            Self::Cluster => "cluster",
         }
     }
 }

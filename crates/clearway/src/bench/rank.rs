@@ -1,4 +1,4 @@
-//! One rank of a run: the congestion engine over UDP inside a virtual host, obeying lines on standard input.
+//! One rank of a run: the congestion engine over UDP, obeying lines on standard input.
 //!
 //! # Invariants
 //! I1. When standard input closes, the rank ends: no rank outlives its conductor.
@@ -12,54 +12,117 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Bytes, LocalNs, RandomKey};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Driver, Span, Wire};
+use clearway_runtime::keys::{self, Identity, JobSecret};
 use clearway_runtime::udp::frame::FRAME_LENGTH;
-use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
-use super::message::{FromRank, RankRecord, Ready, Setup, ToRank};
+use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Whereabouts};
 use crate::exit::Exit;
 
+/// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
+pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
 /// The longest line a conductor sends: a phase of a thousand ranks with all their flows takes a tenth of this.
 const LINE_MAX: usize = 1 << 20;
 /// Bytes that Ethernet (14), IPv4 (20) and UDP (8) add, as a shaped link counts them.
 const NETWORK_OVERHEAD: u64 = 14 + 20 + 8;
 
-/// Runs until standard input closes.
-pub(crate) fn main() -> Result<Exit> {
-    let mut lines = Lines::default();
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned().context("standard input")?);
-    let setup = loop {
-        if let Some(line) = lines.next() {
-            match serde_json::from_str(&line).context("the first line")? {
-                ToRank::Open(setup) => break setup,
-                ToRank::Phase(_) => bail!("a phase came before the setup"),
-            }
-        }
-        if lines.fill(&input)? == 0 {
-            return Ok(Exit::Good);
-        }
+/// Runs until standard input closes, or, `with_parent`, the process ends that started this one.
+pub(crate) fn main(with_parent: bool) -> Result<Exit> {
+    if with_parent {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("a bond to the parent process")?;
+    }
+    let mut orders = Orders { lines: Lines::default(), input: standard_input()? };
+    let bind = match orders.next()? {
+        Some(ToRank::Bind(bind)) => bind,
+        Some(_) => bail!("an order came before an address"),
+        None => return Ok(Exit::Good),
     };
-    match open(&setup) {
-        Ok((wire, node)) => serve(wire, node, lines, &input),
-        Err(error) => say(&FromRank::Failed(format!("{error:#}")))?,
+    let (port, identity) = match take_place(&bind) {
+        Ok(place) => place,
+        Err(error) => return refuse(&error),
+    };
+    let card = identity.as_ref().map(|identity| identity.card().to_vec());
+    say(&FromRank::Bound(Whereabouts { address: port.address(), card }))?;
+    let setup = match orders.next()? {
+        Some(ToRank::Open(setup)) => setup,
+        Some(_) => bail!("an order came before the setup"),
+        None => return Ok(Exit::Good),
+    };
+    match open(port, identity, &bind, &setup) {
+        Ok((wire, node)) => serve(wire, node, orders.lines, &orders.input),
+        Err(error) => return refuse(&error),
     }
     Ok(Exit::Good)
 }
 
-fn open(setup: &Setup) -> Result<(UdpWire, Node)> {
-    let address = *setup.peers.get(setup.rank.index()).context("this rank has no address")?;
-    let mut config = UdpConfig::new(setup.rank, setup.session, setup.peers.clone());
-    config.placement = Placement::OneMachine;
-    // Many hosts share this machine's processors: one that spins would take them from the others.
-    config.waiting = Waiting::Sleep;
-    // A queue must see the packets that a real network would see.
-    config.segmentation = Segmentation::RealPackets;
-    let mut wire = UdpWire::open(UdpPort::bind(address)?, config)?;
+/// Takes the address of `bind`, and makes keys where the network needs them.
+fn take_place(bind: &Bind) -> Result<(UdpPort, Option<Identity>)> {
+    let port = UdpPort::bind(bind.address)?;
+    if bind.network != Network::Sealed {
+        return Ok((port, None));
+    }
+    let secret = std::env::var(SECRET_VARIABLE).context("this rank was not told its job's secret")?;
+    let secret = Some(JobSecret::new(secret.into_bytes())?);
+    let job = keys::Job { session: bind.session, epoch: 0, secret };
+    Ok((port, Some(Identity::new(bind.rank, job)?)))
+}
+
+fn standard_input() -> Result<File> {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned().context("standard input")?))
+}
+
+/// Tells the conductor why this rank takes no part.
+fn refuse(why: &anyhow::Error) -> Result<Exit> {
+    say(&FromRank::Failed(format!("{why:#}")))?;
+    Ok(Exit::Good)
+}
+
+/// Orders before the wire is open: one at a time, waiting for each.
+struct Orders {
+    lines: Lines,
+    input: File,
+}
+
+impl Orders {
+    /// The next order; `None` when the conductor is gone.
+    fn next(&mut self) -> Result<Option<ToRank>> {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return serde_json::from_str(&line).map(Some).context("an order that is none");
+            }
+            if self.lines.fill(&self.input)? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<(UdpWire, Node)> {
+    let peers = setup.peers.iter().map(|peer| peer.address).collect();
+    let mut config = UdpConfig::new(bind.rank, bind.session, peers);
+    match bind.network {
+        Network::Lab => {
+            config.placement = Placement::OneMachine;
+            // Many hosts share this machine's processors: one that spins would take them from the others.
+            config.waiting = Waiting::Sleep;
+            // A queue must see the packets that a real network would see.
+            config.segmentation = Segmentation::RealPackets;
+        }
+        Network::Machine => config.placement = Placement::OneMachine,
+        Network::Insecure => config.protection = Protection::Insecure,
+        Network::Sealed => {
+            let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
+            let keys = identity.context("keys that were not made")?.agree(&cards)?;
+            config.protection = Protection::Keys(keys);
+        }
+    }
+    let mut wire = UdpWire::open(port, config)?;
     let body_max = wire.capabilities().body_max as u32;
     let region = wire.register(Bytes(u64::from(body_max))).map_err(|missing| anyhow::anyhow!("{missing}"))?;
     let node = Node::new(NodeConfig {
-        rank: setup.rank,
+        rank: bind.rank,
         payload: Span { region, offset: 0, length: body_max },
         body_max,
         shared_clock: wire.capabilities().shared_clock,
@@ -117,8 +180,11 @@ impl progress::Host<Node> for Host<'_> {
         match self.lines.fill(self.input) {
             Ok(n) if n > 0 => {
                 while let Some(line) = self.lines.next() {
-                    if let Ok(ToRank::Phase(phase)) = serde_json::from_str(&line) {
-                        driver.command(now, phase);
+                    match serde_json::from_str(&line) {
+                        Ok(ToRank::Phase(phase)) => driver.command(now, phase),
+                        Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
+                        // A conductor that says anything else is not one.
+                        _ => self.over = true,
                     }
                 }
             }

@@ -40,6 +40,9 @@ pub(crate) enum Command {
         /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
         #[arg(long, value_enum, value_delimiter = ',')]
         on: Vec<Place>,
+        /// With --on cluster: leave messages between machines unsealed.
+        #[arg(long)]
+        insecure: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -85,7 +88,11 @@ pub(crate) enum Command {
     },
     /// One rank of a run; started by the program itself.
     #[command(hide = true)]
-    Rank,
+    Rank {
+        /// End with the process that started this one.
+        #[arg(long)]
+        with_parent: bool,
+    },
     /// Holds a lab; started by the program itself.
     #[command(hide = true)]
     LabKeeper {
@@ -163,6 +170,9 @@ pub(crate) struct BenchFlags {
     /// Hosts of the machine in use [default: all].
     #[arg(long, requires = "fabric")]
     pub(crate) nodes: Option<u32>,
+    /// With --on cluster: leave messages between machines unsealed.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Print the scenario that these flags make, and run nothing.
     #[arg(long)]
     pub(crate) print_scenario: bool,

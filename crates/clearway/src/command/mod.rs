@@ -35,7 +35,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn exit_of(error: &anyhow::Error) -> Exit {
+pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
     } else if error.chain().any(|cause| cause.is::<crate::bench::Interrupted>()) {
@@ -54,7 +54,7 @@ fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Demo(output) => run::demo(&output),
         Command::Bench(flags) => run::bench(&flags),
-        Command::Run { scenario, on, output } => run::scenario(&scenario, &on, &output),
+        Command::Run { scenario, on, insecure, output } => run::scenario(&scenario, &on, insecure, &output),
         Command::Lab(command) => lab::command(command),
         Command::Sim(command) => sim::command(command),
         Command::Topo(command) => topo::command(command),
@@ -63,7 +63,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
-        Command::Rank => crate::bench::rank::main(),
+        Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::LabKeeper { name } => lab::keep(&name),
     }
 }

@@ -10,12 +10,33 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::{BenchFlags, Output, print, refuses_permission};
+use crate::bench::job::{Role, Sealing};
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
 use crate::report::{beside, diff, store, terminal};
 use crate::scenario::{self, Congestion, Fabric, Scenario};
+
+/// Who says how fast the host links of a job are.
+#[derive(Clone, Copy)]
+enum HostRate {
+    /// The scenario's fabric.
+    OfScenario,
+    /// The machines' interfaces.
+    OfSite,
+}
+
+/// What only a run across a job needs to know.
+#[derive(Clone, Copy)]
+struct JobFlags {
+    rate: HostRate,
+    sealing: Sealing,
+}
+
+fn sealing(insecure: bool) -> Sealing {
+    if insecure { Sealing::Insecure } else { Sealing::Sealed }
+}
 
 /// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a machine.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
@@ -47,7 +68,8 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    conduct(scenario, text, &[place], BTreeSet::new(), output)
+    let job = JobFlags { rate: HostRate::OfScenario, sealing: Sealing::Sealed };
+    conduct(scenario, text, &[place], job, BTreeSet::new(), output)
 }
 
 fn directory_of(name: &str, output: &Output) -> PathBuf {
@@ -55,9 +77,10 @@ fn directory_of(name: &str, output: &Output) -> PathBuf {
 }
 
 /// A scenario from a file or from those that are shipped.
-pub(crate) fn scenario(path: &Path, on: &[Place], output: &Output) -> Result<Exit> {
+pub(crate) fn scenario(path: &Path, on: &[Place], insecure: bool, output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path)?;
-    conduct(scenario, &text, on, BTreeSet::new(), output)
+    let job = JobFlags { rate: HostRate::OfScenario, sealing: sealing(insecure) };
+    conduct(scenario, &text, on, job, BTreeSet::new(), output)
 }
 
 /// A congestion test made of flags.
@@ -69,7 +92,10 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         print(&text)?;
         return Ok(Exit::Good);
     }
-    conduct(scenario, &text, &flags.on, set, &flags.output)
+    let told = flags.rate.is_some() || flags.trunk.is_some();
+    let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
+    let job = JobFlags { rate, sealing: sealing(flags.insecure) };
+    conduct(scenario, &text, &flags.on, job, set, &flags.output)
 }
 
 /// Runs, reports, and says how it went.
@@ -77,6 +103,7 @@ fn conduct(
     mut scenario: Scenario,
     text: &str,
     on: &[Place],
+    job: JobFlags,
     mut flags: BTreeSet<String>,
     output: &Output,
 ) -> Result<Exit> {
@@ -87,6 +114,7 @@ fn conduct(
     let usual = match scenario.fabric {
         Fabric::Lab(_) => Place::Lab,
         Fabric::Machine(_) => Place::Sim,
+        Fabric::Site(_) => Place::Cluster,
     };
     let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
     places.sort_unstable();
@@ -94,18 +122,56 @@ fn conduct(
     if places.contains(&Place::Lab) && usual == Place::Sim {
         bail!("the fabric `{}` is a machine, which only the simulator has: use --on sim", scenario.fabric);
     }
+    if places.contains(&Place::Cluster) {
+        if places.len() > 1 {
+            bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
+        }
+        return across(scenario, text, job, flags, output);
+    }
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
     try_writing(&directory)?;
     let order = Order { scenario: &scenario, text, flags };
     // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
-    let reports: Result<Vec<Report>> = places.iter().rev().map(|place| bench::run(&order, *place)).collect();
+    let reports: Result<Vec<Report>> = places.iter().rev().map(|place| bench::run(&order, *place, None)).collect();
     let mut reports = reports?;
     reports.reverse();
     let report = beside::merge(reports).context("no place to run at")?;
     store::write(&directory, &report)?;
     show(&report, &directory)?;
     Ok(exit_of(&report))
+}
+
+/// Runs `scenario` on the ranks of the job that a launcher started, of which this process is one.
+fn across(mut scenario: Scenario, text: &str, job: JobFlags, flags: BTreeSet<String>, output: &Output) -> Result<Exit> {
+    let site = match bench::job::enter(job.sealing)? {
+        Role::Follower(follower) => return follower.follow(),
+        Role::Conductor(site) => site,
+    };
+    if site.size() == 1 {
+        let tried: String = site.notes().iter().map(|note| format!("\n  {note}")).collect();
+        bail!("--on cluster runs on the ranks that a launcher starts, and none did: mpirun -n 16 clearway ...{tried}");
+    }
+    let run = || {
+        let rate = match job.rate {
+            HostRate::OfScenario => None,
+            HostRate::OfSite => Some(site.rate().context(
+                "the interfaces of this job do not say how fast they are; say it with --rate, as in --rate 25Gb/s",
+            )?),
+        };
+        scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
+        let directory = directory_of(&scenario.name, output);
+        try_writing(&directory)?;
+        let order = Order { scenario: &scenario, text, flags };
+        let report = bench::run(&order, Place::Cluster, Some(&site))?;
+        store::write(&directory, &report)?;
+        show(&report, &directory)?;
+        Ok(exit_of(&report))
+    };
+    match run() {
+        Ok(exit) => site.leave().map(|()| exit),
+        Err(error) => site.abort(super::exit_of(&error), &error),
+    }
 }
 
 /// Makes `directory` and tries whether files can be made in it.

@@ -31,6 +31,8 @@ pub(crate) enum Fabric {
     Lab(LabFabric),
     /// From a fabric file.
     Machine(MachineFabric),
+    /// What there is between the ranks of a job: its queues are the site's, and only what classes are asked of it can change.
+    Site(Topology),
 }
 
 /// A laboratory.
@@ -64,6 +66,38 @@ pub(crate) enum NodeMap {
     Random,
     /// Rank by rank along the cables.
     Linear,
+}
+
+/// What is asked of the network between the ranks of a job, where no queue can be set: the run's name for it is its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// All traffic in one class, as if there were no others.
+    OneClass,
+    /// Each message in its own class; what the site does with it shows.
+    Classes,
+}
+
+impl Asked {
+    /// All, the judged one last.
+    pub(crate) const ALL: [Self; 2] = [Self::OneClass, Self::Classes];
+
+    /// The name in scenarios and reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::OneClass => "one-class",
+            Self::Classes => "classes",
+        }
+    }
+
+    /// What is called `name`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|asked| asked.name() == name)
+    }
+}
+
+/// The class that a message of `class` asks for on `queue`.
+pub(crate) fn asked_class(queue: &str, class: Class) -> Class {
+    if Asked::named(queue) == Some(Asked::OneClass) { Class::BestEffort } else { class }
 }
 
 /// The table `[fabric]` as it is written.
@@ -135,6 +169,7 @@ impl From<Fabric> for FabricText {
             Fabric::Machine(MachineFabric { preset, nodes, node_map }) => {
                 Self { preset: Some(preset), nodes, node_map: Some(node_map), ..none }
             }
+            Fabric::Site(topology) => Self { topology: Some(topology), ..none },
         }
     }
 }
@@ -150,18 +185,45 @@ impl Fabric {
         Self::Machine(MachineFabric { preset, nodes, node_map: NodeMap::Random })
     }
 
+    /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric tells how they are joined: a
+    /// laboratory's topology says how a site is wired, a machine is not the site.
+    pub(crate) fn of_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
+        let Self::Lab(LabFabric { topology, .. }) = *self else {
+            return Err(format!(
+                "the fabric `{self}` is not that of a job: [fabric] topology says how a site is wired"
+            ));
+        };
+        Ok(Self::Site(match topology {
+            Topology::TwoSwitch { rate: usual, trunk, .. } => {
+                Topology::TwoSwitch { hosts: ranks, rate: rate.unwrap_or(usual), trunk }
+            }
+            Topology::LeafSpine { leaves, hosts_per_leaf, .. } if leaves * hosts_per_leaf != ranks => {
+                return Err(format!(
+                    "[fabric] has {leaves} leaves of {hosts_per_leaf} hosts, and the job has {ranks} ranks; start {}",
+                    leaves * hosts_per_leaf
+                ));
+            }
+            Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate: usual, uplink } => {
+                Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate: rate.unwrap_or(usual), uplink }
+            }
+            Topology::Star { rate: usual, .. } => Topology::Star { hosts: ranks, rate: rate.unwrap_or(usual) },
+        }))
+    }
+
     /// How many hosts take part.
     pub(crate) fn hosts(&self) -> Result<u32, String> {
         match self {
             Self::Lab(lab) => Ok(lab.topology.hosts()),
             Self::Machine(machine) => machine.ranks(),
+            Self::Site(topology) => Ok(topology.hosts()),
         }
     }
 
     /// Whether full buffers hold packets back under the usual queue, so that congestion spreads to links that are not full.
     pub(crate) fn holds_back(&self) -> Result<bool, String> {
         match self {
-            Self::Lab(_) => Ok(false),
+            // What a site's buffers do is not known; lossy networks are the careful guess.
+            Self::Lab(_) | Self::Site(_) => Ok(false),
             Self::Machine(machine) => Ok(machine.open(None)?.spec.holds_back()),
         }
     }
@@ -171,6 +233,7 @@ impl Fabric {
         match self {
             Self::Lab(_) => Ok(QueueKind::ALL.map(|kind| kind.name().to_owned()).into()),
             Self::Machine(machine) => presets::policies(&machine.preset).map_err(|error| error.to_string()),
+            Self::Site(_) => Ok(Asked::ALL.map(|asked| asked.name().to_owned()).into()),
         }
     }
 
@@ -182,6 +245,10 @@ impl Fabric {
                 let spec = machine.open(None)?.spec;
                 topology::build(&spec).map(drop).map_err(|error| format!("{}: {error}", machine.preset))
             }
+            Self::Site(topology) if topology.hosts() < 2 => {
+                Err("a job of one rank has no network between its ranks; start at least 2".to_owned())
+            }
+            Self::Site(_) => Ok(()),
         }
     }
 
@@ -207,7 +274,7 @@ impl Fabric {
     /// The fabric as draws and expected rates see it.
     pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn Layout>, String> {
         match self {
-            Self::Lab(lab) => Ok(Box::new(lab.layout())),
+            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(Box::new(switched(*topology))),
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
                 let network = topology::build(&spec).map_err(|error| format!("{}: {error}", machine.preset))?;
@@ -229,13 +296,14 @@ impl Fabric {
                 let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
                 Ok((spec, hosts))
             }
+            Self::Site(_) => Err("the network of a job cannot be simulated; describe it in a fabric file".to_owned()),
         }
     }
 
     /// The usual grid of time.
     pub(crate) fn slice(&self) -> Result<Time, String> {
         match self {
-            Self::Lab(_) => Ok(LAB_SLICE),
+            Self::Lab(_) | Self::Site(_) => Ok(LAB_SLICE),
             Self::Machine(_) => Ok(Time(round(self.host_rate()?.time_for(SLICE_BYTES)))),
         }
     }
@@ -243,7 +311,7 @@ impl Fabric {
     /// The rate of a host's link.
     pub(super) fn host_rate(&self) -> Result<BitsPerSec, String> {
         match self {
-            Self::Lab(lab) => Ok(lab.layout().host_rate),
+            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(switched(*topology).host_rate),
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
                 Ok(spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| spec.links[usize::from(link)].rate))
@@ -254,7 +322,7 @@ impl Fabric {
     /// How long ranks listen for stragglers.
     pub(crate) fn drain(&self, slice: Nanos) -> Nanos {
         match self {
-            Self::Lab(_) => LAB_DRAIN,
+            Self::Lab(_) | Self::Site(_) => LAB_DRAIN,
             Self::Machine(_) => slice.times(MACHINE_DRAIN),
         }
     }
@@ -306,19 +374,20 @@ impl LabFabric {
         let lab = Lab { shape, rate, queue, queue_packets: self.queue_packets };
         presets::lab(&lab).map_err(|error| error.to_string())
     }
+}
 
-    fn layout(&self) -> SwitchedLayout {
-        let hosts = self.topology.hosts();
-        let (switch_size, host_rate, trunk_rate) = match self.topology {
-            Topology::Star { hosts, rate } => (hosts, rate, None),
-            Topology::TwoSwitch { hosts, rate, trunk } => (hosts / 2, rate, Some(trunk)),
-            Topology::LeafSpine { hosts_per_leaf, spines, rate, uplink, .. } => {
-                (hosts_per_leaf, rate, Some(BitsPerSec(uplink.0.saturating_mul(u64::from(spines)))))
-            }
-        };
-        let switch_of = (0..hosts).map(|host| host / switch_size.max(1)).collect();
-        SwitchedLayout { switch_of, host_rate, trunk_rate }
-    }
+/// `topology` as draws and expected rates see it.
+fn switched(topology: Topology) -> SwitchedLayout {
+    let hosts = topology.hosts();
+    let (switch_size, host_rate, trunk_rate) = match topology {
+        Topology::Star { hosts, rate } => (hosts, rate, None),
+        Topology::TwoSwitch { hosts, rate, trunk } => (hosts / 2, rate, Some(trunk)),
+        Topology::LeafSpine { hosts_per_leaf, spines, rate, uplink, .. } => {
+            (hosts_per_leaf, rate, Some(BitsPerSec(uplink.0.saturating_mul(u64::from(spines)))))
+        }
+    };
+    let switch_of = (0..hosts).map(|host| host / switch_size.max(1)).collect();
+    SwitchedLayout { switch_of, host_rate, trunk_rate }
 }
 
 impl MachineFabric {
@@ -344,6 +413,7 @@ impl fmt::Display for Fabric {
         match self {
             Self::Lab(_) => f.write_str("lab"),
             Self::Machine(machine) => f.write_str(&machine.preset),
+            Self::Site(_) => f.write_str("cluster"),
         }
     }
 }

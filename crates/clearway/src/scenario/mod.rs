@@ -19,14 +19,14 @@ mod time;
 
 use std::collections::BTreeSet;
 
-use clearway_proto::base::{Nanos, RandomKey};
+use clearway_proto::base::{BitsPerSec, Nanos, RandomKey};
 use clearway_proto::congestion::{Layout, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
 
 pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
-pub(crate) use fabric::Fabric;
+pub(crate) use fabric::{Asked, Fabric, asked_class};
 pub(crate) use shares::Shares;
 use shipped::SHIPPED;
 pub(crate) use shipped::shipped;
@@ -111,6 +111,22 @@ impl Scenario {
         }
     }
 
+    /// The same on the network of a job of `ranks` whose host links have this rate (without it the scenario's own). Queues
+    /// cannot be chosen there: what is compared is one class for all against a class for each purpose.
+    pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {
+        self.fabric = self.fabric.of_job(ranks, rate)?;
+        let queues = self.fabric.queues()?;
+        match (&mut self.congestion, &self.shares) {
+            (Some(it), None) => it.queues = queues,
+            _ => {
+                return Err(
+                    "only [congestion] runs across a job: shares are those of queues that can be set".to_owned()
+                );
+            }
+        }
+        self.check()
+    }
+
     /// Takes what is usual on this fabric for the keys that the scenario, as `given`, leaves out.
     pub(crate) fn settle(&mut self, given: &toml::Table) -> Result<(), String> {
         let none = toml::Table::new();
@@ -192,10 +208,10 @@ fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), String> {
 fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
     let usual = fabric.slice()?;
     match fabric {
-        Fabric::Lab(_) if slice != usual => {
+        Fabric::Lab(_) | Fabric::Site(_) if slice != usual => {
             Err(format!("slice is {slice}; a laboratory is measured in slices of {usual}"))
         }
-        Fabric::Lab(_) => Ok(()),
+        Fabric::Lab(_) | Fabric::Site(_) => Ok(()),
         Fabric::Machine(_) => {
             let least = Time(Nanos((usual.0.0 / 10).max(1)));
             within("slice", slice, least, slice_max(fabric)?)

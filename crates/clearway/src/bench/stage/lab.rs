@@ -3,19 +3,20 @@
 //! # Invariants
 //! I1. No queue is measured that did not prove itself with packets.
 
+use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
-use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey};
 use clearway_proto::congestion::PhaseRecord;
 use clearway_runtime::clock;
 use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 
-use super::{Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use super::{Clocks, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
-use crate::bench::fleet::Fleet;
-use crate::bench::message::{RankRecord, ToRank};
+use crate::bench::fleet::{Fleet, Member, Run};
+use crate::bench::message::{Network, RankRecord, ToRank};
 use crate::report::model::{Figure, Real, Report};
 use crate::scenario::{Fabric, Scenario};
 
@@ -24,6 +25,8 @@ use crate::scenario::{Fabric, Scenario};
 const LEAD: Nanos = Nanos::from_millis(250);
 /// What a phase may take beyond its length before its ranks count as stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The port of every rank in its own host.
+const PORT: u16 = 7_470;
 /// The longest frame of the lab's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
 const FRAME_MAX: Bytes = Bytes(1514);
 
@@ -56,7 +59,8 @@ impl LabStage {
         let up = started.elapsed();
         // Runs of one machine never meet, but a number of their own costs nothing.
         let session = RandomKey::new(scenario.seed).node(u64::from(std::process::id())).stream().next_u64();
-        let fleet = Fleet::start(&lab, session, scenario.seed, &mut || interrupt.check())?;
+        let run = Run { session, seed: scenario.seed };
+        let fleet = Fleet::gather(members(&lab)?, Network::Lab, run, &mut || interrupt.check())?;
         let (phases, self_tests, receive_overflow, strangers) = (0, Vec::new(), 0, 0);
         Ok(Self { lab, fleet, interrupt, phases, up, self_tests, receive_overflow, strangers })
     }
@@ -72,17 +76,29 @@ impl LabStage {
     }
 }
 
+/// A rank on every host of `lab`.
+fn members(lab: &Lab) -> Result<Vec<Member>> {
+    let mut members = Vec::new();
+    for host in lab.hosts() {
+        let child = lab
+            .spawn(host.rank, Member::command()?)
+            .with_context(|| format!("a rank on host {} cannot start", host.name))?;
+        members.push(Member::child(host.name.clone(), SocketAddrV4::new(host.address, PORT), child));
+    }
+    Ok(members)
+}
+
 impl Stage for LabStage {
     fn place(&self) -> Place {
         Place::Lab
     }
 
     fn facts(&self) -> Facts {
-        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real }
+        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks: Clocks::One }
     }
 
     fn hosts(&self) -> Vec<String> {
-        self.lab.hosts().iter().map(|host| host.name.clone()).collect()
+        self.fleet.hosts()
     }
 
     /// Puts `queue` on every port and proves with packets that it is there.
@@ -107,8 +123,7 @@ impl Stage for LabStage {
         self.phases += 1;
         let begin = clock::now() + LEAD;
         let overhead = Bytes(self.fleet.facts().overhead);
-        for host in 0..self.lab.hosts().len() as u32 {
-            let rank = Rank(host);
+        for rank in self.fleet.ranks() {
             self.fleet.tell(rank, &ToRank::Phase(plan.orders(rank, self.phases, begin, overhead)))?;
         }
         let mut noise = Vec::new();

@@ -7,6 +7,7 @@
 //! # Invariants
 //! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
 
+mod job;
 mod lab;
 mod ports;
 mod sim;
@@ -26,6 +27,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Place;
+use super::job::Site;
 use super::windows::Windows;
 use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
@@ -116,6 +118,17 @@ pub(super) struct Facts {
     pub(super) reach: Reach,
     /// What isolated latencies can contain beside the network.
     pub(super) hosts: Hosts,
+    /// Whether stamps of two ranks can be compared.
+    pub(super) clocks: Clocks,
+}
+
+/// Whether stamps of two ranks can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clocks {
+    /// All read one.
+    One,
+    /// Each machine has its own.
+    Several,
 }
 
 /// How far from a full link victims suffer.
@@ -190,9 +203,13 @@ pub(super) trait Stage {
     fn conclude(&self, report: &mut Report);
 }
 
-/// Makes the `place` of `scenario`.
-pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> {
+/// Makes the `place` of `scenario`; `site` is the job that this process conducts, if it does.
+pub(super) fn open(scenario: &Scenario, place: Place, site: Option<&Site>) -> Result<Box<dyn Stage>> {
     Ok(match place {
+        Place::Cluster => {
+            let site = site.context("no launcher started this process as a rank of a job")?;
+            Box::new(job::JobStage::open(scenario, site, Interrupt::listen()?)?)
+        }
         Place::Lab => Box::new(lab::LabStage::open(scenario, Interrupt::listen()?)?),
         Place::Sim => Box::new(sim::SimStage::open(scenario)?),
     })

@@ -29,7 +29,7 @@ use clearway_sim::world::World;
 use super::ports::{self, Reading};
 use super::slowest;
 use super::watch::{Watch, victims};
-use super::{EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
+use super::{Clocks, EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::windows::Windows;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
@@ -244,7 +244,12 @@ impl Stage for SimStage {
     fn facts(&self) -> Facts {
         let spec = &self.armed.spec;
         let reach = if spec.holds_back() { Reach::Tree } else { Reach::Link };
-        Facts { frame: Bytes(spec.packet.payload.0 + spec.packet.header.0), reach, hosts: Hosts::Simulated }
+        Facts {
+            frame: Bytes(spec.packet.payload.0 + spec.packet.header.0),
+            reach,
+            hosts: Hosts::Simulated,
+            clocks: Clocks::One,
+        }
     }
 
     fn hosts(&self) -> Vec<String> {

@@ -1,0 +1,118 @@
+//! What ranks tell each other before they are connected.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result};
+use clearway_proto::base::BitsPerSec;
+use serde::{Deserialize, Serialize};
+
+use super::door::Door;
+
+/// A rank's machine, and where the conductor's door is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Card {
+    /// The name of its host.
+    pub(super) host: String,
+    /// The kernel's number of this start of the machine: two processes with the same read one clock.
+    boot: String,
+    /// The network namespace, which the machine's number alone does not tell.
+    namespace: u64,
+    /// Addresses that can be reached, and the rate of their interface in megabits per second where it is known.
+    addresses: Vec<(Ipv4Addr, Option<u64>)>,
+    /// Only rank 0 has one.
+    pub(super) door: Option<Entrance>,
+}
+
+/// Where the conductor can be reached, and what to say there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Entrance {
+    pub(super) port: u16,
+    /// What to say there.
+    pub(super) word: String,
+    /// What the keys of all ranks are made with; it travels with the card only.
+    pub(super) job_secret: String,
+}
+
+impl Card {
+    /// This process's.
+    pub(super) fn own(door: Option<&Door>) -> Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let host = nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
+        let namespace = fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?.ino();
+        let addresses = addresses()?;
+        Ok(Self { host, boot: boot.trim().to_owned(), namespace, addresses, door: door.map(Door::entrance) })
+    }
+
+    /// Whether both read one clock.
+    pub(super) fn is_same_machine(&self, other: &Self) -> bool {
+        self.boot == other.boot
+    }
+
+    /// Whether both have the same network interfaces.
+    pub(super) fn is_same_host(&self, other: &Self) -> bool {
+        self.is_same_machine(other) && self.namespace == other.namespace
+    }
+
+    /// The rate of the fastest interface, if any is known.
+    pub(super) fn rate(&self) -> Option<BitsPerSec> {
+        self.addresses.iter().filter_map(|(_, rate)| *rate).max().map(BitsPerSec::mega)
+    }
+
+    /// Where to try to reach this rank from `other`, best first. Ranks of one host reach each other over the same addresses as
+    /// everybody, unless nobody else is there (`alone`).
+    pub(super) fn reachable(&self, alone: bool) -> Vec<Ipv4Addr> {
+        if alone {
+            return vec![Ipv4Addr::LOCALHOST];
+        }
+        self.addresses.iter().map(|(address, _)| *address).collect()
+    }
+}
+
+/// The addresses of this host that others can reach.
+fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
+    let mut addresses = Vec::new();
+    for interface in nix::ifaddrs::getifaddrs().context("the addresses of this host")? {
+        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in()) else { continue };
+        let address = address.ip();
+        let up = interface.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
+        if !up || address.is_loopback() || address.is_link_local() {
+            continue;
+        }
+        // Devices without a rate of their own answer with an error, or with a negative number.
+        let speed = fs::read_to_string(format!("/sys/class/net/{}/speed", interface.interface_name));
+        let rate = speed.ok().and_then(|text| text.trim().parse::<u64>().ok());
+        addresses.push((address, rate));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(boot: &str, namespace: u64, rates: &[Option<u64>]) -> Card {
+        let addresses = rates.iter().map(|rate| (Ipv4Addr::new(10, 0, 0, 1), *rate)).collect();
+        Card { host: "n1".to_owned(), boot: boot.to_owned(), namespace, addresses, door: None }
+    }
+
+    #[test]
+    fn card__tells_machines_from_hosts() {
+        let [one, other, far] = [card("a", 1, &[]), card("a", 2, &[]), card("b", 1, &[])];
+        assert!(one.is_same_machine(&other) && !one.is_same_host(&other));
+        assert!(!one.is_same_machine(&far) && !one.is_same_host(&far));
+    }
+
+    #[test]
+    fn rate__is_the_fastest_known() {
+        assert_eq!(card("a", 1, &[None, Some(1_000), Some(25_000)]).rate(), Some(BitsPerSec::mega(25_000)));
+        assert_eq!(card("a", 1, &[None]).rate(), None);
+    }
+
+    #[test]
+    fn own__is_this_machine_twice() {
+        let [one, two] = [Card::own(None).expect("a card"), Card::own(None).expect("a card")];
+        assert!(one.is_same_host(&two) && !one.host.is_empty() && one.door.is_none());
+    }
+}
