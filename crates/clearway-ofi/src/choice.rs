@@ -1,11 +1,12 @@
 //! Looks through the libraries and providers of this machine, and chooses.
 //!
 //! # Model
-//! A library is asked once for each combination of what would be good to have: atomics of its own, and messages that
-//! stay behind the writes before them; and each time with and without the address that the caller wants, because some
-//! providers list an interface only when they are asked for its address, and others know no addresses. What comes twice
-//! is kept once, with the most that it has.
+//! A library is asked for offers with atomics of their own, and for offers without; and both again for the address that
+//! the caller wants, if it is not among them, because some providers list an interface only when they are asked for its
+//! address. What comes twice is kept once, with atomics if it has them. An order of messages is not asked for: then
+//! providers tell what they keep. One question costs 10 to 20 ms, since every provider looks for its devices.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::error::OfiError;
@@ -71,26 +72,27 @@ fn said_of(judged: &[Judged]) -> String {
 }
 
 fn offers(library: &Library, source: &Source) -> Vec<Offer> {
-    let pinned = match source {
-        Source::Address(address) => Some(*address),
-        Source::Any | Source::Domain(_) => None,
-    };
-    let mut offers: Vec<Offer> = Vec::new();
-    let sources = if pinned.is_some() { vec![pinned, None] } else { vec![None] };
-    for source in sources {
-        for (atomics, writes_ordered) in [(true, true), (true, false), (false, true), (false, false)] {
-            // A library that fails one question may answer another; that nothing was found is said by the chooser.
-            let found = library.offers(&Question { atomics, writes_ordered, source }).unwrap_or_default();
-            for offer in found {
-                let same = |old: &Offer| {
-                    let (a, b) = (&old.facts, &offer.facts);
-                    (&a.provider, &a.domain, a.source) == (&b.provider, &b.domain, b.source)
-                };
-                if !offers.iter().any(same) {
-                    offers.push(offer);
-                }
+    let mut offers = Vec::new();
+    ask(library, None, &mut offers);
+    if let Source::Address(address) = source
+        && !offers.iter().any(|offer| offer.facts.source.is_some_and(|source| source.ip() == *address))
+    {
+        ask(library, Some(*address), &mut offers);
+    }
+    offers
+}
+
+fn ask(library: &Library, source: Option<IpAddr>, offers: &mut Vec<Offer>) {
+    for atomics in [true, false] {
+        // A library that fails one question may answer another; that nothing was found is said by the chooser.
+        for offer in library.offers(&Question { atomics, source }).unwrap_or_default() {
+            let same = |old: &Offer| {
+                let (a, b) = (&old.facts, &offer.facts);
+                (&a.provider, &a.domain, a.source) == (&b.provider, &b.domain, b.source)
+            };
+            if !offers.iter().any(same) {
+                offers.push(offer);
             }
         }
     }
-    offers
 }

@@ -78,8 +78,6 @@ pub(crate) struct Library {
 pub(crate) struct Question {
     /// Atomics, beyond messages, one-sided operations and multi-receives.
     pub(crate) atomics: bool,
-    /// Messages arrive after the writes that went before them.
-    pub(crate) writes_ordered: bool,
     /// Only offers that use this address.
     pub(crate) source: Option<IpAddr>,
 }
@@ -255,9 +253,6 @@ unsafe fn fill(hints: &mut FiRecord, question: &Question) {
     // SAFETY: as promised by the caller.
     unsafe {
         (*hints.ep_attr).ep_type = FI_EP_RDM;
-        let order = if question.writes_ordered { FI_ORDER_SAS | FI_ORDER_SAW } else { FI_ORDER_SAS };
-        (*hints.tx_attr).msg_order = order;
-        (*hints.rx_attr).msg_order = order;
         let domain = &mut *hints.domain_attr;
         domain.threading = FI_THREAD_DOMAIN;
         domain.control_progress = FI_PROGRESS_MANUAL;
