@@ -106,6 +106,15 @@ impl Printed {
         if rows.is_empty() { Err(PrintedError::NoTable) } else { Ok(Self { rows }) }
     }
 
+    /// The row of this run that shows the same as `row` of another. The wide form has a table for each test beside congestors,
+    /// the narrow one a table for all of them.
+    fn twin_of(&self, row: &PrintedRow) -> Option<&PrintedRow> {
+        let test = |table: &str| table.split(" (").next().unwrap_or_default().to_owned();
+        let named = || self.rows.iter().filter(|twin| twin.name == row.name);
+        let exact = named().find(|twin| twin.table == row.table);
+        exact.or_else(|| named().find(|twin| test(&twin.table) == test(&row.table)))
+    }
+
     /// This run, called `ours`, and `other`, called `theirs`: rows of both, and what `ours` is of `theirs`.
     ///
     /// Columns that only one of them has are left out; rows that only one has show `-`.
@@ -120,7 +129,7 @@ impl Printed {
                 let pair = format!("{ours:>width$.width$} {theirs:>width$.width$} {:>7}", "ratio");
                 text += &format!("{:>31}  {:>10}  {pair}  Units\n", "Name", "Column");
             }
-            let twin = other.rows.iter().find(|twin| twin.table == row.table && twin.name == row.name);
+            let twin = other.twin_of(row);
             for (column, figure) in &row.figures {
                 let twin = twin.and_then(|twin| twin.figure(column));
                 let shown = |figure: Option<f64>| figure.map_or("-".to_owned(), |figure| format!("{figure:.1}"));
@@ -193,6 +202,16 @@ mod tests {
         assert_eq!(lines[0], "Isolated Network Tests");
         assert_eq!(lines[2], "         RR Two-sided Lat (8 B)         Avg      103.4     206.8    0.50  usec");
         assert_eq!(lines[3], "         RR Two-sided Lat (8 B)         99%      107.8         -       -  usec");
+    }
+
+    #[test]
+    fn beside__finds_a_row_in_the_other_form() {
+        let (short, long) = (Printed::parse(LOAD).expect("a run"), Printed::parse(LOAD_LONG).expect("a run"));
+        let text = short.beside(&long, "a", "b");
+        assert!(text.lines().filter(|line| line.contains(" B)")).all(|line| line.contains(" 1.00  ")), "{text}");
+        assert!(
+            long.beside(&short, "a", "b").contains("Multiple Allreduce (8 B)         Avg      603.4     603.4    1.00")
+        );
     }
 
     proptest! {

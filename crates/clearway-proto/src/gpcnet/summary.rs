@@ -113,9 +113,9 @@ fn summarise(
 ) -> Option<Summary> {
     let mut samples: Vec<(f64, u64)> = Vec::new();
     for part in parts {
-        let values =
-            part.times.spectrum.iter().map(|(time, n)| (figure(time as f64, part.ranks as usize), u64::from(n)));
-        samples.extend(values);
+        // What began and ended within a tick of the clock took a tick at most.
+        let value = |(time, n): (u64, u32)| (figure(time.max(1) as f64, part.ranks as usize), u64::from(n));
+        samples.extend(part.times.spectrum.iter().map(value));
     }
     samples.sort_by(|a, b| a.0.total_cmp(&b.0));
     let values: Vec<Vec<f64>> = parts.iter().map(|part| ring_values(part, figure, rings)).collect();
