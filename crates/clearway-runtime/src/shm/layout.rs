@@ -105,6 +105,11 @@ impl Layout {
         }
     }
 
+    /// The tails of the rings of the local rank number `writer`, one word for each class.
+    pub(super) fn tails(self, writer: usize) -> usize {
+        LANES + writer * LANE_LENGTH
+    }
+
     /// The word in which the local rank number `writer` says which classes it found full, as bits.
     pub(super) fn full(self, writer: usize) -> usize {
         LANES + writer * LANE_LENGTH + FULL

@@ -110,6 +110,14 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.place(offset, 4).cast()) }
     }
 
+    /// `N` 32-bit words from `offset` on, a multiple of 4.
+    #[inline]
+    pub(super) fn halves<const N: usize>(&self, offset: usize) -> &[AtomicU32; N] {
+        assert!(offset.is_multiple_of(4), "a word lies at a multiple of its size");
+        // SAFETY: as in `words`, with four bytes each.
+        unsafe { &*self.place(offset, 4 * N).cast::<[AtomicU32; N]>() }
+    }
+
     /// Copies bytes out.
     #[inline]
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {

@@ -247,9 +247,12 @@ impl ShmWire {
     /// Gives what the rings hold, the most urgent class first.
     #[inline]
     fn give_records(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let scan = self.neighbours.scan();
+        if scan.is_empty() {
+            return 0;
+        }
         let (mut given, mut read_at) = (0, None);
         let mut head = [0; HEAD_MAX];
-        let scan = self.neighbours.scan();
         for class in Class::ALL {
             for place in scan.places(class) {
                 while given < limit {

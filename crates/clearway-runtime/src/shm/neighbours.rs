@@ -82,6 +82,8 @@ struct Peer {
     writers: [Writer; Class::ALL.len()],
     /// By [`Class::index`], out of this rank's segment.
     readers: [Reader; Class::ALL.len()],
+    /// Where the tails of the latter lie.
+    tails: usize,
     /// Classes that found the peer's ring full, as bits; the peer sees a copy.
     full: u32,
     regions: Vec<Option<Region>>,
@@ -97,6 +99,12 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// Whether there is nothing at all.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places == [0; Class::ALL.len()]
+    }
+
     /// The places that have something of `class`; everybody is first in turn.
     #[inline]
     pub(super) fn places(self, class: Class) -> impl Iterator<Item = usize> {
@@ -136,6 +144,7 @@ impl Peer {
             knocker: Knocker::new(met.counter),
             writers: Class::ALL.map(|class| Writer::new(layout.place(me, class), class)),
             readers: Class::ALL.map(|class| Reader::new(layout.place(place, class), class)),
+            tails: layout.tails(place),
             full: 0,
             regions: (0..regions).map(|_| None).collect(),
         }
@@ -161,6 +170,13 @@ impl Peer {
         }
         self.set_full(full_at, self.full | 1 << class.index());
         Ok(Put::Full)
+    }
+
+    /// For each class whether the peer sent something, in one look at its counters in this rank's segment.
+    #[inline]
+    fn ready(&self, own: &Mapping) -> impl Iterator<Item = bool> {
+        let tails = own.halves::<{ Class::ALL.len() }>(self.tails);
+        self.readers.iter().zip(tails).map(|(reader, tail)| reader.is_ready(tail.load(Ordering::SeqCst)))
     }
 
     /// Shows the peer everything written, and wakes it if it sleeps.
@@ -359,8 +375,8 @@ impl Neighbours {
         self.turn = if first + 1 < count { first + 1 } else { 0 };
         let mut scan = Scan { first, count, places: [0; Class::ALL.len()] };
         for (place, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.life != Life::Broken) {
-            for (places, reader) in scan.places.iter_mut().zip(&peer.readers) {
-                *places |= u64::from(reader.is_ready(&self.own)) << place;
+            for (places, ready) in scan.places.iter_mut().zip(peer.ready(&self.own)) {
+                *places |= u64::from(ready) << place;
             }
         }
         scan
@@ -493,7 +509,7 @@ impl Neighbours {
     fn has_something(&mut self) -> bool {
         let own = &self.own;
         let mut has_record = |peer: &mut Peer| {
-            let records = peer.life != Life::Broken && peer.readers.iter().any(|reader| reader.is_ready(own));
+            let records = peer.life != Life::Broken && peer.ready(own).any(|ready| ready);
             // A counter that cannot be believed is something to be found out.
             records || (peer.full != 0 && peer.relieved() != Ok(0))
         };

@@ -165,10 +165,10 @@ impl Reader {
         Self { place, class, head: 0, shown: 0, tail: 0 }
     }
 
-    /// Whether there is a record.
+    /// Whether there is a record, when the writer's counter is `tail`.
     #[inline]
-    pub(super) fn is_ready(&self, segment: &Mapping) -> bool {
-        self.tail != self.head || segment.half(self.place.tail).load(Ordering::SeqCst) != self.head
+    pub(super) fn is_ready(&self, tail: u32) -> bool {
+        self.tail != self.head || tail != self.head
     }
 
     /// Takes the next record: its header into `head`, its body to the beginning of `into`.
