@@ -3,12 +3,15 @@
 //! # Model
 //! A library is asked for offers with atomics of their own, and for offers without; and both again for the address that
 //! the caller wants, if it is not among them, because some providers list an interface only when they are asked for its
-//! address. What comes twice is kept once, with atomics if it has them. An order of messages is not asked for: then
-//! providers tell what they keep. One question costs 10 to 20 ms, since every provider looks for its devices.
+//! address. What comes twice is kept once: with atomics, unless that costs the order of messages behind writes. (`ofi_rxm`
+//! keeps one or the other; its atomics are done by the peer's processor, which this wire can do as well.) An order is not
+//! asked for: then providers tell what they keep. One question costs 10 to 20 ms, since every provider looks for its
+//! devices.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::abi::FI_ORDER_SAW;
 use crate::error::OfiError;
 use crate::library::{Library, LibraryVersion, Offer, Question};
 use crate::provider::{self, Judged, Source, Wanted, Wish};
@@ -86,12 +89,14 @@ fn ask(library: &Library, source: Option<IpAddr>, offers: &mut Vec<Offer>) {
     for atomics in [true, false] {
         // A library that fails one question may answer another; that nothing was found is said by the chooser.
         for offer in library.offers(&Question { atomics, source }).unwrap_or_default() {
-            let same = |old: &Offer| {
+            let same = |old: &&mut Offer| {
                 let (a, b) = (&old.facts, &offer.facts);
                 (&a.provider, &a.domain, a.source) == (&b.provider, &b.domain, b.source)
             };
-            if !offers.iter().any(same) {
-                offers.push(offer);
+            match offers.iter_mut().find(same) {
+                None => offers.push(offer),
+                Some(old) if offer.facts.order & !old.facts.order & FI_ORDER_SAW != 0 => *old = offer,
+                Some(_) => {}
             }
         }
     }
