@@ -19,6 +19,7 @@ mod congestion;
 mod evidence;
 mod figures;
 mod fleet;
+pub(crate) mod gpcnet;
 pub(crate) mod job;
 mod judgement;
 mod message;

@@ -9,6 +9,7 @@ use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 
 use crate::bench::Place;
+use crate::bench::gpcnet::GpcnetFlags;
 use crate::scenario::Time;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
@@ -178,6 +179,8 @@ pub(crate) struct BenchFlags {
     pub(crate) print_scenario: bool,
     #[command(flatten)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) gpcnet: GpcnetFlags,
 }
 
 /// A virtual cluster.

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
+use clearway_proto::base::Class;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::{BenchFlags, Output, print, refuses_permission};
+use crate::bench::gpcnet::{GpcnetOrder, Suite};
 use crate::bench::job::{Role, Sealing};
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
@@ -85,6 +87,9 @@ pub(crate) fn scenario(path: &Path, on: &[Place], insecure: bool, output: &Outpu
 
 /// A congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
+    if let Some(suite) = flags.gpcnet.gpcnet {
+        return gpcnet(flags, suite);
+    }
     let (scenario, set) = scenario_of(flags)?;
     let text = toml::to_string(&scenario).context("the flags make no scenario")?;
     scenario.check().map_err(|why| anyhow!("{why}"))?;
@@ -96,6 +101,30 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
     let job = JobFlags { rate, sealing: sealing(flags.insecure) };
     conduct(scenario, &text, &flags.on, job, set, &flags.output)
+}
+
+/// GPCNeT's own tests, on the fabric that flags name.
+fn gpcnet(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
+    let usual = Class::BestEffort;
+    let order = GpcnetOrder {
+        fabric: match &flags.fabric {
+            Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
+            None => Fabric::lab(topology_of(flags)),
+        },
+        queue: flags.queues.first().cloned(),
+        on: &flags.on,
+        seed: flags.output.seed.unwrap_or(1),
+        classes: [flags.victim_class.unwrap_or(usual), flags.congestor_class.unwrap_or(usual)],
+        flags: &flags.gpcnet,
+    };
+    let text = bench::gpcnet::run(&order, suite)?;
+    if let Some(directory) = &flags.output.out {
+        try_writing(directory)?;
+        let path = directory.join("gpcnet.txt");
+        fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    print(&text)?;
+    Ok(Exit::Good)
 }
 
 /// Runs, reports, and says how it went.

@@ -1,0 +1,220 @@
+//! The two programs of the original: which tests in which order, and what is said below their tables.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::gpcnet::{
+    Beside, Congestor, Defect, Detail, Failure, LIMIT, Layout, LoadDraw, LoadReport, Mended, NetworkReport, Order,
+    Record, Row, Summary, Task, Test,
+};
+
+use super::GpcnetOrder;
+use super::ground::Ground;
+
+/// Measurements of a simulated test: one already has 30 rings of 200 iterations, and the simulator repeats itself exactly.
+const MEASUREMENTS: u32 = 1;
+/// Nodes of one congestor below which an incast has fewer than three senders.
+const GROUP_SMALL: usize = 4;
+
+/// A run under way.
+pub(super) struct Run {
+    ground: Box<dyn Ground>,
+    layout: Layout,
+    ranks: usize,
+    order: Order,
+    seed: u32,
+    detail: Detail,
+    notes: String,
+    resent: u64,
+    wrong: u64,
+}
+
+impl Run {
+    pub(super) fn new(wanted: &GpcnetOrder<'_>, ground: Box<dyn Ground>) -> Result<Self> {
+        let names = ground.names();
+        let flags = wanted.flags;
+        // The original's seed is the C library's unsigned.
+        let seed = u32::try_from(wanted.seed)
+            .map_err(|_| anyhow::anyhow!("GPCNeT's seed has 32 bits: --seed {} is too large", wanted.seed))?;
+        let [victim_class, congestor_class]: [Class; 2] = wanted.classes;
+        let order = Order {
+            number: 0,
+            victim_class,
+            congestor_class,
+            limit: flags.limit.map_or(LIMIT, |limit| limit.0),
+            measurements_max: flags.measurements.unwrap_or(MEASUREMENTS).max(1),
+            rings_max: flags.rings.unwrap_or(u32::MAX).max(1),
+            mended: flags.mended(),
+        };
+        let detail = if flags.verbose_table { Detail::Long } else { Detail::Short };
+        let layout = Layout::by_name(&names);
+        let mut run =
+            Self { ranks: names.len(), ground, layout, order, seed, detail, notes: String::new(), resent: 0, wrong: 0 };
+        run.introduce();
+        Ok(run)
+    }
+
+    /// The notes that are known before the first test.
+    fn introduce(&mut self) {
+        let Order { victim_class, congestor_class, limit, measurements_max, rings_max, mended, .. } = self.order;
+        let counts = Test::Latency.counts(self.layout.nodes());
+        let about = self.ground.about();
+        self.note(&format!("{about}; seed {}", self.seed));
+        self.note(&format!(
+            "classes: victims {victim_class}, congestors {congestor_class}; the original has one class"
+        ));
+        self.note(&format!(
+            "measurements: {measurements_max} at most (original {}); rings {} (original {}); limit {limit}",
+            counts.measurements,
+            rings_max.min(counts.rings),
+            counts.rings,
+        ));
+        self.note(&mended.to_string());
+    }
+
+    fn note(&mut self, line: &str) {
+        self.notes.push_str(line);
+        self.notes.push('\n');
+    }
+
+    /// The network test.
+    pub(super) fn network(&mut self) -> Result<String> {
+        let slices = self.layout.all_slices()?;
+        let mut rows = Vec::new();
+        for test in Test::NETWORK {
+            rows.push(self.alone(test, &slices)?);
+        }
+        let report = NetworkReport { ranks: self.ranks, nodes: self.layout.nodes(), rows };
+        Ok(self.finish(report.text(self.detail)))
+    }
+
+    /// The network load test.
+    pub(super) fn load(&mut self) -> Result<String> {
+        let draw = self.layout.draw(self.seed, self.order.mended)?;
+        let least = draw.congestor_nodes.len() / Congestor::ALL.len();
+        if least < GROUP_SMALL {
+            self.note(&format!("few nodes: a congestor has as few as {least}, so an incast has {} senders", least - 1));
+        }
+        let mut isolated = Vec::new();
+        for test in Test::LOAD {
+            isolated.push(self.alone(test, &draw.victims)?);
+        }
+        let mut congestors = Vec::new();
+        if self.detail == Detail::Long {
+            for congestor in Congestor::ALL {
+                congestors.push(self.congestor_alone(congestor, &draw)?);
+            }
+        }
+        let mut congested = Vec::new();
+        for test in Test::LOAD {
+            congested.push(self.beside(test, &draw)?);
+        }
+        if self.detail == Detail::Short && self.order.mended.has(Defect::EarlyFigures) {
+            congested.iter().for_each(|beside| self.notes.push_str(&congestor_note(beside)));
+        }
+        let report = LoadReport {
+            ranks: self.ranks,
+            victim_nodes: draw.victim_nodes.len(),
+            congestor_nodes: draw.congestor_nodes.len(),
+            isolated,
+            congestors,
+            congested,
+            mended: self.order.mended,
+        };
+        Ok(self.finish(report.text(self.detail)))
+    }
+
+    /// The table and what it does not say.
+    fn finish(&self, table: String) -> String {
+        let Self { notes, resent, wrong, .. } = self;
+        let mut text = format!("{table}\n{notes}");
+        if *resent > 0 {
+            let _ = writeln!(text, "{resent} segments were lost or late and were sent again");
+        }
+        if *wrong > 0 {
+            let _ = writeln!(text, "{wrong} sums were wrong; this is a defect of the program");
+        }
+        text
+    }
+
+    /// What stands in the way of an operation that a test needs.
+    fn refusal(&mut self, name: &str, needs: Option<clearway_proto::wire::OperationKind>) -> bool {
+        let failure = Failure::without(needs, self.ground.operations());
+        if let Some(failure) = failure {
+            let line = format!("{name}: {}", failure.sentence());
+            if !self.notes.contains(&line) {
+                self.note(&line);
+            }
+        }
+        failure.is_some()
+    }
+
+    fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>> {
+        eprintln!("{what}, {} ranks ...", tasks.len());
+        let records = self.ground.run(tasks)?;
+        self.resent += records.values().map(|record| record.resent).sum::<u64>();
+        self.wrong += records.values().map(|record| record.wrong).sum::<u64>();
+        if let Some(failure) = records.values().find_map(|record| record.failure) {
+            self.note(&format!("{what}: {}", failure.sentence()));
+        }
+        Ok(records)
+    }
+
+    fn next_order(&mut self) -> &Order {
+        self.order.number += 1;
+        &self.order
+    }
+
+    fn alone(&mut self, test: Test, slices: &[Vec<Rank>]) -> Result<Row<Test>> {
+        if self.refusal(&test.name(), test.needs()) {
+            return Ok(Row { of: test, summary: None });
+        }
+        let tasks = self.next_order().isolated(test, slices);
+        let records = self.measure(&test.name(), &tasks)?;
+        let all: Vec<&Record> = records.values().collect();
+        Ok(Row { of: test, summary: Summary::of_test(test, &all, self.order.mended) })
+    }
+
+    fn congestor_alone(&mut self, congestor: Congestor, draw: &LoadDraw) -> Result<Row<Congestor>> {
+        if self.refusal(congestor.name(), congestor.needs()) {
+            return Ok(Row { of: congestor, summary: None });
+        }
+        let tasks = self.next_order().congestor(congestor, draw);
+        let records = self.measure(congestor.name(), &tasks)?;
+        Ok(congestor_row(congestor, draw, &records, self.order.mended))
+    }
+
+    fn beside(&mut self, test: Test, draw: &LoadDraw) -> Result<Beside> {
+        let possible: Vec<Congestor> =
+            Congestor::ALL.into_iter().filter(|congestor| !self.refusal(congestor.name(), congestor.needs())).collect();
+        let tasks = self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));
+        let records = self.measure(&format!("{} beside congestors", test.name()), &tasks)?;
+        let victims: Vec<&Record> = draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
+        let mended = self.order.mended;
+        let congestors = Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
+        Ok(Beside { row: Row { of: test, summary: Summary::of_test(test, &victims, mended) }, congestors })
+    }
+}
+
+fn congestor_row(
+    congestor: Congestor,
+    draw: &LoadDraw,
+    records: &BTreeMap<Rank, Record>,
+    mended: Mended,
+) -> Row<Congestor> {
+    let groups = draw.groups.iter().filter(|group| group.congestor == congestor);
+    let all: Vec<&Record> = groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
+    Row { of: congestor, summary: Summary::of_congestor(congestor, &all, mended) }
+}
+
+/// What the congestors did beside a victim, in a line.
+fn congestor_note(beside: &Beside) -> String {
+    let rate = |row: &Row<Congestor>| match row.summary {
+        Some(summary) => format!("{} {:.1}", row.of.name(), summary.avg),
+        None => format!("{} none", row.of.name()),
+    };
+    let rates: Vec<String> = beside.congestors.iter().map(rate).collect();
+    format!("congestors beside {}, MiB/s/rank: {}\n", beside.row.of.title(), rates.join(", "))
+}
