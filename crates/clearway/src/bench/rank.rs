@@ -65,7 +65,7 @@ fn take_place(bind: &Bind) -> Result<(UdpPort, Option<Identity>)> {
     }
     let secret = std::env::var(SECRET_VARIABLE).context("this rank was not told its job's secret")?;
     let secret = Some(JobSecret::new(secret.into_bytes())?);
-    let job = keys::Job { session: bind.session, epoch: 0, secret };
+    let job = keys::Scope { session: bind.session, epoch: 0, secret };
     Ok((port, Some(Identity::new(bind.rank, job)?)))
 }
 
