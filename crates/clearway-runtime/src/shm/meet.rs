@@ -379,6 +379,7 @@ impl Meeting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ShmWire;
     use super::*;
     use proptest::prelude::*;
 
@@ -419,6 +420,25 @@ mod tests {
         assert!(matches!(hear(here.as_fd()), Heard::Silence));
         drop(there);
         assert!(matches!(hear(here.as_fd()), Heard::HungUp));
+    }
+
+    #[test]
+    fn meet__strangers_that_say_nonsense_or_nothing_keep_nobody_out() {
+        let session = u64::MAX ^ u64::from(std::process::id());
+        let open = |rank| ShmWire::open(ShmConfig::new(Rank(rank), session, vec![Rank(0), Rank(1)])).map(drop);
+        std::thread::scope(|scope| {
+            let low = scope.spawn(|| open(0));
+            let first = std::iter::repeat_with(|| call(session, Rank(0))).flatten().next();
+            // More than may wait; those that find no place are turned away.
+            let strangers: Vec<OwnedFd> =
+                (0..3 * SILENT_MAX).filter_map(|_| call(session, Rank(0))).chain(first).collect();
+            for stranger in strangers.iter().step_by(2) {
+                let _ = rustix::net::send(stranger, b"let me in", SendFlags::NOSIGNAL);
+            }
+            assert!(open(1).is_ok());
+            assert!(low.join().expect("opened").is_ok());
+            assert!(!strangers.is_empty());
+        });
     }
 
     proptest! {
