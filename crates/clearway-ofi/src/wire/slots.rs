@@ -131,6 +131,12 @@ impl Slots {
         self.free[lane].len() >= SLOTS / 4
     }
 
+    /// Slots in use.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> usize {
+        self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>()
+    }
+
     /// Takes the slot that [`Slots::next`] named.
     pub(super) fn take(&mut self, slot: usize, to: Rank, work: Work) {
         let taken = self.free[Self::lane(slot)].pop();

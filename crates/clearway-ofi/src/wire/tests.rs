@@ -145,7 +145,7 @@ impl Loopback {
             }
             std::thread::yield_now();
         }
-        panic!("nothing came to rank {rank}: {:?}", self.wires[rank].counters());
+        panic!("nothing came to wire {rank} of {:?}", self.wires.iter().map(Wire::counters).collect::<Vec<_>>());
     }
 
     fn post(&mut self, rank: usize, operation: Operation, heads: &[u8]) -> Answer {
@@ -408,4 +408,36 @@ fn open__lists_that_cannot_work_are_one_sentence() {
     };
     let error = open(&other, 0).expect("as before");
     assert!(error.starts_with("rank 1 speaks carrier pigeon (protocol "), "{error}");
+}
+
+#[test]
+fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
+    with_each(&|config, name| {
+        let patience = Nanos::from_millis(500);
+        if config.wanted != Wanted::Named("tcp".into()) {
+            eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
+            return;
+        }
+        let mut job = Loopback::new(3, &OfiConfig { patience, ..config.clone() }).expect("open wires");
+        for to in [1, 2] {
+            job.send(0, to, Class::Bulk, b"hello", None);
+            job.await_one(to as usize);
+        }
+        job.wires.remove(1);
+        for i in 0..20 {
+            assert_ne!(job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))), Answer::NoRoom, "{name}");
+        }
+        job.send(0, 2, Class::LowLatency, b"still there", None);
+        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");
+        let mut pending = job.wires[0].slots.pending();
+        for _ in 0..PATIENCE {
+            if pending == 0 {
+                return;
+            }
+            job.harvest(0, 64);
+            pending = job.wires[0].slots.pending();
+            std::thread::yield_now();
+        }
+        panic!("{name}: {pending} operations to a peer that is gone never ended");
+    });
 }
