@@ -16,7 +16,7 @@ use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::keys::{CARD_LENGTH, Identity, Job, Keys};
+use clearway_runtime::keys::{CARD_LENGTH, Identity, Keys, Scope};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 use rustix::time::{ClockId, clock_gettime};
@@ -86,7 +86,7 @@ enum Sealing {
 }
 
 fn identity(rank: Rank) -> Result<Identity, Box<dyn Error>> {
-    Ok(Identity::new(rank, Job { session: SESSION, epoch: 0, secret: None })?)
+    Ok(Identity::new(rank, Scope { session: SESSION, epoch: 0, secret: None })?)
 }
 
 /// The same host, some ports further.

@@ -22,9 +22,9 @@
 //!
 //! ```
 //! # use clearway_proto::base::Rank;
-//! # use clearway_runtime::keys::{Identity, Job};
-//! let job = || Job { session: 7, epoch: 0, secret: None };
-//! let identities = [Identity::new(Rank(0), job())?, Identity::new(Rank(1), job())?];
+//! # use clearway_runtime::keys::{Identity, Scope};
+//! let scope = || Scope { session: 7, epoch: 0, secret: None };
+//! let identities = [Identity::new(Rank(0), scope())?, Identity::new(Rank(1), scope())?];
 //! let cards = identities.each_ref().map(Identity::card); // each rank's own, exchanged by the launcher
 //! let [keys, _of_rank_1] = identities.map(|identity| identity.agree(&cards));
 //! keys?; // for `Protection::Keys` of a wire
@@ -84,7 +84,7 @@ impl JobSecret {
 
 /// What keys are made for: what all ranks of a job know before they agree.
 #[derive(Debug)]
-pub struct Job {
+pub struct Scope {
     /// The job's number.
     pub session: u64,
     /// Counts changes of the membership, from 0.
@@ -93,7 +93,7 @@ pub struct Job {
     pub secret: Option<JobSecret>,
 }
 
-impl Job {
+impl Scope {
     fn salt(&self) -> &[u8] {
         self.secret.as_ref().map_or(&[], |secret| &secret.0)
     }
@@ -124,7 +124,7 @@ impl Job {
 /// One rank's key pair before it knows the others'. Used up by agreeing.
 pub struct Identity {
     rank: Rank,
-    job: Job,
+    scope: Scope,
     exchange: Exchange,
 }
 
@@ -133,10 +133,10 @@ impl Identity {
     ///
     /// # Errors
     /// [`RuntimeError::System`] on a system without randomness.
-    pub fn new(rank: Rank, job: Job) -> Result<Self, RuntimeError> {
+    pub fn new(rank: Rank, scope: Scope) -> Result<Self, RuntimeError> {
         let mut scalar = Zeroizing::new([0; 32]);
         cipher::fill_random(&mut *scalar)?;
-        Ok(Self { rank, job, exchange: Exchange::new(&scalar)? })
+        Ok(Self { rank, scope, exchange: Exchange::new(&scalar)? })
     }
 
     /// What this rank publishes.
@@ -144,7 +144,7 @@ impl Identity {
         let mut card = [CARD_VERSION; CARD_LENGTH];
         let public = self.exchange.public();
         card[1..=PUBLIC_LENGTH].copy_from_slice(public);
-        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.job.proof(self.rank, public));
+        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.scope.proof(self.rank, public));
         card
     }
 
@@ -159,20 +159,20 @@ impl Identity {
             return Err(RuntimeError::Card { rank, fault: "came back changed from the launcher's exchange" });
         }
         let pair = |(peer, card): (Rank, &C)| {
-            let public = self.job.read(peer, card.as_ref())?;
+            let public = self.scope.read(peer, card.as_ref())?;
             self.pair(peer, public).ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
         };
         let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
-        Ok(Keys { rank, session: self.job.session, pairs })
+        Ok(Keys { rank, session: self.scope.session, pairs })
     }
 
     fn pair(&self, peer: Rank, public: &[u8]) -> Option<Secret> {
         let own = (self.rank, &self.exchange.public()[..]);
         let (low, high) = if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
-        let (session, epoch) = (self.job.session.to_le_bytes(), self.job.epoch.to_le_bytes());
+        let (session, epoch) = (self.scope.session.to_le_bytes(), self.scope.epoch.to_le_bytes());
         let ranks = [low.0.0.to_le_bytes(), high.0.0.to_le_bytes()].concat();
         let transcript = [b"clearway pair 1", &session[..], &epoch, &ranks, low.1, high.1];
-        self.exchange.agree(public, self.job.salt(), &transcript)
+        self.exchange.agree(public, self.scope.salt(), &transcript)
     }
 }
 
@@ -272,7 +272,7 @@ impl fmt::Debug for JobSecret {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({} of {:?})", self.rank, self.job)
+        write!(f, "Identity({} of {:?})", self.rank, self.scope)
     }
 }
 

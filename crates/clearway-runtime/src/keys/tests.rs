@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn job(session: u64, secret: Option<u8>) -> Job {
+fn job(session: u64, secret: Option<u8>) -> Scope {
     let secret = secret.map(|byte| JobSecret::new(vec![byte; 16]).expect("long enough"));
-    Job { session, epoch: 0, secret }
+    Scope { session, epoch: 0, secret }
 }
 
 fn identities(ranks: u32) -> Vec<Identity> {
@@ -47,9 +47,9 @@ fn agree__every_pair_shares_a_key_for_each_direction_and_nobody_else_does() {
 fn agree__another_epoch_session_or_secret_gives_other_keys() {
     // The same private halves each time, so that only the context differs.
     let pair = |session, epoch, secret| {
-        let job = |_| Job { epoch, ..job(session, secret) };
+        let job = |_| Scope { epoch, ..job(session, secret) };
         let exchange = |rank: u32| Exchange::new(&[rank as u8 + 1; 32]).expect("a pair");
-        let identity = |rank| Identity { rank: Rank(rank), job: job(()), exchange: exchange(rank) };
+        let identity = |rank| Identity { rank: Rank(rank), scope: job(()), exchange: exchange(rank) };
         let cards = [identity(0).card(), identity(1).card()];
         let keys = |rank| identity(rank).agree(&cards).expect("good cards");
         let first = |keys: Keys, peer| keys.datagrams().nth(peer).expect("a peer");
@@ -112,7 +112,7 @@ fn secret__a_short_one_is_refused() {
 fn debug__prints_no_secret() {
     let identity = Identity::new(Rank(3), job(7, Some(0xab))).expect("a key pair");
     let text = format!("{identity:?} {:?}", agreed(2)[0]);
-    assert_eq!(text, "Identity(3 of Job { session: 7, epoch: 0, secret: Some(JobSecret(..)) }) Keys(0 of 2 ranks)");
+    assert_eq!(text, "Identity(3 of Scope { session: 7, epoch: 0, secret: Some(JobSecret(..)) }) Keys(0 of 2 ranks)");
 }
 
 #[test]

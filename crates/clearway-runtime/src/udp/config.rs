@@ -137,7 +137,7 @@ impl UdpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Identity, Job};
+    use crate::keys::{Identity, Scope};
 
     fn at(port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn check__keys_of_another_job_are_refused() {
-        let identity = Identity::new(Rank(0), Job { session: 8, epoch: 0, secret: None }).expect("a key pair");
+        let identity = Identity::new(Rank(0), Scope { session: 8, epoch: 0, secret: None }).expect("a key pair");
         let card = identity.card();
         let keys = identity.agree(&[card]).expect("own card");
         let sentence = "the keys are those of rank 0 of 1 in session 8, but the wire is rank 1 of 3 in session 7; agree \

@@ -7,7 +7,7 @@ use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{HeadRef, Out, Token};
 
 use super::*;
-use crate::keys::{Identity, Job, Keys};
+use crate::keys::{Identity, Keys, Scope};
 use crate::waiting::Waiting;
 
 mod sealed;
@@ -83,7 +83,7 @@ impl Fabric for Loopback {
 
 /// The keys of all ranks of `session`.
 pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<Keys> {
-    let identity = |rank| Identity::new(Rank(rank), Job { session, epoch, secret: None }).expect("a key pair");
+    let identity = |rank| Identity::new(Rank(rank), Scope { session, epoch, secret: None }).expect("a key pair");
     let identities: Vec<Identity> = (0..ranks).map(identity).collect();
     let cards: Vec<_> = identities.iter().map(Identity::card).collect();
     identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
