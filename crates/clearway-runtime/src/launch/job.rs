@@ -2,11 +2,17 @@
 
 use std::fmt;
 use std::process;
+use std::thread;
+use std::time::Duration;
 
 use clearway_proto::base::Rank;
 
 use super::rendezvous::frame::Key;
 use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
+
+/// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
+/// has not read: without the pause 3 of 40 sentences were lost on a busy machine.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// The way to the other ranks.
 pub(super) trait Link: fmt::Debug + Send {
@@ -102,9 +108,10 @@ impl Job {
     }
 
     /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`.
+    /// Which rank's code the launcher then ends with is the launcher's choice.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
-        // First of all: a launcher may kill this process as soon as it is told.
         eprintln!("{sentence}");
+        thread::sleep(LAST_WORDS);
         self.link.abort(code, sentence);
         end_process(code, None)
     }

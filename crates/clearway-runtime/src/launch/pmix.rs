@@ -8,6 +8,10 @@
 //! does not come back is left behind and never asked again: a probe in a forked child instead would connect to the server
 //! under this rank's name a second time, and its end would count as this rank's.
 //!
+//! An abort is told only to Slurm, which otherwise lets a step go on whose rank failed. `mpirun` and `prterun` end a job
+//! by themselves when a rank exits without having left; told to abort, `mpirun` of Open MPI 4.1.4 crashed once in 40 runs
+//! and hung once in 100.
+//!
 //! # Source
 //! PMIx Standard 4; run with OpenPMIx 4.2.2 and 5.0.11.
 //!
@@ -47,7 +51,8 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         .name("pmix".to_owned())
         .spawn(move || serve(library, &asked, &answer))
         .map_err(LaunchError::system("start a thread"))?;
-    let mut desk = Desk { questions: Some(questions), answers, patience: options.patience };
+    let mut desk =
+        Desk { questions: Some(questions), answers, patience: options.patience, abort: abort_of(&namespace) };
     let Answer::Joined(found) = desk.hear("joining through PMIx", options.patience)? else {
         return Err(Refusal::Failed("the library was asked for nothing".to_owned()));
     };
@@ -92,6 +97,21 @@ struct Desk {
     questions: Option<Sender<Question>>,
     answers: Receiver<Result<Answer, String>>,
     patience: Duration,
+    abort: Abort,
+}
+
+/// What a launcher needs when a rank gives up.
+#[derive(Clone, Copy, Debug)]
+enum Abort {
+    /// To be told.
+    Told,
+    /// To see the rank's exit.
+    Seen,
+}
+
+/// What the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
+fn abort_of(namespace: &str) -> Abort {
+    if namespace.starts_with("slurm.") { Abort::Told } else { Abort::Seen }
 }
 
 impl Desk {
@@ -132,6 +152,9 @@ impl Link for Desk {
     }
 
     fn abort(&mut self, code: i32, sentence: &str) {
+        if matches!(self.abort, Abort::Seen) {
+            return;
+        }
         let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
         self.patience = ABORT_PATIENCE;
         // Whatever comes of it, this process ends, and the launcher sees that too.
@@ -237,7 +260,7 @@ mod tests {
     fn desk__nothing_is_asked_after_a_time_out() {
         let (questions, asked) = channel();
         let (_answer, answers) = channel();
-        let mut desk = Desk { questions: Some(questions), answers, patience: Duration::ZERO };
+        let mut desk = Desk { questions: Some(questions), answers, patience: Duration::ZERO, abort: Abort::Seen };
         assert!(matches!(desk.barrier(), Err(LaunchError::TimedOut { .. })));
         assert!(matches!(desk.barrier(), Err(LaunchError::Launcher { .. })));
         assert_eq!(asked.iter().count(), 1);
