@@ -35,7 +35,7 @@ use super::{LaunchError, RANKS_MAX, hostlist, slurm};
 const WINDOW: usize = 8;
 
 /// How often the children are looked at while nothing else happens.
-const GLANCE: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -208,7 +208,7 @@ impl Started {
 
     /// Takes in what happens next while ranks are being started.
     fn watch_start(&mut self, until: Instant, patience: Duration) -> Result<(), LaunchError> {
-        match self.hall.next(GLANCE) {
+        match self.hall.next(LOOK_EVERY) {
             Some(Event::Joined(rank)) => {
                 self.ranks.iter_mut().filter(|one| one.rank == rank).for_each(|one| one.has_joined = true);
             }
@@ -236,8 +236,8 @@ impl Started {
         let mut is_over = false;
         loop {
             if is_over {
-                thread::sleep(GLANCE);
-            } else if let Some(Event::Over(outcome)) = self.hall.next(GLANCE) {
+                thread::sleep(LOOK_EVERY);
+            } else if let Some(Event::Over(outcome)) = self.hall.next(LOOK_EVERY) {
                 outcome.map_err(|end| self.name_the_end(end))?;
                 is_over = true;
             }
@@ -265,7 +265,7 @@ impl Started {
             match one.ended() {
                 Some(status) => return one.error(format!("ended with {status} before the job did")),
                 None if one.child.is_none() || Instant::now() >= until => return ended(end),
-                None => thread::sleep(GLANCE),
+                None => thread::sleep(LOOK_EVERY),
             }
         }
     }
@@ -285,7 +285,7 @@ impl Drop for Started {
         let until = Instant::now() + FAREWELL;
         while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
             self.ranks.iter_mut().for_each(|one| one.see_to_end());
-            thread::sleep(GLANCE / 10);
+            thread::sleep(LOOK_EVERY / 10);
         }
         for child in self.ranks.iter_mut().filter_map(|one| one.child.as_mut()) {
             // Both fail only when the child has ended meanwhile.
