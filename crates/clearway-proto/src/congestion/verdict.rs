@@ -124,10 +124,14 @@ impl Default for Rules {
 }
 
 /// What can have held up congestors that fell short of their fair rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Brake {
     /// The network alone: full buffers hold senders back, and nothing else does.
-    Network,
+    Network {
+        /// The share that the same congestors reached on the first queue of the run, where the victims were congested. Absent
+        /// where this is that queue, or where the victims did not suffer there.
+        unprotected: Option<f64>,
+    },
     /// Perhaps the machine that runs them: then it may have held up victims too.
     Unknown,
 }
@@ -187,6 +191,9 @@ pub struct Verdict {
     pub reasons: Vec<String>,
 }
 
+/// From this part of another load on, a load counts as the same: what draws and windows of one run differ by.
+const LOAD_ALIKE: f64 = 0.9;
+
 /// Applies `rules` to `evidence`.
 pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let mut flaws = flaws(rules, evidence);
@@ -200,12 +207,23 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
         return invalid(flaws);
     }
     let mut verdict = effect(rules, evidence);
+    let unprotected = match evidence.brake {
+        Brake::Network { unprotected } => unprotected,
+        Brake::Unknown => None,
+    };
     match verdict.outcome {
         Outcome::Congested => verdict.reasons.push(format!(
             "congestors reached {reached:.0} % of their fair rate because the network held them up too, and what harms at less \
              load harms at full load"
         )),
-        Outcome::Contained => return invalid(Vec::from([shortfall])),
+        Outcome::Contained => match unprotected.filter(|unprotected| share >= unprotected * LOAD_ALIKE) {
+            Some(unprotected) => verdict.reasons.push(format!(
+                "congestors reached {reached:.0} % of their fair rate, as much as where victims suffered ({:.0} %), so nobody was \
+                 protected by throttling them",
+                unprotected * 100.0
+            )),
+            None => return invalid(Vec::from([shortfall])),
+        },
         Outcome::Invalid => verdict.reasons.push(shortfall),
     }
     verdict
@@ -375,7 +393,7 @@ mod tests {
     fn judge__harm_at_less_than_the_fair_load_is_harm_where_the_network_was_the_brake() {
         let held = |congested_us, spread| VictimEvidence {
             congestor_share: Some(0.5),
-            brake: Brake::Network,
+            brake: Brake::Network { unprotected: None },
             null: None,
             ..evidence(28.0, congested_us, spread)
         };
@@ -395,10 +413,28 @@ mod tests {
     }
 
     #[test]
+    fn judge__a_shortfall_that_protects_nobody_allows_an_acquittal() {
+        let held = |unprotected| VictimEvidence {
+            congestor_share: Some(0.5),
+            brake: Brake::Network { unprotected },
+            null: None,
+            ..evidence(28.0, 28.0, 1.01)
+        };
+        let verdict = judge(&Rules::default(), &held(Some(0.52)));
+        assert_eq!(verdict.outcome, Outcome::Contained);
+        assert!(verdict.reasons.iter().any(|reason| reason.contains("(52 %)")), "{:?}", verdict.reasons);
+        // Where they reached more while victims suffered, less may be what protects.
+        assert_eq!(outcome(&held(Some(0.6))), Outcome::Invalid);
+        assert_eq!(outcome(&held(None)), Outcome::Invalid);
+        let machine = VictimEvidence { brake: Brake::Unknown, ..held(Some(0.52)) };
+        assert_eq!(outcome(&machine), Outcome::Invalid);
+    }
+
+    #[test]
     fn judge__what_else_forbids_a_statement_forbids_it_beside_a_shortfall() {
         let held = || VictimEvidence {
             congestor_share: Some(0.5),
-            brake: Brake::Network,
+            brake: Brake::Network { unprotected: None },
             null: None,
             ..evidence(28.0, 12_000.0, 1.1)
         };

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Result, anyhow};
 use clearway_proto::base::RandomKey;
 use clearway_proto::congestion::{
-    Brake, CongestorKind, Draw, Layout, NullEvidence, Verdict, VictimEvidence, VictimKind, judge,
+    Brake, CongestorKind, Draw, Layout, NullEvidence, Outcome, Verdict, VictimEvidence, VictimKind, judge,
 };
 use clearway_proto::stats::{Estimate, Resampled};
 
@@ -34,7 +34,7 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, r
         let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
         for case in cases(test).into_iter().filter(|case| case.queue == queue) {
             let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
-            let result = conductor.case(case, null)?;
+            let result = conductor.case(case, null, unprotected_share(&results, &case))?;
             if case.congestor == CongestorKind::None {
                 let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate());
                 nulls
@@ -81,7 +81,7 @@ struct Conductor<'a> {
 }
 
 impl<'a> Conductor<'a> {
-    fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>) -> Result<CaseResult<'a>> {
+    fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>, unprotected: Option<f64>) -> Result<CaseResult<'a>> {
         // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
         let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
         let count = if control { 1 } else { self.test.draws };
@@ -91,7 +91,7 @@ impl<'a> Conductor<'a> {
             draws.push(self.draw(case, number)?);
         }
         self.done += 1;
-        let result = self.combine(case, draws, null)?;
+        let result = self.combine(case, draws, null, unprotected)?;
         say(&format!("[{}/{}] {}", self.done, self.total, sentence(&result)));
         Ok(result)
     }
@@ -152,7 +152,13 @@ impl<'a> Conductor<'a> {
     }
 
     /// Medians over draws, and the verdict.
-    fn combine(&self, case: Case<'a>, draws: Vec<DrawResult>, null: Option<NullEvidence>) -> Result<CaseResult<'a>> {
+    fn combine(
+        &self,
+        case: Case<'a>,
+        draws: Vec<DrawResult>,
+        null: Option<NullEvidence>,
+        unprotected: Option<f64>,
+    ) -> Result<CaseResult<'a>> {
         let key = self.key().purpose("draws").node(self.done as u64);
         let lost = || anyhow!("{case}: no draw was measured");
         let over_draws = |purpose: &str, pick: &dyn Fn(&DrawResult) -> Resampled| {
@@ -171,11 +177,16 @@ impl<'a> Conductor<'a> {
             [isolated, congested].map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
         let factors = factors.try_into().unwrap_or_else(|_| unreachable!("three quantiles"));
         let mut result = CaseResult { case, draws, isolated, congested, factors, verdict: None };
-        result.verdict = self.verdict(&result, null);
+        result.verdict = self.verdict(&result, null, unprotected);
         Ok(result)
     }
 
-    fn verdict(&self, result: &CaseResult<'_>, null: Option<NullEvidence>) -> Option<Verdict> {
+    fn verdict(
+        &self,
+        result: &CaseResult<'_>,
+        null: Option<NullEvidence>,
+        unprotected: Option<f64>,
+    ) -> Option<Verdict> {
         let factor = factor_of(&result.factors[P99]);
         let least =
             |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
@@ -186,9 +197,9 @@ impl<'a> Conductor<'a> {
             congested: result.congested[P99].estimate(),
             floor,
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
-            congestor_share: least(&|draw| draw.evidence.congestor_share),
+            congestor_share: least_share(&result.draws),
             brake: match (self.facts.hosts, self.facts.reach) {
-                (Hosts::Simulated, Reach::Tree) => Brake::Network,
+                (Hosts::Simulated, Reach::Tree) => Brake::Network { unprotected },
                 _ => Brake::Unknown,
             },
             overload: least(&|draw| draw.overload),
@@ -222,6 +233,19 @@ impl<'a> Conductor<'a> {
             let _ = std::io::stderr().flush();
         }
     }
+}
+
+/// What congestors reached in the worst draw.
+fn least_share(draws: &[DrawResult]) -> Option<f64> {
+    draws.iter().filter_map(|draw| draw.evidence.congestor_share).min_by(f64::total_cmp)
+}
+
+/// What the congestors of `case` reached on the first queue of the run, if victims suffered there.
+fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
+    let first = results.first()?.case.queue;
+    let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
+    let congested = twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == Outcome::Congested);
+    if congested { least_share(&twin.draws) } else { None }
 }
 
 /// The factor as a verdict sees it: where the base case itself was lost it may be anything, which forbids a statement.
