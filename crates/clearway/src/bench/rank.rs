@@ -13,7 +13,6 @@ use clearway_proto::base::{Bytes, LocalNs, RandomKey};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Driver, Span, Wire};
 use clearway_runtime::keys::{self, Identity, JobSecret};
-use clearway_runtime::udp::frame::FRAME_LENGTH;
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
@@ -128,7 +127,7 @@ fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -
         shared_clock: wire.capabilities().shared_clock,
         key: RandomKey::new(setup.seed),
     });
-    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + FRAME_LENGTH as u64 }))?;
+    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0 }))?;
     Ok((wire, node))
 }
 
