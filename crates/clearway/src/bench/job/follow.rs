@@ -1,10 +1,9 @@
 //! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_runtime::launch::Job;
@@ -15,9 +14,6 @@ use crate::bench::fleet::ending;
 use crate::bench::message::FromRank;
 use crate::bench::rank::SECRET_VARIABLE;
 use crate::exit::Exit;
-
-/// How long the conductor has for ending everything once a rank has died.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A rank of a job that another conducts.
 pub(crate) struct Follower {
@@ -54,9 +50,9 @@ impl Follower {
             let sentence = FromRank::Ended(ending(status));
             let line = serde_json::to_string(&sentence).context("a sentence that JSON cannot hold")?;
             let _ = writeln!(&self.connection, "\n{line}");
-            // A launcher ends a job when one of its processes fails: the conductor shall have said why by then.
-            self.connection.set_read_timeout(Some(LAST_WORDS)).context("an end to waiting")?;
-            let _ = self.connection.read_to_end(&mut Vec::new());
+            // A launcher ends a job as soon as one of its processes fails, the conductor with it, which shall say why first. It
+            // ends the job itself; if it cannot, this wait has an end too.
+            let _ = self.job.barrier();
             return Ok(Exit::Failed);
         }
         drop(self.connection);
