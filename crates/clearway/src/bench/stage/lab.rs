@@ -6,44 +6,30 @@
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
-use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey};
-use clearway_proto::congestion::PhaseRecord;
+use clearway_proto::base::RandomKey;
 use clearway_runtime::clock;
-use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 
+use super::ranks::{FRAME_MAX, LEAD, Ranks};
 use super::{Clocks, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Member, Run};
-use crate::bench::message::{Network, RankRecord, ToRank};
+use crate::bench::message::Network;
 use crate::report::model::{Figure, Real, Report};
 use crate::scenario::{Fabric, Scenario};
 
-/// Time between telling the ranks and the phase's beginning: orders to 16 ranks take about 1 ms on an idle machine; on a busy
-/// one each rank may wait some scheduler slices.
-const LEAD: Nanos = Nanos::from_millis(250);
-/// What a phase may take beyond its length before its ranks count as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The port of every rank in its own host.
 const PORT: u16 = 7_470;
-/// The longest frame of the lab's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
-const FRAME_MAX: Bytes = Bytes(1514);
 
 /// The laboratory.
 pub(super) struct LabStage {
     lab: Lab,
-    fleet: Fleet,
-    interrupt: Interrupt,
-    phases: u32,
+    ranks: Ranks,
     /// Time that the lab took to come up.
     up: Duration,
     /// Self-tests, one for each queue that was armed.
     self_tests: Vec<(QueueKind, SelfTest)>,
-    /// Messages that arrived at a rank's socket and were dropped there, so far.
-    receive_overflow: u64,
-    /// Datagrams that arrived at a rank and were not of this run, so far.
-    strangers: u64,
 }
 
 impl LabStage {
@@ -61,18 +47,7 @@ impl LabStage {
         let session = RandomKey::new(scenario.seed).node(u64::from(std::process::id())).stream().next_u64();
         let run = Run { session, seed: scenario.seed };
         let fleet = Fleet::gather(members(&lab)?, Network::Lab, run, &mut || interrupt.check())?;
-        let (phases, self_tests, receive_overflow, strangers) = (0, Vec::new(), 0, 0);
-        Ok(Self { lab, fleet, interrupt, phases, up, self_tests, receive_overflow, strangers })
-    }
-
-    fn sighting(&mut self, answers: Vec<RankRecord>, noise: Vec<NoiseSample>, begin: LocalNs) -> Result<Sighting> {
-        self.receive_overflow = answers.iter().map(|answer| answer.receive_overflow).sum();
-        self.strangers = answers.iter().map(|answer| answer.strangers).sum();
-        let records: Vec<PhaseRecord> = answers.into_iter().map(|answer| answer.record).collect();
-        if records.iter().any(|record| record.number != self.phases) {
-            return Err(anyhow!("a rank answered for another phase; this is a defect of the program"));
-        }
-        Ok(Sighting { records, noise, begin, number: self.phases })
+        Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new() })
     }
 }
 
@@ -98,14 +73,14 @@ impl Stage for LabStage {
     }
 
     fn hosts(&self) -> Vec<String> {
-        self.fleet.hosts()
+        self.ranks.hosts()
     }
 
     /// Puts `queue` on every port and proves with packets that it is there.
     fn arm(&mut self, queue: &str) -> Result<()> {
         let queue: QueueKind = queue.parse()?;
         self.lab.rearm(queue)?;
-        self.interrupt.check()?;
+        self.ranks.check()?;
         let test = self.lab.self_test()?;
         if let Some(wrong) = test.failed().next() {
             let check = wrong.checks.iter().find(|check| check.outcome == Outcome::Fail);
@@ -119,22 +94,8 @@ impl Stage for LabStage {
     }
 
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
-        self.interrupt.check()?;
-        self.phases += 1;
         let begin = clock::now() + LEAD;
-        let overhead = Bytes(self.fleet.facts().overhead);
-        for rank in self.fleet.ranks() {
-            self.fleet.tell(rank, &ToRank::Phase(plan.orders(rank, self.phases, begin, overhead)))?;
-        }
-        let mut noise = Vec::new();
-        let mut sampler = NoiseSampler::new(clock::now());
-        let length = plan.windows.length() + LEAD + plan.windows.grid.drain;
-        let interrupt = self.interrupt.clone();
-        let answers = self.fleet.records(Duration::from_nanos(length.0) + PATIENCE, &mut || {
-            noise.extend(sampler.sample(clock::now()));
-            interrupt.check()
-        })?;
-        self.sighting(answers, noise, begin)
+        self.ranks.phase(plan, begin, |_, _| Ok(begin))
     }
 
     fn introduce(&self, report: &mut Report) {
@@ -160,15 +121,6 @@ impl Stage for LabStage {
             let fact = if real { "off: every packet is real" } else { "on: queues hold joined packets" };
             report.host.facts.insert("segmentation offload in the lab".into(), fact.into());
         }
-        let (strangers, lost) = (self.strangers, self.receive_overflow);
-        if strangers > 0 {
-            let warning =
-                format!("{strangers} datagrams that were not of this run arrived at its ranks and were ignored");
-            report.warnings.push(warning);
-        }
-        if lost > 0 {
-            let warning = format!("{lost} messages were lost in receivers' own socket buffers, not in the network");
-            report.warnings.push(warning);
-        }
+        self.ranks.warn(report);
     }
 }

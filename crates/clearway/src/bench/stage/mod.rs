@@ -10,6 +10,7 @@
 mod job;
 mod lab;
 mod ports;
+mod ranks;
 mod sim;
 mod slowest;
 mod watch;
