@@ -3,11 +3,12 @@
 //! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length BYTES` exchanges longer
 //! values, and `meet --hang` waits after the first exchange until somebody ends the job, for tests of that.
 //!
-//! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] -- ...` starts itself over ssh on the
-//! hosts of a file, with the words behind `--`.
+//! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] -- ...` starts itself over ssh on
+//! the hosts of a file, with the words behind `--`, and is the last rank itself.
 
 use std::env;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -72,7 +73,10 @@ fn meet(job: &mut Job, round: u32, length: usize) -> Result<(), LaunchError> {
 
 fn run(asked: &Asked) -> Result<(), LaunchError> {
     let begun = Instant::now();
-    let mut job = launch::join(&asked.options)?;
+    let mut job = match &asked.hosts {
+        Some(hosts) => start(asked, hosts)?,
+        None => launch::join(&asked.options)?,
+    };
     let joined = begun.elapsed();
     assert_eq!(job.secret().is_some(), *job.method() == Method::Ssh, "only ssh carries a secret");
     meet(&mut job, 0, asked.length)?;
@@ -107,20 +111,15 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     job.finish()
 }
 
-/// Starts this program over ssh and waits for it.
-fn conduct(asked: &Asked, hosts: &Path) -> Result<(), LaunchError> {
+/// Starts this program over ssh.
+fn start(asked: &Asked, hosts: &Path) -> Result<Job, LaunchError> {
     let program = env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
-    launch::start_over_ssh(&hostfile::read(hosts)?, &program, &asked.rest, &asked.ssh)?.wait()
+    let hosts = hostfile::read(hosts)?;
+    launch::start_over_ssh(&hosts, &program, &asked.rest, &asked.ssh, &mut || ControlFlow::Continue(()))
 }
 
 fn main() -> ExitCode {
-    let result = Asked::read().and_then(|asked| {
-        let result = match &asked.hosts {
-            Some(hosts) => conduct(&asked, hosts),
-            None => run(&asked),
-        };
-        result.map_err(|error| error.to_string())
-    });
+    let result = Asked::read().and_then(|asked| run(&asked).map_err(|error| error.to_string()));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {

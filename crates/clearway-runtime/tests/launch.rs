@@ -260,12 +260,12 @@ impl Drop for Scratch {
     }
 }
 
-/// The conductor of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
+/// The conductor, the last rank, of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
 fn over_shell(scratch: &Scratch, meet: &Path) -> Command {
     let program = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
     let ssh = scratch.file("ssh", program);
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
-    let hosts = scratch.file("hosts", "n1 slots=2\nn2:2\n");
+    let hosts = scratch.file("hosts", "n1 slots=2\nn2:1\n");
     let mut command = Command::new(meet);
     command.arg("--hosts").arg(hosts).arg("--ssh").arg(ssh).args(["--address", "127.0.0.1"]);
     command
@@ -275,7 +275,11 @@ fn over_shell(scratch: &Scratch, meet: &Path) -> Command {
 fn ssh__ranks_meet_and_leave() {
     let Some(meet) = meet() else { return };
     let scratch = Scratch::new("meet");
-    check_meeting("a shell for ssh", "ssh", over_shell(&scratch, &meet).args(["--", "--length", "20000"]));
+    check_meeting(
+        "a shell for ssh",
+        "ssh",
+        over_shell(&scratch, &meet).args(["--length", "20000", "--", "--length", "20000"]),
+    );
 }
 
 #[test]
@@ -320,7 +324,7 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
     command.arg("--hosts").arg(hosts).args(["--patience", "1", "--ssh-argument", &port, "--"]);
     let (status, errors) = Running::start(&mut command).end();
     assert_eq!(status.code(), Some(1));
-    assert!(errors.contains("rank 0 on 127.0.0.1"), "{errors}");
+    assert!(errors.contains("host 127.0.0.1 cannot be reached over ssh"), "{errors}");
 }
 
 /// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot be had.
@@ -361,7 +365,7 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
     let Some((mut server, arguments)) = server(&scratch) else {
         return eprintln!("skipped: a server of ssh needs root, sshd and ssh-keygen");
     };
-    let hosts = scratch.file("hosts", "127.0.0.1 slots=4\n");
+    let hosts = scratch.file("hosts", "127.0.0.1 slots=3\n");
     let conductor = |words: &[&str]| {
         let mut command = Command::new(&meet);
         command.arg("--hosts").arg(&hosts);
@@ -371,7 +375,7 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
         command.arg("--").args(words);
         command
     };
-    check_meeting("ssh", "ssh", &mut conductor(&["--length", "5000"]));
+    check_meeting("ssh", "ssh", &mut conductor(&[]));
     let errors = check_killing("ssh", &mut conductor(&["--hang"]));
     assert!(errors.contains("rank 1 on 127.0.0.1 ended with"), "{errors}");
     let mut running = Running::start(&mut conductor(&["--hang"]));

@@ -80,6 +80,25 @@ pub enum LaunchError {
         /// What became of it.
         what: String,
     },
+    /// ssh could not reach a host: try it by hand.
+    #[error("host {host} cannot be reached over ssh ({what}); does `ssh -o BatchMode=yes {host} true` work?")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// What ssh said last.
+        what: String,
+    },
+    /// A host does not have the program that its ranks are to run: put it there.
+    #[error("host {host} has no program {program}")]
+    NoProgram {
+        /// The host.
+        host: String,
+        /// The path that was tried.
+        program: String,
+    },
+    /// Whoever watched the start wanted it to end.
+    #[error("the start of the ranks was interrupted")]
+    Stopped,
     /// The system refused something that launching needs.
     #[error("the system refused to {what}: {cause}")]
     System {

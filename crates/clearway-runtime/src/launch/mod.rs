@@ -26,6 +26,7 @@ mod rendezvous;
 mod slurm;
 mod ssh;
 mod start;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +35,7 @@ use std::time::Duration;
 
 pub use error::LaunchError;
 pub use job::Job;
-pub use start::{SshOptions, Started, start_over_ssh};
+pub use start::{SshOptions, start_over_ssh};
 
 use environment::Environment;
 use job::Link;

@@ -1,21 +1,26 @@
 //! Starts the ranks of a job over ssh, for machines without a launcher, and ends all of them with the first that fails.
 //!
 //! # Model
-//! One ssh for each rank, and a hub in this process where the ranks meet. Each rank's standard input carries one line, its
-//! secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and end too.
+//! One ssh for each rank, and a hub in this process where the ranks meet. This process takes part as the last rank of the
+//! job, so that the ranks of the hosts have the numbers that the list of hosts gives them. Each rank's standard input carries
+//! one line, its secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and
+//! end too. What ssh says before its rank has joined is kept and stands in the error; what comes later is printed.
 //!
 //! # Invariants
 //! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops connections when more
 //!     are waiting to be let in (`MaxStartups` of OpenSSH, 10 by default).
-//! I2. When a [`Started`] is dropped no ssh of it is left.
+//! I2. When the [`Job`] is dropped, finished or aborted no ssh of it is left.
+//! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
 //! # Not here
-//! The rank's side (`ssh`). A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its
-//! configuration.
+//! The rank's side (`ssh`), and what ssh said (`words`). A host's own settings, keys and passwords: ssh is asked not to ask,
+//! the rest is its configuration.
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -24,12 +29,15 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::Rank;
 
 use super::hostfile::HostEntry;
+use super::job::{Job, Link};
 use super::rendezvous::LOST;
 use super::rendezvous::frame::{self, Key};
 use super::rendezvous::hall::{Event, Hall};
 use super::rendezvous::hub::{End, Hub, Keys};
+use super::rendezvous::member::{Claim, Member};
 use super::ssh::{MEET, RANK, SECRET, SIZE, secret_line};
-use super::{LaunchError, RANKS_MAX, hostlist, slurm};
+use super::words::Words;
+use super::{Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
@@ -39,6 +47,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What ssh ends with when it is ssh that failed (ssh(1)).
+const SSH_FAILED: i32 = 255;
+
+/// What a shell and `env` end with when there is no such program (POSIX).
+const NOT_FOUND: i32 = 127;
 
 /// How [`start_over_ssh`] starts ranks.
 #[derive(Clone, Debug)]
@@ -69,10 +83,11 @@ impl Default for SshOptions {
     }
 }
 
-/// Ranks that have joined; ended when this is dropped.
+/// The ranks of the hosts; ended when this is dropped.
 #[derive(Debug)]
-pub struct Started {
+struct Started {
     hall: Hall,
+    program: String,
     ranks: Vec<Remote>,
 }
 
@@ -83,6 +98,7 @@ struct Remote {
     host: String,
     /// Gone once it has ended and was seen to.
     child: Option<Child>,
+    words: Words,
     has_joined: bool,
 }
 
@@ -102,44 +118,109 @@ impl Remote {
     fn error(&self, what: String) -> LaunchError {
         LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what }
     }
+
+    /// Why it never joined: its ssh ended with `status`.
+    fn refused(&self, status: ExitStatus, program: &str) -> LaunchError {
+        let host = self.host.clone();
+        let said = self.words.last();
+        match status.code() {
+            Some(SSH_FAILED) => LaunchError::Unreachable { what: said.unwrap_or_else(|| status.to_string()), host },
+            Some(NOT_FOUND) => LaunchError::NoProgram { host, program: program.to_owned() },
+            _ => {
+                let said = said.map_or_else(String::new, |said| format!(" ({said})"));
+                self.error(format!("ended with {status} before it joined{said}"))
+            }
+        }
+    }
 }
 
-/// Starts `program` with `arguments` as the ranks of one job, as many on each of `hosts` as it has slots, and returns when
-/// all have joined. Their output and errors are those of this process.
+/// Starts `program` with `arguments` as ranks of one job, as many on each of `hosts` as it has slots, and returns when all have
+/// joined. This process is the last rank of that job. The ranks' output is that of this process. `watch` is called some twenty
+/// times a second and may end the start.
 ///
 /// # Errors
-/// A host cannot be reached, a rank ends before it has joined, or they are not complete within the patience; nothing is
-/// left running then.
+/// A host cannot be reached or has no such program, a rank ends before it has joined, they are not complete within the
+/// patience, or `watch` wants an end; nothing is left running then.
 pub fn start_over_ssh(
     hosts: &[HostEntry],
     program: &str,
     arguments: &[String],
     options: &SshOptions,
-) -> Result<Started, LaunchError> {
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Job, LaunchError> {
     let places = places(hosts)?;
-    let secrets = places.iter().map(|_| frame::random()).collect::<Result<Vec<[u8; SECRET]>, _>>()?;
+    let own = u32::try_from(places.len()).expect("the number of ranks was checked");
+    let size = own + 1;
+    let secrets = (0..size).map(|_| frame::random()).collect::<Result<Vec<[u8; SECRET]>, _>>()?;
     let secret_of_job = frame::random()?;
-    let size = u32::try_from(places.len()).expect("the number of ranks was checked");
     let keys = Keys::Each(secrets.iter().map(|secret| Key::new(secret)).collect());
     let listener = slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hall = Hall::open(listener, Hub::new(size, keys, options.patience))?;
+    let port = hall.address().port();
     let meet = match options.address {
-        Some(address) => SocketAddr::new(address, hall.address().port()).to_string(),
-        None => format!("{}:{}", slurm::host_name(), hall.address().port()),
+        Some(address) => SocketAddr::new(address, port).to_string(),
+        None => format!("{}:{port}", slurm::host_name()),
     };
-    let line = |rank| command_line(rank, size, &meet, program, arguments, options);
-    let mut started = Started { hall, ranks: Vec::with_capacity(places.len()) };
+    let mut started = Started { hall, program: program.to_owned(), ranks: Vec::with_capacity(places.len()) };
     let until = Instant::now() + options.patience;
     while !started.is_complete(places.len()) {
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
             let rank = started.ranks.len();
-            let child = spawn(host, &line(rank), &secret_line(&secrets[rank], &secret_of_job), options)?;
-            let rank = u32::try_from(rank).expect("the number of ranks was checked");
-            started.ranks.push(Remote { rank, host: (*host).to_owned(), child: Some(child), has_joined: false });
+            let line = command_line(rank, size, &meet, program, arguments, options);
+            started.ranks.push(spawn(rank, host, &line, &secret_line(&secrets[rank], &secret_of_job), options)?);
+        }
+        if watch().is_break() {
+            return Err(LaunchError::Stopped);
         }
         started.watch_start(until, options.patience)?;
     }
-    Ok(started)
+    let key = Key::new(&secrets[places.len()]);
+    let claim = Claim { rank: own, size, host: slurm::host_name(), key };
+    let near = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // The end of the job reaches this process as an error of what it does next.
+    let member = Member::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
+    let (secret, link) = (Some(Key::new(&secret_of_job)), Box::new(Conductor { member, started }));
+    Ok(Job::new(Joined { method: Method::Ssh, rank: own, size, secret, link }, Vec::new()))
+}
+
+/// The link of the process that started the others.
+#[derive(Debug)]
+struct Conductor {
+    member: Member,
+    started: Started,
+}
+
+impl Conductor {
+    /// The error with the exit status of the rank that was its reason, where there is one.
+    fn explain<T>(&mut self, result: Result<T, LaunchError>) -> Result<T, LaunchError> {
+        match result {
+            Err(error @ LaunchError::Ended { .. }) => Err(self.started.end_of_job().unwrap_or(error)),
+            other => other,
+        }
+    }
+}
+
+impl Link for Conductor {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
+        let all = self.member.exchange(own);
+        self.explain(all)
+    }
+
+    fn barrier(&mut self) -> Result<(), LaunchError> {
+        let passed = self.member.barrier();
+        self.explain(passed)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
+        let left = self.member.leave();
+        self.explain(left)?;
+        self.started.wait()
+    }
+
+    fn abort(&mut self, code: i32, sentence: &str) {
+        self.member.tell_abort(code, sentence);
+        self.started.end();
+    }
 }
 
 /// The host of each rank.
@@ -180,20 +261,26 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn spawn(host: &str, line: &str, secrets: &str, options: &SshOptions) -> Result<Child, LaunchError> {
+fn spawn(rank: usize, host: &str, line: &str, secrets: &str, options: &SshOptions) -> Result<Remote, LaunchError> {
     let program = options.ssh.to_string_lossy().into_owned();
+    // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
+    let connecting = (options.patience / 2).as_secs().max(1);
     let mut child = Command::new(&options.ssh)
         .args(["-T", "-o", "BatchMode=yes", "-o"])
-        .arg(format!("ConnectTimeout={}", options.patience.as_secs().max(1)))
+        .arg(format!("ConnectTimeout={connecting}"))
         .args(["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"])
         .args(&options.ssh_arguments)
         .args([host, line])
+        .process_group(0)
         .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
-        .map_err(LaunchError::system(format!("start {program}")))?;
+        .map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))?;
     // A pipe that is closed already belongs to a child that ended, which is noticed where children are watched.
     let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secrets.as_bytes()));
-    Ok(child)
+    let words = Words::of(&mut child, host)?;
+    let rank = u32::try_from(rank).expect("the number of ranks was checked");
+    Ok(Remote { rank, host: host.to_owned(), child: Some(child), words, has_joined: false })
 }
 
 impl Started {
@@ -210,15 +297,17 @@ impl Started {
     fn watch_start(&mut self, until: Instant, patience: Duration) -> Result<(), LaunchError> {
         match self.hall.next(LOOK_EVERY) {
             Some(Event::Joined(rank)) => {
-                self.ranks.iter_mut().filter(|one| one.rank == rank).for_each(|one| one.has_joined = true);
+                for one in self.ranks.iter_mut().filter(|one| one.rank == rank) {
+                    one.has_joined = true;
+                    one.words.speak_out();
+                }
             }
-            Some(Event::Over(outcome)) => return outcome.map_err(ended),
+            Some(Event::Over(outcome)) => return outcome.map_err(|end| self.name_the_end(end)),
             None => {}
         }
         for one in self.ranks.iter_mut().filter(|one| !one.has_joined) {
             if let Some(status) = one.ended() {
-                let host = &one.host;
-                return Err(one.error(format!("ended with {status} before it joined; does `ssh {host} true` work?")));
+                return Err(one.refused(status, &self.program));
             }
         }
         let late = self.ranks.iter().find(|one| !one.has_joined && Instant::now() >= until);
@@ -228,32 +317,24 @@ impl Started {
         }
     }
 
-    /// Waits until the ranks have left and their processes have ended.
-    ///
-    /// # Errors
-    /// The first rank that failed, by name; the others are ended then.
-    pub fn wait(mut self) -> Result<(), LaunchError> {
-        let mut is_over = false;
-        loop {
-            if is_over {
-                thread::sleep(LOOK_EVERY);
-            } else if let Some(Event::Over(outcome)) = self.hall.next(LOOK_EVERY) {
-                outcome.map_err(|end| self.name_the_end(end))?;
-                is_over = true;
+    /// Waits, not forever, until the processes of the ranks have ended, which all have left.
+    fn wait(mut self) -> Result<(), LaunchError> {
+        let until = Instant::now() + FAREWELL;
+        while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
+            for one in &mut self.ranks {
+                if let Some(status) = one.ended().filter(|status| !status.success()) {
+                    return Err(one.error(format!("ended with {status}")));
+                }
             }
-            let failed = self.ranks.iter_mut().find_map(|one| {
-                let status = one.ended().filter(|status| !status.success())?;
-                Some(one.error(format!("ended with {status}")))
-            });
-            if let Some(error) = failed {
-                // The hub may know better which one was first, and why.
-                let known = self.hall.wait_over(FAREWELL).and_then(Result::err);
-                return Err(known.map_or(error, ended));
-            }
-            if self.ranks.iter().all(|one| one.child.is_none()) {
-                return Ok(());
-            }
+            thread::sleep(LOOK_EVERY / 10);
         }
+        Ok(())
+    }
+
+    /// How the job came to its end, when it did not end well.
+    fn end_of_job(&mut self) -> Option<LaunchError> {
+        let end = self.hall.wait_over(FAREWELL)?.err()?;
+        Some(self.name_the_end(end))
     }
 
     /// The error for `end`, with the exit status of the rank that was its reason.
@@ -269,6 +350,25 @@ impl Started {
             }
         }
     }
+
+    /// Ends all that is left.
+    fn end(&mut self) {
+        self.hall.end(LOST, "the conductor of this job ended it".to_owned());
+        for one in &mut self.ranks {
+            // The end of its standard input ends the rank, and with it its ssh.
+            drop(one.child.as_mut().and_then(|child| child.stdin.take()));
+        }
+        let until = Instant::now() + FAREWELL;
+        while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
+            self.ranks.iter_mut().for_each(Remote::see_to_end);
+            thread::sleep(LOOK_EVERY / 10);
+        }
+        for mut child in self.ranks.iter_mut().filter_map(|one| one.child.take()) {
+            // Both fail only when the child has ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn ended(end: End) -> LaunchError {
@@ -277,21 +377,7 @@ fn ended(end: End) -> LaunchError {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        self.hall.end(LOST, "the conductor of this job ended it".to_owned());
-        for one in &mut self.ranks {
-            // The end of its standard input ends the rank, and with it its ssh.
-            drop(one.child.as_mut().and_then(|child| child.stdin.take()));
-        }
-        let until = Instant::now() + FAREWELL;
-        while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
-            self.ranks.iter_mut().for_each(|one| one.see_to_end());
-            thread::sleep(LOOK_EVERY / 10);
-        }
-        for child in self.ranks.iter_mut().filter_map(|one| one.child.as_mut()) {
-            // Both fail only when the child has ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.end();
     }
 }
 
@@ -320,17 +406,25 @@ mod tests {
         assert_eq!(line, expected);
     }
 
+    fn refusal(ssh: &str, watch: ControlFlow<()>) -> String {
+        let options = SshOptions { ssh: OsString::from(ssh), ..SshOptions::default() };
+        start_over_ssh(&[entry("n7", 1)], "true", &[], &options, &mut || watch).unwrap_err().to_string()
+    }
+
     #[test]
-    fn start_over_ssh__a_host_that_cannot_be_reached_is_named() {
-        let options = SshOptions { ssh: OsString::from("false"), ..SshOptions::default() };
-        let error = start_over_ssh(&[entry("n7", 1)], "true", &[], &options).unwrap_err();
-        assert!(error.to_string().starts_with("rank 0 on n7 ended with exit status: 1"), "{error}");
+    fn start_over_ssh__a_rank_that_ends_at_once_is_named() {
+        let sentence = refusal("false", ControlFlow::Continue(()));
+        assert!(sentence.starts_with("rank 0 on n7 ended with exit status: 1"), "{sentence}");
     }
 
     #[test]
     fn start_over_ssh__a_missing_ssh_is_one_sentence() {
-        let options = SshOptions { ssh: OsString::from("/nowhere/ssh"), ..SshOptions::default() };
-        let error = start_over_ssh(&[entry("n7", 1)], "true", &[], &options).unwrap_err();
-        assert!(error.to_string().contains("start /nowhere/ssh"), "{error}");
+        let sentence = refusal("/nowhere/ssh", ControlFlow::Continue(()));
+        assert!(sentence.contains("start /nowhere/ssh"), "{sentence}");
+    }
+
+    #[test]
+    fn start_over_ssh__who_watches_can_end_it() {
+        assert_eq!(refusal("cat", ControlFlow::Break(())), LaunchError::Stopped.to_string());
     }
 }

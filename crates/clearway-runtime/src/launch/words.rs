@@ -1,0 +1,113 @@
+//! What an ssh says on its standard error: kept while its rank has not joined, printed afterwards.
+//!
+//! # Invariants
+//! I1. Memory: one line of at most `LINE_MAX` bytes for each ssh, whatever it says.
+//! I2. Nobody waits for an ssh to fall silent: what it left in the background may keep the pipe open for ever.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::LaunchError;
+
+/// Longest line that is shown: a sentence with a path in it.
+const LINE_MAX: u64 = 500;
+
+/// The last words of a process that has ended are in its pipe already; a busy machine needs some scheduler slices to bring them.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The standard error of one ssh.
+#[derive(Debug)]
+pub(super) struct Words {
+    heard: Arc<Heard>,
+    /// Its end says that nothing more will come.
+    silence: Receiver<()>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    last: Mutex<Option<String>>,
+    is_public: AtomicBool,
+}
+
+impl Words {
+    /// Listens to `child`, whose standard error is a pipe.
+    pub(super) fn of(child: &mut Child, host: &str) -> Result<Self, LaunchError> {
+        let heard = Arc::new(Heard::default());
+        let (alive, silence) = channel();
+        if let Some(pipe) = child.stderr.take() {
+            let (heard, host) = (Arc::clone(&heard), host.to_owned());
+            let life = move || listen(pipe, &host, &heard, &alive);
+            let started = thread::Builder::new().name("ssh".to_owned()).spawn(life);
+            started.map_err(LaunchError::system("start a thread"))?;
+        }
+        Ok(Self { heard, silence })
+    }
+
+    /// From now on everything is printed, with the name of the host in front.
+    pub(super) fn speak_out(&self) {
+        self.heard.is_public.store(true, Ordering::Release);
+    }
+
+    /// The last line that was not printed, of an ssh that has ended.
+    pub(super) fn last(&self) -> Option<String> {
+        let _ = self.silence.recv_timeout(PATIENCE);
+        self.heard.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Reads lines until there are no more; `_alive` is dropped then.
+fn listen(pipe: ChildStderr, host: &str, heard: &Heard, _alive: &Sender<()>) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if pipe.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let Some(line) = printable(&line) else { continue };
+        if heard.is_public.load(Ordering::Acquire) {
+            eprintln!("{host}: {line}");
+        } else {
+            *heard.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        }
+    }
+}
+
+/// The line without what would move a terminal's cursor; nothing when nothing is left.
+fn printable(line: &[u8]) -> Option<String> {
+    let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn last(script: &str) -> Option<String> {
+        let mut child = Command::new("sh").args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        let words = Words::of(&mut child, "n1").unwrap();
+        child.wait().unwrap();
+        words.last()
+    }
+
+    #[test]
+    fn last__is_the_last_line_with_something_in_it() {
+        assert_eq!(last("printf 'one\\n\\033[1mtwo\\r\\n\\n' >&2").as_deref(), Some("[1mtwo"));
+        assert_eq!(last("printf 'unfinished' >&2").as_deref(), Some("unfinished"));
+        assert_eq!(last("true"), None);
+    }
+
+    #[test]
+    fn last__a_line_without_end_is_cut() {
+        let line = last("head -c 5000 /dev/zero | tr '\\0' x >&2").unwrap();
+        assert!(line.len() <= LINE_MAX as usize, "{}", line.len());
+    }
+}
