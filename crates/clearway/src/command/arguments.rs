@@ -35,15 +35,14 @@ pub(crate) enum Command {
     Bench(Box<BenchFlags>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
-        /// A TOML file, or or the name of a shipped one: demo, demo-machine, gpcnet-aries, gpcnet-edr,
+        /// A TOML file, or the name of a shipped one: demo, demo-machine, gpcnet-aries, gpcnet-edr,
         /// gpcnet-slingshot, incast, matrix, null, shares, trunk.
         scenario: PathBuf,
         /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
         #[arg(long, value_enum, value_delimiter = ',')]
         on: Vec<Place>,
-        /// With --on cluster: leave messages between machines unsealed.
-        #[arg(long)]
-        insecure: bool,
+        #[command(flatten)]
+        job: JobArguments,
         #[command(flatten)]
         output: Output,
     },
@@ -94,12 +93,30 @@ pub(crate) enum Command {
         #[arg(long)]
         with_parent: bool,
     },
+    /// One rank of a run that another host conducts; started over ssh by the program itself.
+    #[command(hide = true)]
+    Follow,
     /// Holds a lab; started by the program itself.
     #[command(hide = true)]
     LabKeeper {
         /// The lab's name.
         name: LabName,
     },
+}
+
+/// What a run across a cluster takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArguments {
+    /// Start the ranks over ssh, as many on each host of this file as it has slots (`host slots=4`); this process conducts them
+    /// and measures nothing. Means --on cluster.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hostfile: Option<PathBuf>,
+    /// With --hostfile: the path of this program on the hosts [default: the same as here].
+    #[arg(long, value_name = "PATH", requires = "hostfile")]
+    pub(crate) remote_program: Option<PathBuf>,
+    /// With --on cluster: leave messages between machines unsealed.
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 /// What every run takes.
@@ -171,9 +188,8 @@ pub(crate) struct BenchFlags {
     /// Hosts of the machine in use [default: all].
     #[arg(long, requires = "fabric")]
     pub(crate) nodes: Option<u32>,
-    /// With --on cluster: leave messages between machines unsealed.
-    #[arg(long)]
-    pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) job: JobArguments,
     /// Print the scenario that these flags make, and run nothing.
     #[arg(long)]
     pub(crate) print_scenario: bool,

@@ -21,7 +21,7 @@ use crate::doctor::Form;
 
 use crate::exit::Exit;
 
-pub(crate) use arguments::{Arguments, BenchFlags, Command, LabCommand, Output, SimCommand, TopoCommand};
+pub(crate) use arguments::{Arguments, BenchFlags, Command, JobArguments, LabCommand, Output, SimCommand, TopoCommand};
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Demo(output) => run::demo(&output),
         Command::Bench(flags) => run::bench(&flags),
-        Command::Run { scenario, on, insecure, output } => run::scenario(&scenario, &on, insecure, &output),
+        Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),
         Command::Sim(command) => sim::command(command),
         Command::Topo(command) => topo::command(command),
@@ -64,6 +64,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
+        Command::Follow => crate::bench::job::follow(),
         Command::LabKeeper { name } => lab::keep(&name),
     }
 }

@@ -10,9 +10,9 @@ use clearway_lab::Topology;
 use clearway_proto::base::Class;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
-use super::{BenchFlags, Output, print, refuses_permission};
+use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
 use crate::bench::gpcnet::{GpcnetOrder, Suite};
-use crate::bench::job::{Role, Sealing};
+use crate::bench::job::{JobOrder, Role, Sealing, SshHosts};
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
@@ -30,14 +30,29 @@ enum HostRate {
 }
 
 /// What only a run across a job needs to know.
-#[derive(Clone, Copy)]
-struct JobFlags {
+struct JobFlags<'a> {
     rate: HostRate,
-    sealing: Sealing,
+    given: Option<&'a JobArguments>,
 }
 
-fn sealing(insecure: bool) -> Sealing {
-    if insecure { Sealing::Insecure } else { Sealing::Sealed }
+impl JobFlags<'_> {
+    /// The places of a run for which `on` was said: a file of hosts means a cluster.
+    fn places(&self, on: &[Place]) -> Result<Vec<Place>> {
+        match self.given {
+            Some(JobArguments { hostfile: Some(_), .. }) if on.iter().any(|place| *place != Place::Cluster) => {
+                bail!("--hostfile starts ranks on other machines, which is --on cluster and nothing else")
+            }
+            Some(JobArguments { hostfile: Some(_), .. }) => Ok(vec![Place::Cluster]),
+            _ => Ok(on.to_vec()),
+        }
+    }
+
+    fn order(&self) -> Result<JobOrder> {
+        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, hosts: None }) };
+        let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
+        let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
+        Ok(JobOrder { sealing, hosts: hosts.transpose()? })
+    }
 }
 
 /// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a machine.
@@ -70,8 +85,8 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    let job = JobFlags { rate: HostRate::OfScenario, sealing: Sealing::Sealed };
-    conduct(scenario, text, &[place], job, BTreeSet::new(), output)
+    let job = JobFlags { rate: HostRate::OfScenario, given: None };
+    conduct(scenario, text, &[place], &job, BTreeSet::new(), output)
 }
 
 fn directory_of(name: &str, output: &Output) -> PathBuf {
@@ -79,10 +94,10 @@ fn directory_of(name: &str, output: &Output) -> PathBuf {
 }
 
 /// A scenario from a file or from those that are shipped.
-pub(crate) fn scenario(path: &Path, on: &[Place], insecure: bool, output: &Output) -> Result<Exit> {
+pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path)?;
-    let job = JobFlags { rate: HostRate::OfScenario, sealing: sealing(insecure) };
-    conduct(scenario, &text, on, job, BTreeSet::new(), output)
+    let job = JobFlags { rate: HostRate::OfScenario, given: Some(job) };
+    conduct(scenario, &text, on, &job, BTreeSet::new(), output)
 }
 
 /// A congestion test made of flags.
@@ -99,8 +114,8 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     }
     let told = flags.rate.is_some() || flags.trunk.is_some();
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
-    let job = JobFlags { rate, sealing: sealing(flags.insecure) };
-    conduct(scenario, &text, &flags.on, job, set, &flags.output)
+    let job = JobFlags { rate, given: Some(&flags.job) };
+    conduct(scenario, &text, &flags.on, &job, set, &flags.output)
 }
 
 /// GPCNeT's own tests, on the fabric that flags name.
@@ -132,7 +147,7 @@ fn conduct(
     mut scenario: Scenario,
     text: &str,
     on: &[Place],
-    job: JobFlags,
+    job: &JobFlags<'_>,
     mut flags: BTreeSet<String>,
     output: &Output,
 ) -> Result<Exit> {
@@ -145,7 +160,8 @@ fn conduct(
         Fabric::Machine(_) => Place::Sim,
         Fabric::Site(_) => Place::Cluster,
     };
-    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
+    let on = job.places(on)?;
+    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on };
     places.sort_unstable();
     places.dedup();
     if places.contains(&Place::Lab) && usual == Place::Sim {
@@ -172,14 +188,29 @@ fn conduct(
 }
 
 /// Runs `scenario` on the ranks of the job that a launcher started, of which this process is one.
-fn across(mut scenario: Scenario, text: &str, job: JobFlags, flags: BTreeSet<String>, output: &Output) -> Result<Exit> {
-    let site = match bench::job::enter(job.sealing)? {
+fn across(
+    mut scenario: Scenario,
+    text: &str,
+    job: &JobFlags<'_>,
+    flags: BTreeSet<String>,
+    output: &Output,
+) -> Result<Exit> {
+    let order = job.order()?;
+    if let Some(hosts) = &order.hosts {
+        // What cannot run on so many ranks is known before any is started.
+        scenario.clone().on_job(hosts.ranks(), None).map_err(|why| anyhow!(why))?;
+        try_writing(&directory_of(&scenario.name, output))?;
+    }
+    let site = match bench::job::enter(&order)? {
         Role::Follower(follower) => return follower.follow(),
         Role::Conductor(site) => site,
     };
     if site.size() == 1 {
         let tried: String = site.notes().iter().map(|note| format!("\n  {note}")).collect();
-        bail!("--on cluster runs on the ranks that a launcher starts, and none did: mpirun -n 16 clearway ...{tried}");
+        bail!(
+            "--on cluster runs on the ranks that a launcher starts, and none did: mpirun -n 16 clearway ..., or name hosts \
+             with --hostfile{tried}"
+        );
     }
     let run = || {
         let rate = match job.rate {

@@ -3,11 +3,14 @@
 use std::fs;
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 use serde::{Deserialize, Serialize};
 
 use super::door::Door;
+
+/// This program's.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A rank's machine, and where the conductor's door is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +23,9 @@ pub(super) struct Card {
     namespace: u64,
     /// Addresses that can be reached, and the rate of their interface in megabits per second where it is known.
     addresses: Vec<(Ipv4Addr, Option<u64>)>,
-    /// Only rank 0 has one.
+    /// Which program it runs: all ranks of a job must run the same.
+    version: String,
+    /// Only the conductor has one.
     pub(super) door: Option<Entrance>,
 }
 
@@ -30,8 +35,9 @@ pub(super) struct Entrance {
     pub(super) port: u16,
     /// What to say there.
     pub(super) word: String,
-    /// What the keys of all ranks are made with; it travels with the card only.
-    pub(super) job_secret: String,
+    /// What the keys of all ranks are made with, where the launcher gave them no secret: it travels with the card only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) job_secret: Option<String>,
 }
 
 impl Card {
@@ -42,7 +48,20 @@ impl Card {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
         let namespace = fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?.ino();
         let addresses = addresses()?;
-        Ok(Self { host, boot: boot.trim().to_owned(), namespace, addresses, door: door.map(Door::entrance) })
+        let (boot, version) = (boot.trim().to_owned(), VERSION.to_owned());
+        Ok(Self { host, boot, namespace, addresses, version, door: door.map(Door::entrance) })
+    }
+
+    /// Why a rank with this card cannot take part, if it cannot.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        let version = crate::report::numerals::printable(&self.version);
+        bail!(
+            "host {} runs version {version} of this program and this one is {VERSION}: put the same on all",
+            self.host
+        )
     }
 
     /// Whether both read one clock.
@@ -94,7 +113,8 @@ mod tests {
 
     fn card(boot: &str, namespace: u64, rates: &[Option<u64>]) -> Card {
         let addresses = rates.iter().map(|rate| (Ipv4Addr::new(10, 0, 0, 1), *rate)).collect();
-        Card { host: "n1".to_owned(), boot: boot.to_owned(), namespace, addresses, door: None }
+        let [host, boot, version] = ["n1", boot, VERSION].map(str::to_owned);
+        Card { host, boot, namespace, addresses, version, door: None }
     }
 
     #[test]
@@ -108,6 +128,14 @@ mod tests {
     fn rate__is_the_fastest_known() {
         assert_eq!(card("a", 1, &[None, Some(1_000), Some(25_000)]).rate(), Some(BitsPerSec::mega(25_000)));
         assert_eq!(card("a", 1, &[None]).rate(), None);
+    }
+
+    #[test]
+    fn check__another_version_is_named() {
+        let other = Card { version: "0.0.1\n".to_owned(), ..card("a", 1, &[]) };
+        let sentence = other.check().expect_err("another version").to_string();
+        assert!(sentence.starts_with("host n1 runs version 0.0.1") && !sentence.contains('\n'), "{sentence}");
+        assert!(card("a", 1, &[]).check().is_ok());
     }
 
     #[test]

@@ -30,6 +30,15 @@ pub(super) struct Door {
     entrance: Entrance,
 }
 
+/// Where the keys of a job's ranks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Secret {
+    /// The launcher gave all ranks a secret.
+    OfLauncher,
+    /// It did not: the door has one, which travels with the cards.
+    OfDoor,
+}
+
 /// A rank that came.
 pub(super) struct Visitor {
     pub(super) rank: Rank,
@@ -46,11 +55,15 @@ pub(super) fn greeting(rank: Rank, secret: &str) -> String {
 }
 
 impl Door {
-    /// Opens a door on a port of the system's choice.
-    pub(super) fn open() -> Result<Self> {
+    /// Opens a door on a port of the system's choice; `secret` is the job's, where its ranks have one already.
+    pub(super) fn open(secret: Secret) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("a port for the ranks to connect to")?;
         let port = listener.local_addr().context("the port that was bound")?.port();
-        Ok(Self { listener, entrance: Entrance { port, word: random_word()?, job_secret: random_word()? } })
+        let job_secret = match secret {
+            Secret::OfLauncher => None,
+            Secret::OfDoor => Some(random_word()?),
+        };
+        Ok(Self { listener, entrance: Entrance { port, word: random_word()?, job_secret } })
     }
 
     /// What to tell the others.
@@ -58,15 +71,11 @@ impl Door {
         self.entrance.clone()
     }
 
-    /// What the keys of all ranks are made with.
-    pub(super) fn job_secret(&self) -> &str {
-        &self.entrance.job_secret
-    }
-
-    /// Waits for all ranks of `cards` but the first. In order of rank.
+    /// Waits for all ranks of `cards` but the conductor's `own`. In order of rank.
     pub(super) fn receive(
         &self,
         cards: &[Card],
+        own: Rank,
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<Visitor>> {
@@ -74,22 +83,24 @@ impl Door {
         let (sender, came): (Sender<Visitor>, Receiver<Visitor>) = channel();
         let guests = Arc::new(AtomicUsize::new(0));
         let deadline = Instant::now() + patience;
-        let mut visitors: Vec<Option<Visitor>> = cards.iter().skip(1).map(|_| None).collect();
-        while let Some(missing) = visitors.iter().position(Option::is_none) {
+        let mut visitors: Vec<Option<Visitor>> = cards.iter().map(|_| None).collect();
+        let is_missing = |(rank, visitor): (usize, &Option<Visitor>)| rank != own.index() && visitor.is_none();
+        while let Some(missing) = visitors.iter().enumerate().position(is_missing) {
             watch()?;
             if Instant::now() > deadline {
-                let (rank, host) = (missing + 1, cards.get(missing + 1).map_or("?", |card| &card.host));
+                let host = |rank: usize| cards.get(rank).map_or("?", |card| &card.host);
                 bail!(
-                    "rank {rank} on host {host} did not connect within {patience:?}: can it reach TCP port {} of host {}?",
+                    "rank {missing} on host {} did not connect within {patience:?}: can it reach TCP port {} of host {}?",
+                    host(missing),
                     self.entrance.port,
-                    cards.first().map_or("?", |card| &card.host)
+                    host(own.index())
                 );
             }
             self.admit(&guests, &sender)?;
             match came.recv_timeout(Duration::from_millis(5)) {
                 Ok(visitor) => {
-                    let place = visitor.rank.index().checked_sub(1).and_then(|place| visitors.get_mut(place));
-                    if let Some(place @ None) = place {
+                    let is_other = visitor.rank != own;
+                    if let Some(place @ None) = visitors.get_mut(visitor.rank.index()).filter(|_| is_other) {
                         *place = Some(visitor);
                     }
                 }
@@ -188,7 +199,7 @@ mod tests {
 
     #[test]
     fn receive__ranks_come_in_beside_strangers_and_in_any_order() {
-        let door = Door::open().expect("a door");
+        let door = Door::open(Secret::OfDoor).expect("a door");
         let entrance = door.entrance();
         let here = [Ipv4Addr::LOCALHOST];
         let strangers: Vec<TcpStream> = (0..20)
@@ -200,8 +211,8 @@ mod tests {
             })
             .collect();
         let ranks: Vec<TcpStream> =
-            [2, 1, 1].map(|rank| knock(&here, &entrance, Rank(rank), PATIENCE).expect("reaches the door")).into();
-        let visitors = door.receive(&cards(3), PATIENCE, &mut || Ok(())).expect("both came");
+            [2, 0, 1, 1].map(|rank| knock(&here, &entrance, Rank(rank), PATIENCE).expect("reaches the door")).into();
+        let visitors = door.receive(&cards(3), Rank(0), PATIENCE, &mut || Ok(())).expect("both came");
         assert_eq!(visitors.iter().map(|visitor| visitor.rank.0).collect::<Vec<_>>(), [1, 2]);
         assert!(visitors.iter().all(|visitor| visitor.from == Ipv4Addr::LOCALHOST));
         drop((ranks, strangers));
@@ -209,9 +220,10 @@ mod tests {
 
     #[test]
     fn receive__who_is_missing_is_named() {
-        let door = Door::open().expect("a door");
+        let door = Door::open(Secret::OfLauncher).expect("a door");
         let rank = knock(&[Ipv4Addr::LOCALHOST], &door.entrance(), Rank(1), PATIENCE).expect("reaches the door");
-        let error = door.receive(&cards(3), Duration::ZERO, &mut || Ok(())).err().expect("rank 2 is missing");
+        let error = door.receive(&cards(3), Rank(2), Duration::ZERO, &mut || Ok(())).err().expect("rank 0 is missing");
+        assert!(error.to_string().starts_with("rank 0 on host"), "{error}");
         assert!(error.to_string().contains("did not connect within 0ns"), "{error}");
         drop(rank);
     }

@@ -1,19 +1,24 @@
 //! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use clearway_runtime::launch::Job;
 
-use super::card::Card;
-use super::{PATIENCE, door};
+use super::{PATIENCE, door, exchange, secret_word};
 use crate::bench::fleet::ending;
 use crate::bench::message::FromRank;
 use crate::bench::rank::SECRET_VARIABLE;
 use crate::exit::Exit;
+
+/// Where the ssh came from that started this process. Other ranks know nobody by an address of loopback.
+fn ssh_came_from() -> Option<Ipv4Addr> {
+    let words = std::env::var("SSH_CONNECTION").ok()?;
+    words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
+}
 
 /// A rank of a job that another conducts.
 pub(crate) struct Follower {
@@ -23,13 +28,19 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Connects to the conductor of `cards`.
-    pub(super) fn new(job: Job, cards: Vec<Card>) -> Result<Self> {
-        let conductor = cards.first().context("a job without ranks")?;
-        let entrance = conductor.door.as_ref().context("rank 0 of this job runs another version of this program")?;
+    /// Connects to the conductor of `job`.
+    pub(super) fn new(mut job: Job) -> Result<Self> {
+        let cards = exchange(&mut job, None)?;
+        let with_door = cards.iter().find_map(|card| Some((card, card.door.as_ref()?)));
+        let (conductor, entrance) = with_door.context("no rank of this job conducts it")?;
         let alone = cards.iter().all(|card| card.is_same_host(conductor));
-        let connection = door::knock(&conductor.reachable(alone), entrance, job.rank(), PATIENCE)?;
-        Ok(Self { job, connection, job_secret: entrance.job_secret.clone() })
+        let mut addresses = conductor.reachable(alone);
+        if !alone && let Some(address) = ssh_came_from() {
+            addresses.insert(0, address);
+        }
+        let connection = door::knock(&addresses, entrance, job.rank(), PATIENCE)?;
+        let job_secret = secret_word(&job).or_else(|| entrance.job_secret.clone());
+        Ok(Self { job, connection, job_secret: job_secret.context("a job whose ranks share no secret")? })
     }
 
     /// Obeys until the conductor is done.

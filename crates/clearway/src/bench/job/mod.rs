@@ -1,10 +1,11 @@
 //! A run across the ranks of a job: who conducts, who follows, and how they find each other.
 //!
 //! # Model
-//! A launcher starts the same command on every rank. All exchange a [`Card`] through the launcher; the one of rank 0 says where
-//! its door is. Rank 0 conducts, and so that conducting takes nothing from measuring, its own rank is a process beside it, as in a
-//! laboratory. Every other rank goes to the door and gives its connection to a process that obeys it; what is left of it waits
-//! for that process and tells the conductor how it ended.
+//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All exchange a [`Card`]; that of the
+//! conductor says where its door is. Under a launcher rank 0 conducts, and so that conducting takes nothing from measuring, its
+//! own rank is a process beside it, as in a laboratory. Who started the others over ssh conducts and does not measure. Every other
+//! rank goes to the door and gives its connection to a process that obeys it; what is left of it waits for that process and tells
+//! the conductor how it ended.
 //!
 //! Control goes over connections of its own, between phases only.
 //!
@@ -15,28 +16,40 @@
 mod card;
 mod door;
 mod follow;
+mod ssh;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clearway_proto::base::BitsPerSec;
-use clearway_runtime::launch::{self, Job, Options};
+use clearway_proto::base::{BitsPerSec, Rank};
+use clearway_runtime::launch::{self, Job, Method, Options};
 
 use super::fleet::Member;
 use super::message::Network;
 use super::rank::SECRET_VARIABLE;
+use super::stage::Interrupt;
 use crate::exit::Exit;
 use card::Card;
-use door::Door;
+use door::{Door, Secret};
 pub(crate) use follow::Follower;
+pub(crate) use ssh::{SshHosts, follow};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a batch system starts slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How a job comes about, and what is wanted of it.
+#[derive(Clone, Debug)]
+pub(crate) struct JobOrder {
+    /// Whether others can read its messages.
+    pub(crate) sealing: Sealing,
+    /// Where this process is to start ranks; without it a launcher has started them, this process among them.
+    pub(crate) hosts: Option<SshHosts>,
+}
+
 /// What this process is in its job.
 pub(crate) enum Role {
-    /// Rank 0.
+    /// Who says what is done.
     Conductor(Box<Site>),
     /// Any other.
     Follower(Follower),
@@ -46,8 +59,10 @@ pub(crate) enum Role {
 pub(crate) struct Site {
     job: Job,
     door: Door,
+    /// Of all ranks of the job, the conductor's included.
     cards: Vec<Card>,
     sealing: Sealing,
+    interrupt: Interrupt,
 }
 
 /// What the user wants of messages between machines.
@@ -59,35 +74,76 @@ pub(crate) enum Sealing {
     Insecure,
 }
 
-/// Joins the job that a launcher started and finds out what this process is in it.
+/// Joins the job that a launcher started, or starts it as `order` says, and finds out what this process is in it.
 ///
 /// # Errors
 /// One sentence: why ranks did not come together, and what was tried.
-pub(crate) fn enter(sealing: Sealing) -> Result<Role> {
-    let mut job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
-    let door = if job.rank().0 == 0 { Some(Door::open()?) } else { None };
-    let own = serde_json::to_vec(&Card::own(door.as_ref())?).context("a card that JSON cannot hold")?;
+pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
+    let Some(hosts) = &order.hosts else {
+        let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
+        let interrupt = Interrupt::listen()?;
+        return match job.rank() {
+            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?))),
+            _ => Ok(Role::Follower(Follower::new(job)?)),
+        };
+    };
+    let interrupt = Interrupt::listen()?;
+    let job = hosts.start(&interrupt)?;
+    Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?)))
+}
+
+/// Gives everybody this process's card, with the door of who has one, and takes theirs.
+fn exchange(job: &mut Job, door: Option<&Door>) -> Result<Vec<Card>> {
+    let own = serde_json::to_vec(&Card::own(door)?).context("a card that JSON cannot hold")?;
     let cards = job.exchange(&own)?;
-    let cards: Vec<Card> = cards
-        .iter()
-        .map(|card| serde_json::from_slice(card).context("a rank of another version of this program takes part"))
-        .collect::<Result<_>>()?;
-    Ok(match door {
-        Some(door) => Role::Conductor(Box::new(Site { job, door, cards, sealing })),
-        None => Role::Follower(Follower::new(job, cards)?),
-    })
+    let read = |card: &Vec<u8>| {
+        let card: Card =
+            serde_json::from_slice(card).context("a rank of another version of this program takes part")?;
+        card.check().map(|()| card)
+    };
+    cards.iter().map(read).collect()
+}
+
+/// The secret that the launcher of `job` gave its ranks, as a word.
+fn secret_word(job: &Job) -> Option<String> {
+    Some(job.secret()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Site {
-    /// How many ranks there are.
+    /// The job that this process conducts.
+    fn new(mut job: Job, sealing: Sealing, interrupt: Interrupt) -> Result<Self> {
+        let secret = if job.secret().is_some() { Secret::OfLauncher } else { Secret::OfDoor };
+        let door = Door::open(secret)?;
+        let cards = exchange(&mut job, Some(&door))?;
+        Ok(Self { job, door, cards, sealing, interrupt })
+    }
+
+    /// Whether the conductor only conducts: it is the last rank of the job then, and none of the run.
+    fn is_apart(&self) -> bool {
+        *self.job.method() == Method::Ssh
+    }
+
+    /// The cards of the ranks that measure.
+    fn measuring(&self) -> &[Card] {
+        let apart = usize::from(self.is_apart());
+        self.cards.get(..self.cards.len() - apart).unwrap_or_default()
+    }
+
+    /// How many ranks measure.
     pub(crate) fn size(&self) -> u32 {
-        self.cards.len() as u32
+        self.measuring().len() as u32
+    }
+
+    /// The user's wish to stop.
+    pub(super) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
     }
 
     /// The rate of the slowest host link of the job, shared by the ranks of its host, where the machines tell it.
     pub(crate) fn rate(&self) -> Option<BitsPerSec> {
-        let sharing = |card: &Card| self.cards.iter().filter(|other| other.is_same_host(card)).count() as u64;
-        let rates = self.cards.iter().map(|card| card.rate().map(|rate| BitsPerSec(rate.0 / sharing(card))));
+        let ranks = self.measuring();
+        let sharing = |card: &Card| ranks.iter().filter(|other| other.is_same_host(card)).count() as u64;
+        let rates = ranks.iter().map(|card| card.rate().map(|rate| BitsPerSec(rate.0 / sharing(card))));
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
@@ -101,7 +157,7 @@ impl Site {
         self.job.notes()
     }
 
-    /// What kind of network lies between the ranks.
+    /// What kind of network lies between the ranks, the conductor included: it tells them when to begin.
     pub(super) fn network(&self) -> Network {
         let first = self.cards.first();
         let together = |card: &Card| first.is_some_and(|first| first.is_same_machine(card));
@@ -112,22 +168,31 @@ impl Site {
         }
     }
 
-    /// The members of the fleet, this process's own rank first. `watch` is called about ten times a second and can end the wait.
+    /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
+    /// can end the wait.
     pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Member>> {
-        let visitors = self.door.receive(&self.cards, PATIENCE, watch)?;
-        let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
-        let mut command = Member::command()?;
-        let child = command
-            .env(SECRET_VARIABLE, self.door.job_secret())
-            .spawn()
-            .context("this process's own rank cannot start")?;
+        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, watch)?;
         let name = |rank: usize| self.cards.get(rank).map_or_else(String::new, |card| card.host.clone());
-        let mut members = vec![Member::child(name(0), SocketAddrV4::new(own, 0), child)];
+        let mut members = Vec::new();
+        if !self.is_apart() {
+            let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
+            let child = Member::command()?
+                .env(SECRET_VARIABLE, self.secret()?)
+                .spawn()
+                .context("this process's own rank cannot start")?;
+            members.push(Member::child(name(0), SocketAddrV4::new(own, 0), child));
+        }
         for visitor in visitors {
             let address = SocketAddrV4::new(visitor.from, 0);
             members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
         }
         Ok(members)
+    }
+
+    /// What the keys of all ranks are made with.
+    fn secret(&self) -> Result<String> {
+        let own = secret_word(&self.job).or_else(|| self.door.entrance().job_secret);
+        own.context("a job whose ranks share no secret")
     }
 
     /// Leaves the job in order, together with all followers.

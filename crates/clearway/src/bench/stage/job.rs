@@ -12,7 +12,7 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
-use super::{Clocks, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use super::{Clocks, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Run};
 use crate::bench::job::Site;
@@ -34,7 +34,8 @@ pub(super) struct JobStage {
 
 impl JobStage {
     /// Gathers the ranks of `site`.
-    pub(super) fn open(scenario: &Scenario, site: &Site, interrupt: Interrupt) -> Result<Self> {
+    pub(super) fn open(scenario: &Scenario, site: &Site) -> Result<Self> {
+        let interrupt = site.interrupt().clone();
         let network = site.network();
         // Another job on the same ports shall not be taken for this one.
         let session =

@@ -49,12 +49,12 @@ impl fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 /// The user's wish to stop.
-#[derive(Clone)]
-struct Interrupt(Arc<AtomicBool>);
+#[derive(Clone, Debug)]
+pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens from now on.
-    fn listen() -> Result<Self> {
+    pub(super) fn listen() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, flag.clone()).context("cannot listen for signals")?;
@@ -62,7 +62,8 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    fn check(&self) -> Result<()> {
+    /// An error when the user wants an end.
+    pub(super) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
     }
 }
@@ -209,7 +210,7 @@ pub(super) fn open(scenario: &Scenario, place: Place, site: Option<&Site>) -> Re
     Ok(match place {
         Place::Cluster => {
             let site = site.context("no launcher started this process as a rank of a job")?;
-            Box::new(job::JobStage::open(scenario, site, Interrupt::listen()?)?)
+            Box::new(job::JobStage::open(scenario, site)?)
         }
         Place::Lab => Box::new(lab::LabStage::open(scenario, Interrupt::listen()?)?),
         Place::Sim => Box::new(sim::SimStage::open(scenario)?),

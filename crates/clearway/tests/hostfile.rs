@@ -1,0 +1,278 @@
+//! Runs across ranks that the program starts over ssh: one sentence for everything that can be wrong, and nothing left behind.
+//!
+//! The server is a real one on loopback, with keys of its own. Ranks run a copy of the program in the test's directory, by which
+//! they are found.
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The longest that anything here may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Five ranks: two victims and the congestors' target and senders.
+const HOSTS: &str = "127.0.0.1 slots=5\n";
+const SCENARIO: &str = r#"
+name = "short"
+[fabric]
+topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
+[congestion]
+isolated = "1.2s"
+congested = "1.2s"
+null-control = "skip"
+"#;
+
+/// A directory with everything that a run over ssh needs, and the server; both gone at the end.
+struct Ground {
+    directory: PathBuf,
+    server: Option<Child>,
+}
+
+impl Ground {
+    /// Without a server, for runs that never reach one.
+    fn bare(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        fs::write(directory.join("short.toml"), SCENARIO).expect("a scenario");
+        Self { directory, server: None }
+    }
+
+    /// With a server, or nothing and the reason where it cannot be had.
+    fn with_server(name: &str) -> Option<Self> {
+        let mut ground = Self::bare(name);
+        if !nix::unistd::geteuid().is_root() || !Path::new("/usr/sbin/sshd").exists() {
+            eprintln!("skipped: a server of ssh needs root and /usr/sbin/sshd");
+            return None;
+        }
+        // The server refuses to start without it.
+        fs::create_dir_all("/run/sshd").expect("a directory for the server");
+        for key in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(ground.path(key));
+            assert!(keygen.status().expect("ssh-keygen").success());
+        }
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
+        let [host, user] = ["host", "user"].map(|key| ground.path(key).display().to_string());
+        let config = format!(
+            "ListenAddress 127.0.0.1:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
+             PidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+        );
+        fs::write(ground.path("config"), config).expect("written");
+        let log = fs::File::create(ground.path("log")).expect("a log");
+        let mut server = Command::new("/usr/sbin/sshd");
+        server.args(["-D", "-e", "-f"]).arg(ground.path("config")).stderr(log);
+        ground.server = Some(server.spawn().expect("a server"));
+        let until = Instant::now() + DEADLINE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < until, "the server does not listen");
+            std::thread::yield_now();
+        }
+        ground
+            .wrap(&format!("-p{port} -i{user} -F/dev/null -oStrictHostKeyChecking=no -oUserKnownHostsFile=/dev/null"));
+        fs::copy(env!("CARGO_BIN_EXE_clearway"), ground.path("clearway")).expect("a copy of the program");
+        Some(ground)
+    }
+
+    /// Puts an `ssh` into the test's directory that has these options in front.
+    fn wrap(&self, options: &str) {
+        let real = ["/usr/bin/ssh", "/bin/ssh", "/usr/local/bin/ssh"].into_iter().find(|path| Path::new(path).exists());
+        let script = format!("#!/bin/sh\nexec {} {options} -oLogLevel=ERROR \"$@\"\n", real.unwrap_or("/usr/bin/ssh"));
+        fs::write(self.path("ssh"), script).expect("written");
+        fs::set_permissions(self.path("ssh"), fs::Permissions::from_mode(0o755)).expect("a program");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A run of [`SCENARIO`] on `hosts` where `program` is the ranks'.
+    fn command(&self, hosts: &str, program: &Path) -> Command {
+        fs::write(self.path("hosts"), hosts).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        command.arg("run").arg(self.path("short.toml")).args(["--on", "cluster", "--hostfile"]).arg(self.path("hosts"));
+        command.arg("--remote-program").arg(program).arg("--out").arg(self.path("out"));
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.directory.display()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self) -> Child {
+        self.command(HOSTS, &self.path("clearway")).spawn().expect("the program")
+    }
+
+    /// Processes whose command lines name the test's directory, the server aside.
+    fn processes(&self) -> Vec<(Pid, String)> {
+        let directory = self.directory.display().to_string();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").expect("processes").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
+            if line.contains(&directory) && !line.contains("/config") {
+                found.push((Pid::from_raw(pid), line));
+            }
+        }
+        found
+    }
+
+    /// Waits until five of the ranks' processes have `word` in their command lines.
+    fn ranks(&self, word: &str) -> Vec<Pid> {
+        let until = Instant::now() + DEADLINE;
+        let program = self.path("clearway").display().to_string();
+        loop {
+            let of_rank = |line: &str| line.starts_with(&program) && line.contains(word);
+            let found = self.processes().into_iter().filter(|(_, line)| of_rank(line));
+            let found: Vec<Pid> = found.map(|(pid, _)| pid).collect();
+            if found.len() == 5 {
+                return found;
+            }
+            assert!(Instant::now() < until, "the ranks do not start: {:?}", self.processes());
+            std::thread::yield_now();
+        }
+    }
+
+    fn expect_nothing_left(&self) {
+        let until = Instant::now() + DEADLINE;
+        while !self.processes().is_empty() {
+            assert!(Instant::now() < until, "left behind: {:?}", self.processes());
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
+    let Some(ground) = Ground::with_server("ssh-run") else { return };
+    let output = ground.start().wait_with_output().expect("an end");
+    // On a busy machine any verdict may be right; that there is one is the point.
+    let code = output.status.code().expect("no signal");
+    assert!([0, 3, 4].contains(&code), "{code}: {}", errors(&output));
+    let report = fs::read(ground.path("out/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    assert_eq!(report["host"]["facts"]["launched by"], "ssh");
+    assert!(report["host"]["facts"]["ranks"].as_str().expect("a fact").starts_with("5; "), "{report}");
+    ground.expect_nothing_left();
+}
+
+#[test]
+fn hostfile__a_killed_rank_is_named_and_nothing_is_left() {
+    let Some(ground) = Ground::with_server("ssh-kill") else { return };
+    for (word, how) in [("rank --with-parent", "was killed by signal 9"), ("follow", "is gone: ")] {
+        let run = ground.start();
+        ground.ranks("rank --with-parent");
+        kill(ground.ranks(word)[3], Signal::SIGKILL).expect("killed");
+        let output = run.wait_with_output().expect("an end");
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("clearway: rank ") && said.contains(how), "{said}");
+        ground.expect_nothing_left();
+    }
+}
+
+#[test]
+fn hostfile__an_interrupt_or_the_death_of_the_conductor_leaves_nothing() {
+    let Some(ground) = Ground::with_server("ssh-end") else { return };
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
+        let run = ground.start();
+        ground.ranks("rank --with-parent");
+        kill(Pid::from_raw(run.id() as i32), signal).expect("told");
+        let output = run.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), code, "{}", errors(&output));
+        ground.expect_nothing_left();
+        assert!(!ground.path("out/report.json").exists(), "a report of half a run");
+    }
+}
+
+#[test]
+fn hostfile__an_interrupt_while_hosts_do_not_answer_ends_the_start() {
+    let ground = Ground::bare("ssh-silent");
+    if !Path::new("/usr/bin/ssh").exists() {
+        return eprintln!("skipped: ssh is not installed");
+    }
+    // A listener that never says a word, as a host does whose processes hang.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    ground.wrap(&format!("-F/dev/null -p{}", silent.local_addr().expect("its number").port()));
+    let run = ground.command(HOSTS, Path::new("/nowhere")).spawn().expect("the program");
+    let held = silent.accept().expect("an ssh");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("told");
+    let output = run.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
+    ground.expect_nothing_left();
+    drop(held);
+}
+
+#[test]
+fn hostfile__what_is_wrong_is_one_sentence() {
+    let Some(ground) = Ground::with_server("ssh-wrong") else { return };
+    let program = ground.path("clearway");
+    let nowhere = PathBuf::from("/nowhere/clearway");
+    for (hosts, program, sentence) in [
+        (HOSTS, &nowhere, "host 127.0.0.1 has no program /nowhere/clearway; put the same there"),
+        (HOSTS, &PathBuf::from("/bin/true"), "ended with exit status: 0 before it joined"),
+        (
+            "no.such.host.invalid slots=5",
+            &program,
+            "host no.such.host.invalid cannot be reached over ssh (ssh: Could not resolve",
+        ),
+        ("127.0.0.1 slot=5", &program, "hosts, line 1: `slot=5` is unknown; write `host`, `host slots=4` or `host:4`"),
+        ("127.0.0.1 slots=2", &program, "need 5 hosts, the network has 2"),
+        ("127.0.0.1", &program, "a job of one rank has no network"),
+        ("", &program, "hosts, line 1: the file names no host"),
+        ("n[1-65536]:1000", &program, "asks for more than 1048576 ranks"),
+    ] {
+        let output = ground.command(hosts, program).output().expect("an end");
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("clearway: ") && said.contains(sentence), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        ground.expect_nothing_left();
+    }
+    ground.wrap("-p1 -F/dev/null");
+    let said = errors(&ground.command(HOSTS, &program).output().expect("an end"));
+    assert!(
+        said.contains("cannot be reached over ssh (ssh: connect to host 127.0.0.1 port 1: Connection refused)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn hostfile__an_unknown_host_key_is_refused_by_name() {
+    let Some(ground) = Ground::with_server("ssh-key") else { return };
+    let config = fs::read_to_string(ground.path("config")).expect("read");
+    let port = config.split(':').nth(1).and_then(|rest| rest.lines().next()).expect("a port");
+    ground.wrap(&format!("-p{port} -F/dev/null -oStrictHostKeyChecking=yes -oUserKnownHostsFile=/dev/null"));
+    let output = ground.command(HOSTS, &ground.path("clearway")).output().expect("an end");
+    let said = errors(&output);
+    assert!(said.contains("host 127.0.0.1 cannot be reached over ssh (Host key verification failed.)"), "{said}");
+}
+
+#[test]
+fn hostfile__belongs_to_a_cluster() {
+    let ground = Ground::bare("ssh-lab");
+    for place in ["lab", "sim", "lab,cluster"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        let output = command.args(["run", "demo", "--on", place, "--hostfile"]).arg(ground.path("hosts")).output();
+        let output = output.expect("an end");
+        assert!(errors(&output).contains("--hostfile starts ranks on other machines"), "{}", errors(&output));
+    }
+}
