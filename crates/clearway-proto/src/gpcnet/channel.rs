@@ -140,7 +140,7 @@ impl Channels {
         Self {
             channels: slice.iter().map(channel).collect(),
             places,
-            shape: Shape::new(message, cx.config.body_max),
+            shape: Shape::new(message, cx.body_max),
             receipts,
             window: cx.config.window(),
             blocked: false,

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
-use crate::base::{Class, LocalNs, Rank};
+use crate::base::{Bytes, Class, LocalNs, Rank};
 use crate::wire::{Capabilities, Delivery, Destination, OperationKind, OperationSet, Out, Span, Token};
 
 /// Bits of a sequence in a token.
@@ -23,16 +23,17 @@ const WINDOW_LOSSY: u32 = 16;
 /// bitmap counts.
 const WINDOW_RELIABLE: u32 = 128;
 
+/// What each rank registers: the longest message of any test.
+pub const MEMORY: Bytes = Bytes(131_072);
+
 /// What a node knows from its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfig {
     /// This rank.
     pub rank: Rank,
     /// Registered memory from which bodies are sent and which peers may read and write; at the same number on all ranks, and
-    /// at least 128 KiB long.
+    /// at least [`MEMORY`] long.
     pub memory: Span,
-    /// The longest body of one message.
-    pub body_max: u32,
     /// The operations of the wire.
     pub operations: OperationSet,
     /// What happens to messages.
@@ -42,8 +43,7 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// Of a wire that can do `capabilities`, for `rank`, with `memory` registered on it.
     pub fn new(rank: Rank, memory: Span, capabilities: &Capabilities) -> Self {
-        let body_max = u32::try_from(capabilities.body_max).unwrap_or(u32::MAX).min(memory.length);
-        Self { rank, memory, body_max, operations: capabilities.operations, delivery: capabilities.delivery }
+        Self { rank, memory, operations: capabilities.operations, delivery: capabilities.delivery }
     }
 
     pub(super) fn window(&self) -> u32 {
@@ -146,6 +146,7 @@ pub(super) struct Context<'a> {
     pub(super) config: &'a NodeConfig,
     pub(super) number: u32,
     pub(super) class: Class,
+    pub(super) body_max: u32,
     pub(super) out: &'a mut Out<Event>,
 }
 

@@ -36,7 +36,7 @@ mod summary;
 mod table;
 mod task;
 
-pub use context::{Event, Failure, NodeConfig};
+pub use context::{Event, Failure, MEMORY, NodeConfig};
 pub use defects::{Defect, Mended, UnknownDefect};
 pub use kinds::{Congestor, Counts, LIMIT, Test, Unit};
 pub use layout::{Group, Layout, LoadDraw, TooFewNodes};

@@ -35,6 +35,7 @@ pub struct Node {
 struct Running {
     number: u32,
     class: Class,
+    body_max: u32,
     part: Part,
     foreign: u64,
     told: bool,
@@ -114,7 +115,8 @@ impl Node {
     }
 
     fn begin(&mut self, now: LocalNs, task: Task, out: &mut Out<Event>) -> More {
-        let Task { number, class, everyone, work } = task;
+        let Task { number, class, body_max, everyone, work } = task;
+        let body_max = body_max.min(self.config.memory.length);
         let needs = match &work {
             Work::Victim(victim) => victim.test.needs(),
             Work::Congestor(congestor) => congestor.congestor.needs(),
@@ -125,12 +127,12 @@ impl Node {
             out.tell(Event::Over { number });
             return More::No;
         }
-        let mut cx = Context { now, config: &self.config, number, class, out };
+        let mut cx = Context { now, config: &self.config, number, class, body_max, out };
         let part = match work {
             Work::Victim(victim) => Part::Victim(Course::begin(victim, &everyone, &mut cx)),
             Work::Congestor(congestor) => Part::Congestor(Load::begin(congestor, &everyone, &mut cx)),
         };
-        self.running = Some(Running { number, class, part, foreign: 0, told: false });
+        self.running = Some(Running { number, class, body_max, part, foreign: 0, told: false });
         self.go_on(now, out)
     }
 
@@ -207,7 +209,8 @@ impl Running {
         config: &'a NodeConfig,
         out: &'a mut Out<Event>,
     ) -> (Context<'a>, &'a mut Part) {
-        (Context { now, config, number: self.number, class: self.class, out }, &mut self.part)
+        let Self { number, class, body_max, .. } = *self;
+        (Context { now, config, number, class, body_max, out }, &mut self.part)
     }
 
     fn frame(&mut self, now: LocalNs, config: &NodeConfig, from: Rank, frame: Frame, out: &mut Out<Event>) {

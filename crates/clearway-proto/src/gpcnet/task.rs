@@ -22,6 +22,8 @@ pub struct Task {
     pub number: u32,
     /// The class of all its messages.
     pub class: Class,
+    /// The longest body of one message: all ranks cut messages alike.
+    pub body_max: u32,
     /// Everyone who takes part, in the same order for all; empty when there is nobody to wait for.
     pub everyone: Vec<Rank>,
     /// What to do.
@@ -81,6 +83,8 @@ pub struct Order {
     pub victim_class: Class,
     /// The class of the congestors' messages.
     pub congestor_class: Class,
+    /// The longest body that the wires of all ranks carry in one message.
+    pub body_max: u32,
     /// How long each loop may go on.
     pub limit: Nanos,
     /// At most so many measurements, whatever the published counts are.
@@ -92,6 +96,10 @@ pub struct Order {
 }
 
 impl Order {
+    fn task(&self, class: Class, everyone: &[Rank], work: Work) -> Task {
+        Task { number: self.number, class, body_max: self.body_max, everyone: everyone.into(), work }
+    }
+
     fn victim(&self, test: Test, slices: &[Vec<Rank>], everyone: &[Rank], tasks: &mut BTreeMap<Rank, Task>) {
         // A slice of one has nobody to talk to.
         let slices: Vec<(u32, &Vec<Rank>)> = (0..).zip(slices).filter(|(_, slice)| slice.len() > 1).collect();
@@ -110,8 +118,7 @@ impl Order {
                     limit: self.limit,
                     mended: self.mended,
                 });
-                let (number, class) = (self.number, self.victim_class);
-                tasks.insert(*rank, Task { number, class, everyone: everyone.into(), work });
+                tasks.insert(*rank, self.task(self.victim_class, everyone, work));
             }
         }
     }
@@ -156,8 +163,7 @@ impl Order {
                     limit: self.limit,
                     mended: self.mended,
                 });
-                let (number, class) = (self.number, self.congestor_class);
-                tasks.insert(*rank, Task { number, class, everyone: everyone.into(), work });
+                tasks.insert(*rank, self.task(self.congestor_class, everyone, work));
             }
         }
     }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
+use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, OperationKind, OperationSet, Span, Wire};
 
@@ -30,8 +30,8 @@ impl Job {
         let mut fabric = MemoryFabric::new(config);
         let drivers = (0..config.ranks).map(|rank| {
             let wire = fabric.wire(Rank(rank));
-            let region = wire.register(Bytes(131_072)).expect("there is room");
-            let memory = Span { region, offset: 0, length: 131_072 };
+            let region = wire.register(MEMORY).expect("there is room");
+            let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };
             let node = NodeConfig { operations, ..NodeConfig::new(Rank(rank), memory, wire.capabilities()) };
             Driver::boot(Node::new(node), LocalNs(0), 0)
         });
@@ -41,10 +41,12 @@ impl Job {
 
     fn order(&mut self) -> Order {
         self.number += 1;
+        let body_max = self.fabric.wire(Rank(0)).capabilities().body_max as u32;
         Order {
             number: self.number,
             victim_class: Class::BestEffort,
             congestor_class: Class::BestEffort,
+            body_max,
             limit: Nanos::from_secs(100),
             measurements_max: 1,
             rings_max: 2,

@@ -5,11 +5,14 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::OperationKind;
 use crate::base::{BitsPerSec, Class, SharedClock};
 
 /// The kinds of operation that a wire has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct OperationSet(u16);
 
 impl OperationSet {
@@ -21,6 +24,12 @@ impl OperationSet {
     /// Whether `kind` is in the set.
     pub const fn has(self, kind: OperationKind) -> bool {
         self.0 & (1 << kind as u16) != 0
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 }
 

@@ -8,6 +8,7 @@
 //! I1. Every rank is ended: dropping the fleet closes all pipes and connections first, which ends the ranks, then reaps those
 //!     of this machine.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{LocalNs, Rank};
+use clearway_proto::wire::OperationSet;
 
+use super::engine::Measure;
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
 
 /// How long ranks may take to start on a busy machine.
@@ -31,6 +34,7 @@ const LINE_MAX: u64 = 256 << 20;
 pub(super) struct Run {
     pub(super) session: u64,
     pub(super) seed: u64,
+    pub(super) measure: Measure,
 }
 
 /// One rank, and where it would go if it were not for the run.
@@ -131,7 +135,8 @@ impl Fleet {
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
         let (sender, heard) = channel();
-        let mut fleet = Self { members, heard, facts: Ready { body_max: 0, overhead: 0 } };
+        let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default() };
+        let mut fleet = Self { members, heard, facts };
         for (rank, member) in (0..).map(Rank).zip(&mut fleet.members) {
             listen(rank, member.output()?, sender.clone());
         }
@@ -139,20 +144,25 @@ impl Fleet {
             let address = fleet.members[rank.index()].address;
             fleet.tell(rank, &ToRank::Bind(Bind { rank, session: run.session, address, network }))?;
         }
-        let peers = fleet.answers(START_PATIENCE, watch, |message| match message {
+        let all: Vec<Rank> = fleet.ranks().collect();
+        let peers = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
             FromRank::Bound(place) => Some(place),
             _ => None,
         })?;
-        let setup = ToRank::Open(Setup { seed: run.seed, peers });
+        let setup = ToRank::Open(Setup { seed: run.seed, measure: run.measure, peers });
         for rank in fleet.ranks() {
             fleet.tell(rank, &setup)?;
         }
-        let ready = fleet.answers(START_PATIENCE, watch, |message| match message {
+        let ready = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
             FromRank::Ready(ready) => Some(ready),
             _ => None,
         })?;
         // Paths differ in what they let through: the least is what all pairs can do.
-        fleet.facts = ready.into_iter().min_by_key(|ready| ready.body_max).context("no ranks")?;
+        let common = |a: Ready, b: Ready| {
+            let operations = a.operations.and(b.operations);
+            Ready { operations, ..if b.body_max < a.body_max { b } else { a } }
+        };
+        fleet.facts = ready.into_iter().reduce(common).context("no ranks")?;
         Ok(fleet)
     }
 
@@ -182,13 +192,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits for every rank's record; `watch` is called about ten times a second and can end the wait.
+    /// Waits for the records of `ranks`, in that order; `watch` is called about ten times a second and can end the wait.
     pub(super) fn records(
         &mut self,
+        ranks: &[Rank],
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<RankRecord>> {
-        self.answers(patience, watch, |message| match message {
+        self.answers(ranks, patience, watch, |message| match message {
             FromRank::Record(record) => Some(*record),
             _ => None,
         })
@@ -206,36 +217,36 @@ impl Fleet {
         }
     }
 
-    /// One answer of each rank, by rank.
+    /// One answer of each of `ranks`, in that order.
     fn answers<T>(
         &mut self,
+        ranks: &[Rank],
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
         take: impl Fn(FromRank) -> Option<T>,
     ) -> Result<Vec<T>> {
         let deadline = Instant::now() + patience;
-        let mut answers: Vec<Option<T>> = self.members.iter().map(|_| None).collect();
-        while answers.iter().any(Option::is_none) {
+        let mut answers: BTreeMap<Rank, T> = BTreeMap::new();
+        while let Some(silent) = ranks.iter().find(|rank| !answers.contains_key(rank)) {
             watch()?;
             match self.heard.recv_timeout(Duration::from_millis(50)) {
                 Ok((rank, Some(FromRank::Failed(sentence)))) => return Err(self.refusal(rank, &sentence)),
                 Ok((rank, Some(FromRank::Ended(how)))) => return Err(self.death(rank, &how)),
-                Ok((rank, Some(message))) => answers[rank.index()] = take(message),
+                Ok((rank, Some(message))) => answers.extend(take(message).map(|answer| (rank, answer))),
                 Ok((rank, None)) => {
                     // The user's interrupt may have ended the rank first.
                     watch()?;
                     return Err(self.silence(rank));
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
-                    let silent = Rank(answers.iter().position(Option::is_none).unwrap_or(0) as u32);
-                    let name = self.name(silent);
+                    let name = self.name(*silent);
                     bail!("{name} has not answered for {patience:?}; its machine may be too busy");
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
             }
         }
-        Ok(answers.into_iter().flatten().collect())
+        Ok(ranks.iter().filter_map(|rank| answers.remove(rank)).collect())
     }
 
     fn name(&self, rank: Rank) -> String {

@@ -9,7 +9,7 @@
 //!                <-    Ready  the wire is open
 //!    Time        ->           what does your clock say?
 //!                <-    Time
-//!    Phase       ->           run this
+//!    Phase, Test ->           run this
 //!                <-    Record what was seen
 //! ```
 
@@ -17,7 +17,11 @@ use std::net::SocketAddrV4;
 
 use clearway_proto::base::{LocalNs, Rank};
 use clearway_proto::congestion::{Phase, PhaseRecord};
+use clearway_proto::gpcnet;
+use clearway_proto::wire::OperationSet;
 use serde::{Deserialize, Serialize};
+
+use super::engine::Measure;
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +35,8 @@ pub(super) enum ToRank {
     Time,
     /// Run this, then answer with [`FromRank::Record`].
     Phase(Phase),
+    /// The same, of GPCNeT's own tests.
+    Test(Box<gpcnet::Task>),
 }
 
 /// Who a rank is, and what its address and keys are for.
@@ -47,6 +53,7 @@ pub(super) struct Bind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
     pub(super) seed: u64,
+    pub(super) measure: Measure,
     /// By rank, its own included.
     pub(super) peers: Vec<Whereabouts>,
 }
@@ -106,14 +113,26 @@ pub(super) struct Ready {
     pub(super) body_max: u32,
     /// Bytes that the wire and the network add to each message.
     pub(super) overhead: u64,
+    /// What it can be asked for.
+    pub(super) operations: OperationSet,
 }
 
-/// A phase as one rank saw it.
+/// What one rank saw.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RankRecord {
-    pub(super) record: PhaseRecord,
+    pub(super) seen: Seen,
     /// Messages that reached this rank's socket and were dropped there, since it opened.
     pub(super) receive_overflow: u64,
     /// Datagrams that were not of this job, since it opened.
     pub(super) strangers: u64,
+}
+
+/// A phase or a test, as one rank saw it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Seen {
+    /// Of the congestion test.
+    Phase(PhaseRecord),
+    /// Of GPCNeT's own.
+    Test(gpcnet::Record),
 }

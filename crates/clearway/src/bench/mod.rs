@@ -16,6 +16,7 @@
 
 mod cell;
 mod congestion;
+mod engine;
 mod evidence;
 mod figures;
 mod fleet;

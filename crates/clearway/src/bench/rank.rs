@@ -1,4 +1,4 @@
-//! One rank of a run: the congestion engine over UDP, obeying lines on standard input.
+//! One rank of a run: an engine over UDP, obeying lines on standard input.
 //!
 //! # Invariants
 //! I1. When standard input closes, the rank ends: no rank outlives its conductor.
@@ -9,14 +9,14 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::base::{Bytes, LocalNs, RandomKey};
-use clearway_proto::congestion::{Event, Node, NodeConfig};
-use clearway_proto::wire::{Driver, Span, Wire};
+use clearway_proto::base::LocalNs;
+use clearway_proto::wire::{Driver, Wire};
 use clearway_runtime::keys::{self, Identity, JobSecret};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
+use super::engine::{self, Heard, Measure, Measuring};
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Whereabouts};
 use crate::exit::Exit;
 
@@ -49,11 +49,10 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
         Some(_) => bail!("an order came before the setup"),
         None => return Ok(Exit::Good),
     };
-    match open(port, identity, &bind, &setup) {
-        Ok((wire, node)) => serve(wire, node, orders.lines, &orders.input),
-        Err(error) => return refuse(&error),
+    match open(port, identity, &bind, &setup).and_then(|wire| run(wire, &setup, orders)) {
+        Ok(()) => Ok(Exit::Good),
+        Err(error) => refuse(&error),
     }
-    Ok(Exit::Good)
 }
 
 /// Takes the address of `bind`, and makes keys where the network needs them.
@@ -98,7 +97,7 @@ impl Orders {
     }
 }
 
-fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<(UdpWire, Node)> {
+fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
     let peers = setup.peers.iter().map(|peer| peer.address).collect();
     let mut config = UdpConfig::new(bind.rank, bind.session, peers);
     match bind.network {
@@ -117,31 +116,38 @@ fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -
             config.protection = Protection::Keys(keys);
         }
     }
-    let mut wire = UdpWire::open(port, config)?;
-    let body_max = wire.capabilities().body_max as u32;
-    let region = wire.register(Bytes(u64::from(body_max))).map_err(|missing| anyhow::anyhow!("{missing}"))?;
-    let node = Node::new(NodeConfig {
-        rank: bind.rank,
-        payload: Span { region, offset: 0, length: body_max },
-        body_max,
-        shared_clock: wire.capabilities().shared_clock,
-        key: RandomKey::new(setup.seed),
-    });
-    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0 }))?;
-    Ok((wire, node))
+    Ok(UdpWire::open(port, config)?)
 }
 
-fn serve(mut wire: UdpWire, node: Node, lines: Lines, input: &File) {
+/// Runs the engine of `setup` on `wire`.
+fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<()> {
+    match setup.measure {
+        Measure::Congestion => {
+            let node = engine::congestion(&mut wire, setup.seed)?;
+            serve(wire, node, orders)
+        }
+        Measure::Gpcnet => {
+            let node = engine::gpcnet(&mut wire)?;
+            serve(wire, node, orders)
+        }
+    }
+}
+
+fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<()> {
+    let body_max = wire.capabilities().body_max as u32;
+    let operations = wire.capabilities().operations;
+    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0, operations }))?;
     let mut driver = Driver::boot(node, clock::now(), 0);
-    let mut host = Host { lines, input, over: false };
+    let Orders { lines, input } = orders;
+    let mut host = Host { lines, input: &input, over: false };
     loop {
         progress::run(&mut driver, &mut wire, &[input.as_fd()], &mut host);
-        let Some(record) = driver.engine_mut().take_record() else { return };
+        let Some(seen) = driver.engine_mut().seen() else { return Ok(()) };
         host.over = false;
         let counters = wire.counters();
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
-        if say(&FromRank::Record(Box::new(RankRecord { record, receive_overflow, strangers }))).is_err() {
-            return;
+        if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
+            return Ok(());
         }
     }
 }
@@ -162,28 +168,22 @@ struct Host<'a> {
     over: bool,
 }
 
-impl progress::Host<Node> for Host<'_> {
-    fn told(&mut self, event: Event) {
-        match event {
-            Event::PhaseOver { .. } => self.over = true,
-            Event::Burn(length) => {
-                let until = clock::now() + length;
-                while clock::now() < until {
-                    std::hint::spin_loop();
-                }
-            }
-        }
+impl<E: Measuring> progress::Host<E> for Host<'_> {
+    fn told(&mut self, event: E::Event) {
+        self.over |= E::hear(event) == Heard::Over;
     }
 
-    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<E>) {
         match self.lines.fill(self.input) {
             Ok(n) if n > 0 => {
                 while let Some(line) = self.lines.next() {
                     match serde_json::from_str(&line) {
-                        Ok(ToRank::Phase(phase)) => driver.command(now, phase),
                         Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
                         // A conductor that says anything else is not one.
-                        _ => self.over = true,
+                        order => match order.ok().and_then(E::command) {
+                            Some(command) => driver.command(now, command),
+                            None => self.over = true,
+                        },
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl progress::Host<Node> for Host<'_> {
         }
     }
 
-    fn after_step(&mut self, _now: LocalNs, _driver: &mut Driver<Node>) -> ControlFlow<(), Option<LocalNs>> {
+    fn after_step(&mut self, _now: LocalNs, _driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>> {
         if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }

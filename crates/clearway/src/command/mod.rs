@@ -6,6 +6,7 @@
 
 mod arguments;
 mod generate;
+mod gpcnet;
 mod lab;
 mod run;
 mod sim;

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
-use clearway_proto::base::Class;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
-use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
-use crate::bench::gpcnet::{GpcnetOrder, Suite};
-use crate::bench::job::{JobOrder, Role, Sealing, SshHosts};
+use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
+use crate::bench::job::{JobOrder, Role, Sealing, Site, SshHosts};
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
@@ -22,7 +20,7 @@ use crate::scenario::{self, Congestion, Fabric, Scenario};
 
 /// Who says how fast the host links of a job are.
 #[derive(Clone, Copy)]
-enum HostRate {
+pub(super) enum HostRate {
     /// The scenario's fabric.
     OfScenario,
     /// The machines' interfaces.
@@ -30,14 +28,14 @@ enum HostRate {
 }
 
 /// What only a run across a job needs to know.
-struct JobFlags<'a> {
-    rate: HostRate,
-    given: Option<&'a JobArguments>,
+pub(super) struct JobFlags<'a> {
+    pub(super) rate: HostRate,
+    pub(super) given: Option<&'a JobArguments>,
 }
 
 impl JobFlags<'_> {
     /// The places of a run for which `on` was said: a file of hosts means a cluster.
-    fn places(&self, on: &[Place]) -> Result<Vec<Place>> {
+    pub(super) fn places(&self, on: &[Place]) -> Result<Vec<Place>> {
         match self.given {
             Some(JobArguments { hostfile: Some(_), .. }) if on.iter().any(|place| *place != Place::Cluster) => {
                 bail!("--hostfile starts ranks on other machines, which is --on cluster and nothing else")
@@ -47,7 +45,7 @@ impl JobFlags<'_> {
         }
     }
 
-    fn order(&self) -> Result<JobOrder> {
+    pub(super) fn order(&self) -> Result<JobOrder> {
         let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, hosts: None }) };
         let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
         let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
@@ -103,7 +101,7 @@ pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &O
 /// A congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     if let Some(suite) = flags.gpcnet.gpcnet {
-        return gpcnet(flags, suite);
+        return gpcnet::run(flags, suite);
     }
     let (scenario, set) = scenario_of(flags)?;
     let text = toml::to_string(&scenario).context("the flags make no scenario")?;
@@ -116,30 +114,6 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
     let job = JobFlags { rate, given: Some(&flags.job) };
     conduct(scenario, &text, &flags.on, &job, set, &flags.output)
-}
-
-/// GPCNeT's own tests, on the fabric that flags name.
-fn gpcnet(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
-    let usual = Class::BestEffort;
-    let order = GpcnetOrder {
-        fabric: match &flags.fabric {
-            Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
-            None => Fabric::lab(topology_of(flags)),
-        },
-        queue: flags.queues.first().cloned(),
-        on: &flags.on,
-        seed: flags.output.seed.unwrap_or(1),
-        classes: [flags.victim_class.unwrap_or(usual), flags.congestor_class.unwrap_or(usual)],
-        flags: &flags.gpcnet,
-    };
-    let text = bench::gpcnet::run(&order, suite)?;
-    if let Some(directory) = &flags.output.out {
-        try_writing(directory)?;
-        let path = directory.join("gpcnet.txt");
-        fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
-    }
-    print(&text)?;
-    Ok(Exit::Good)
 }
 
 /// Runs, reports, and says how it went.
@@ -171,7 +145,7 @@ fn conduct(
         if places.len() > 1 {
             bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
         }
-        return across(scenario, text, job, flags, output);
+        return conduct_job(scenario, text, job, flags, output);
     }
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
@@ -187,8 +161,8 @@ fn conduct(
     Ok(exit_of(&report))
 }
 
-/// Runs `scenario` on the ranks of the job that a launcher started, of which this process is one.
-fn across(
+/// Runs `scenario` on the ranks of a job.
+fn conduct_job(
     mut scenario: Scenario,
     text: &str,
     job: &JobFlags<'_>,
@@ -201,18 +175,7 @@ fn across(
         scenario.clone().on_job(hosts.ranks(), None).map_err(|why| anyhow!(why))?;
         try_writing(&directory_of(&scenario.name, output))?;
     }
-    let site = match bench::job::enter(&order)? {
-        Role::Follower(follower) => return follower.follow(),
-        Role::Conductor(site) => site,
-    };
-    if site.size() == 1 {
-        let tried: String = site.notes().iter().map(|note| format!("\n  {note}")).collect();
-        bail!(
-            "--on cluster runs on the ranks that a launcher starts, and none did: mpirun -n 16 clearway ..., or name hosts \
-             with --hostfile{tried}"
-        );
-    }
-    let run = || {
+    across(&order, |site| {
         let rate = match job.rate {
             HostRate::OfScenario => None,
             HostRate::OfSite => Some(site.rate().context(
@@ -223,19 +186,34 @@ fn across(
         let directory = directory_of(&scenario.name, output);
         try_writing(&directory)?;
         let order = Order { scenario: &scenario, text, flags };
-        let report = bench::run(&order, Place::Cluster, Some(&site))?;
+        let report = bench::run(&order, Place::Cluster, Some(site))?;
         store::write(&directory, &report)?;
         show(&report, &directory)?;
         Ok(exit_of(&report))
+    })
+}
+
+/// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.
+pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) -> Result<Exit> {
+    let site = match bench::job::enter(order)? {
+        Role::Follower(follower) => return follower.follow(),
+        Role::Conductor(site) => site,
     };
-    match run() {
+    if site.size() == 1 {
+        let tried: String = site.notes().iter().map(|note| format!("\n  {note}")).collect();
+        bail!(
+            "--on cluster runs on the ranks that a launcher starts, and none did: mpirun -n 16 clearway ..., or name hosts \
+             with --hostfile{tried}"
+        );
+    }
+    match run(&site) {
         Ok(exit) => site.leave().map(|()| exit),
         Err(error) => site.abort(super::exit_of(&error), &error),
     }
 }
 
 /// Makes `directory` and tries whether files can be made in it.
-fn try_writing(directory: &Path) -> Result<()> {
+pub(super) fn try_writing(directory: &Path) -> Result<()> {
     let shown = directory.display();
     fs::create_dir_all(directory).with_context(|| format!("the report's directory {shown} cannot be made"))?;
     let trial = directory.join(format!(".try-{}", std::process::id()));
@@ -359,7 +337,7 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
 }
 
 /// The laboratory that `flags` name.
-fn topology_of(flags: &BenchFlags) -> Topology {
+pub(super) fn topology_of(flags: &BenchFlags) -> Topology {
     let mega = clearway_proto::base::BitsPerSec::mega;
     match flags.trunk {
         None => Topology::Star { hosts: flags.hosts.unwrap_or(8), rate: flags.rate.unwrap_or(mega(100)) },

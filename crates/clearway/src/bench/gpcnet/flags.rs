@@ -38,13 +38,13 @@ impl FromStr for Kept {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "GPCNeT's own tests")]
 pub(crate) struct GpcnetFlags {
-    /// Run GPCNeT's own tests in the simulator and print its tables: `network` (eight tests) or `load` (three of them, alone and
-    /// beside four congestors) [default: load].
+    /// Run GPCNeT's own tests and print its tables: `network` (eight tests) or `load` (three of them, alone and beside four
+    /// congestors) [default: load].
     #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "load")]
     pub(crate) gpcnet: Option<Suite>,
-    /// Ranks on each host [default: 1].
-    #[arg(long, requires = "gpcnet", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) ppn: Option<u32>,
+    /// Ranks on each host; across a job its launcher says it [default: 1].
+    #[arg(long, requires = "gpcnet", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) ppn: Option<u16>,
     /// What GPCNeT does wrong and shall be done as published: all, or some of shuffle, idle-turns, long-measurements, equal-steps,
     /// ring-extremes, rounded-impact, unscaled-broadcast, eager-incast, early-figures [default: none, all mended].
     #[arg(long, requires = "gpcnet", value_delimiter = ',', value_name = "DEFECT")]
@@ -55,7 +55,7 @@ pub(crate) struct GpcnetFlags {
     /// What GPCNeT printed elsewhere: its figures are laid beside those of this run.
     #[arg(long, requires = "gpcnet", value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,
-    /// Measurements of each test, if the limit allows [default: 1; GPCNeT: 10000, and 100000 of the allreduce].
+    /// Measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000 of the allreduce; in the simulator 1].
     #[arg(long, requires = "gpcnet")]
     pub(crate) measurements: Option<u32>,
     /// Rings of each measurement [default: 30].

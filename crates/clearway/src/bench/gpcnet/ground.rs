@@ -1,14 +1,15 @@
 //! Where the ranks of GPCNeT's tests are: gives each its task, and collects what it recorded.
 //!
 //! # Model
-//! A [`Ground`] knows the host of each rank and what its wire can do. The simulator makes a fabric at rest for every test, so
+//! A [`Ground`] knows the host of each rank and what its wire can do. Ranks are processes (`processes`), or simulated in this one.
+//! The simulator makes a fabric at rest for every test, so
 //! that no test inherits packets of an earlier one, and a test is a function of fabric, seed and number.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_proto::base::{Bytes, Nanos, RandomKey, Rank};
-use clearway_proto::gpcnet::{Event, Node, NodeConfig, Record, Task};
+use clearway_proto::base::{Nanos, RandomKey, Rank};
+use clearway_proto::gpcnet::{Event, MEMORY, Node, NodeConfig, Record, Task};
 use clearway_proto::wire::{OperationSet, Span, Wire};
 use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
 use clearway_sim::Picos;
@@ -19,12 +20,8 @@ use clearway_sim::topology::{self, Network as Topology};
 use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::{Ended, World};
 
+use crate::bench::stage::EndAtOnce;
 use crate::scenario::Fabric;
-
-/// The longest message of any test: what ranks may write into each other's memory.
-const MEMORY: Bytes = Bytes(131_072);
-/// Virtual time in which a test must end: GPCNeT's own limit, more than a hundred times over.
-const PATIENCE: Nanos = Nanos::from_secs(2_000);
 
 /// Where the ranks are.
 pub(super) trait Ground {
@@ -34,11 +31,20 @@ pub(super) trait Ground {
     /// What the ranks' wire can do.
     fn operations(&self) -> OperationSet;
 
+    /// The longest body that all wires carry in one message.
+    fn body_max(&self) -> u32;
+
+    /// Measurements of a test where nobody says how many.
+    fn measurements(&self) -> u32;
+
     /// What it is, for a person.
     fn about(&self) -> String;
 
-    /// Runs one test and returns the record of each rank that has a task.
-    fn run(&mut self, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>>;
+    /// Runs one test and returns the record of each rank that has a task. What takes longer than `patience` is stuck.
+    fn run(&mut self, tasks: &BTreeMap<Rank, Task>, patience: Nanos) -> Result<BTreeMap<Rank, Record>>;
+
+    /// What is known of it after the tests, a sentence each.
+    fn remarks(&self) -> Vec<String>;
 }
 
 /// The simulator.
@@ -47,25 +53,27 @@ pub(super) struct Simulated {
     network: Topology,
     /// By rank.
     hosts: Vec<DeviceId>,
-    body_max: Option<u32>,
+    body_max: u32,
     key: RandomKey,
     operations: OperationSet,
     tests: u64,
     about: String,
+    _ending: EndAtOnce,
 }
 
 impl Simulated {
     /// The hosts of `fabric` with this `queue`, each with `ppn` ranks.
     pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64, ppn: u32) -> Result<Self> {
+        let ending = EndAtOnce::listen()?;
         let key = RandomKey::new(seed);
         let (mut spec, hosts) = fabric.simulated(queue, key).map_err(|why| anyhow!(why))?;
         let body_max = match fabric {
-            Fabric::Machine(_) | Fabric::Site(_) => None,
+            Fabric::Machine(_) | Fabric::Site(_) => u32::MAX,
             Fabric::Lab(_) => {
                 // The lab's wire puts a frame of its own into each packet and cuts bodies accordingly.
                 spec.packet.header.0 += FRAME_LENGTH as u64;
                 spec.packet.payload.0 -= FRAME_LENGTH as u64;
-                Some(BODY_MAX as u32)
+                BODY_MAX as u32
             }
         };
         spec.host.clock_ppm = 0;
@@ -73,9 +81,11 @@ impl Simulated {
         let about = format!("simulated fabric {}, {queue}", spec.name);
         let hosts = hosts.into_iter().flat_map(|host| (0..ppn).map(move |_| host)).collect();
         let operations = OperationSet::of(&[]);
-        let mut ground = Self { spec, network, hosts, body_max, key, operations, tests: 0, about };
+        let mut ground = Self { spec, network, hosts, body_max, key, operations, tests: 0, about, _ending: ending };
         let mut world = ground.world();
-        ground.operations = world.network_mut().wire(Rank(0)).capabilities().operations;
+        let wire = world.network_mut().wire(Rank(0)).capabilities();
+        ground.operations = wire.operations;
+        ground.body_max = ground.body_max.min(u32::try_from(wire.body_max).unwrap_or(u32::MAX));
         Ok(ground)
     }
 
@@ -90,9 +100,7 @@ impl Simulated {
     fn node(&self, wire: &mut SimWire) -> Node {
         let region = wire.register(MEMORY).expect("a fresh end has room for a region");
         let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };
-        let mut config = NodeConfig::new(wire.rank(), memory, wire.capabilities());
-        config.body_max = self.body_max.map_or(config.body_max, |most| config.body_max.min(most));
-        Node::new(config)
+        Node::new(NodeConfig::new(wire.rank(), memory, wire.capabilities()))
     }
 }
 
@@ -105,11 +113,20 @@ impl Ground for Simulated {
         self.operations
     }
 
+    fn body_max(&self) -> u32 {
+        self.body_max
+    }
+
+    fn measurements(&self) -> u32 {
+        // One already has 30 rings of 200 iterations, and the simulator repeats itself exactly.
+        1
+    }
+
     fn about(&self) -> String {
         self.about.clone()
     }
 
-    fn run(&mut self, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>> {
+    fn run(&mut self, tasks: &BTreeMap<Rank, Task>, patience: Nanos) -> Result<BTreeMap<Rank, Record>> {
         self.tests += 1;
         let mut world = self.world();
         for (rank, task) in tasks {
@@ -122,11 +139,15 @@ impl Ground for Simulated {
             let ended = world.run_until(Picos::from(until), &mut |told| match told.event {
                 Event::Over { .. } => records.extend(told.engine.take_record().map(|record| (told.rank, record))),
             });
-            if records.len() < tasks.len() && (ended == Ended::Quiet || until > PATIENCE) {
+            if records.len() < tasks.len() && (ended == Ended::Quiet || until > patience) {
                 bail!("a simulated rank did not end its test; this is a defect of the program");
             }
             until = until + Nanos((until.0 / 16).max(100_000));
         }
         Ok(records)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Result;
-use clearway_proto::base::{Class, Rank};
+use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::gpcnet::{
     Beside, Congestor, Defect, Detail, Failure, LIMIT, Layout, LoadDraw, LoadReport, Mended, NetworkReport, Order,
     Record, Row, Summary, Task, Test,
@@ -13,8 +13,11 @@ use clearway_proto::gpcnet::{
 use super::GpcnetOrder;
 use super::ground::Ground;
 
-/// Measurements of a simulated test: one already has 30 rings of 200 iterations, and the simulator repeats itself exactly.
-const MEASUREMENTS: u32 = 1;
+/// A test that takes longer than so many times its limit, and this, is stuck: as published a measurement is not ended by the
+/// limit, and 30 rings of 2 MiB each way take 13 minutes where ranks share 25 Mb/s.
+const PATIENCE_LIMITS: u64 = 100;
+/// See [`PATIENCE_LIMITS`].
+const PATIENCE_LEAST: Nanos = Nanos::from_secs(60);
 /// Nodes of one congestor below which an incast has fewer than three senders.
 const GROUP_SMALL: usize = 4;
 
@@ -43,8 +46,9 @@ impl Run {
             number: 0,
             victim_class,
             congestor_class,
+            body_max: ground.body_max(),
             limit: flags.limit.map_or(LIMIT, |limit| limit.0),
-            measurements_max: flags.measurements.unwrap_or(MEASUREMENTS).max(1),
+            measurements_max: flags.measurements.unwrap_or(ground.measurements()).max(1),
             rings_max: flags.rings.unwrap_or(u32::MAX).max(1),
             mended: flags.mended(),
         };
@@ -66,7 +70,8 @@ impl Run {
             "classes: victims {victim_class}, congestors {congestor_class}; the original has one class"
         ));
         self.note(&format!(
-            "measurements: {measurements_max} at most (original {}); rings {} (original {}); limit {limit}",
+            "measurements: {} at most (original {}); rings {} (original {}); limit {limit}",
+            measurements_max.min(counts.measurements),
             counts.measurements,
             rings_max.min(counts.rings),
             counts.rings,
@@ -136,6 +141,9 @@ impl Run {
         if *wrong > 0 {
             let _ = writeln!(text, "{wrong} sums were wrong; this is a defect of the program");
         }
+        for remark in self.ground.remarks() {
+            let _ = writeln!(text, "{remark}");
+        }
         text
     }
 
@@ -153,7 +161,8 @@ impl Run {
 
     fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>> {
         eprintln!("{what}, {} ranks ...", tasks.len());
-        let records = self.ground.run(tasks)?;
+        let patience = self.order.limit.times(PATIENCE_LIMITS) + PATIENCE_LEAST;
+        let records = self.ground.run(tasks, patience)?;
         self.resent += records.values().map(|record| record.resent).sum::<u64>();
         self.wrong += records.values().map(|record| record.wrong).sum::<u64>();
         if let Some(failure) = records.values().find_map(|record| record.failure) {

@@ -7,7 +7,7 @@ use super::*;
 
 fn text(suite: Suite, fabric: Fabric, flags: &GpcnetFlags) -> Result<String> {
     let classes = [Class::BestEffort; 2];
-    run(&GpcnetOrder { fabric, queue: None, on: &[], seed: 7, classes, flags }, suite)
+    run(&GpcnetOrder { fabric, queue: None, places: &[Place::Sim], seed: 7, classes, flags }, suite, None)
 }
 
 fn quick() -> GpcnetFlags {
@@ -39,12 +39,14 @@ fn run__the_load_test_on_a_machine_prints_impacts() {
 }
 
 #[test]
-fn run__too_few_nodes_and_other_places_are_refused_in_a_sentence() {
+fn run__too_few_nodes_and_ranks_that_nobody_started_are_refused_in_a_sentence() {
     let star = || Fabric::lab(Topology::Star { hosts: 4, rate: BitsPerSec::mega(100) });
     let refused = text(Suite::Load, star(), &quick()).expect_err("four nodes");
     assert_eq!(refused.to_string(), "this test takes at least 10 nodes, and there are 4");
     let flags = quick();
     let classes = [Class::BestEffort; 2];
-    let order = GpcnetOrder { fabric: star(), queue: None, on: &[Place::Lab], seed: 7, classes, flags: &flags };
-    assert!(run(&order, Suite::Network).expect_err("the lab").to_string().ends_with("use --on sim"));
+    let places = [Place::Cluster];
+    let order = GpcnetOrder { fabric: star(), queue: None, places: &places, seed: 7, classes, flags: &flags };
+    let refused = run(&order, Suite::Network, None).expect_err("no launcher");
+    assert_eq!(refused.to_string(), "no launcher started this process as a rank of a job");
 }

@@ -12,20 +12,20 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
-use super::{Clocks, Facts, Hosts, Plan, Reach, Sighting, Stage};
+use super::{Clocks, Crew, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Run};
 use crate::bench::job::Site;
 use crate::bench::message::Network;
 use crate::report::model::Report;
-use crate::scenario::{Asked, Scenario};
+use crate::scenario::Asked;
 
 /// How often a rank is asked for its time: the quickest of so few answers is close to the quickest there is.
 const QUESTIONS: usize = 8;
 
 /// A job.
-pub(super) struct JobStage {
-    ranks: Ranks,
+pub(in crate::bench) struct JobStage {
+    pub(in crate::bench) ranks: Ranks,
     network: Network,
     launcher: String,
     /// The largest error of a phase's beginning so far.
@@ -33,18 +33,33 @@ pub(super) struct JobStage {
 }
 
 impl JobStage {
-    /// Gathers the ranks of `site`.
-    pub(super) fn open(scenario: &Scenario, site: &Site) -> Result<Self> {
+    /// Gathers the ranks of `site` as `crew`.
+    pub(super) fn open(crew: &Crew, site: &Site) -> Result<Self> {
         let interrupt = site.interrupt().clone();
         let network = site.network();
         // Another job on the same ports shall not be taken for this one.
         let session =
-            RandomKey::new(scenario.seed).node(u64::from(std::process::id())).node(clock::now().0).stream().next_u64();
+            RandomKey::new(crew.seed).node(u64::from(std::process::id())).node(clock::now().0).stream().next_u64();
         let members = site.members(&mut || interrupt.check())?;
-        let run = Run { session, seed: scenario.seed };
+        let run = Run { session, seed: crew.seed, measure: crew.measure };
         let fleet = Fleet::gather(members, network, run, &mut || interrupt.check())?;
         let launcher = site.launcher();
         Ok(Self { ranks: Ranks::new(fleet, interrupt), network, launcher, skew: Nanos::ZERO })
+    }
+}
+
+impl JobStage {
+    /// How the ranks found each other, and what lies between them, for a person.
+    pub(in crate::bench) fn about(&self) -> String {
+        format!("job launched by {}; {}", self.launcher, self.between())
+    }
+
+    fn between(&self) -> &'static str {
+        match self.network {
+            Network::Lab | Network::Machine => "all ranks on one machine, one clock",
+            Network::Sealed => "several machines, a clock each; messages are sealed",
+            Network::Insecure => "several machines, a clock each; messages are NOT sealed",
+        }
     }
 }
 
@@ -103,18 +118,13 @@ impl Stage for JobStage {
 
     fn introduce(&self, report: &mut Report) {
         report.host.facts.insert("launched by".into(), self.launcher.clone());
-        let network = match self.network {
-            Network::Lab | Network::Machine => "all ranks on one machine, one clock",
-            Network::Sealed => "several machines, a clock each; messages are sealed",
-            Network::Insecure => "several machines, a clock each; messages are NOT sealed",
-        };
-        report.host.facts.insert("ranks".into(), format!("{}; {network}", self.hosts().len()));
+        report.host.facts.insert("ranks".into(), format!("{}; {}", self.hosts().len(), self.between()));
     }
 
     fn conclude(&self, report: &mut Report) {
         if !self.network.is_one_machine() {
             report.host.facts.insert("phases begin within".into(), format!("{} of each other", self.skew));
         }
-        self.ranks.warn(report);
+        report.warnings.extend(self.ranks.warnings());
     }
 }

@@ -12,20 +12,20 @@ use clearway_proto::base::RandomKey;
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
-use super::{Clocks, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use super::{Clocks, Crew, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Member, Run};
 use crate::bench::message::Network;
 use crate::report::model::{Figure, Real, Report};
-use crate::scenario::{Fabric, Scenario};
+use crate::scenario::Fabric;
 
-/// The port of every rank in its own host.
+/// The port of the first rank of every host.
 const PORT: u16 = 7_470;
 
 /// The laboratory.
-pub(super) struct LabStage {
+pub(in crate::bench) struct LabStage {
     lab: Lab,
-    ranks: Ranks,
+    pub(in crate::bench) ranks: Ranks,
     /// Time that the lab took to come up.
     up: Duration,
     /// Self-tests, one for each queue that was armed.
@@ -33,10 +33,10 @@ pub(super) struct LabStage {
 }
 
 impl LabStage {
-    /// Makes the lab of `scenario` and starts its ranks.
-    pub(super) fn open(scenario: &Scenario, interrupt: Interrupt) -> Result<Self> {
-        let Fabric::Lab(fabric) = &scenario.fabric else {
-            bail!("the fabric `{}` is a machine, which only the simulator has; use --on sim", scenario.fabric);
+    /// Makes the lab of `fabric` and starts `crew` in it.
+    pub(super) fn open(fabric: &Fabric, crew: &Crew, interrupt: Interrupt) -> Result<Self> {
+        let Fabric::Lab(fabric) = fabric else {
+            bail!("the fabric `{fabric}` is a machine, which only the simulator has; use --on sim");
         };
         clearway_lab::permission::acquire()?;
         let name: LabName = format!("run-{}", std::process::id()).parse()?;
@@ -44,23 +44,37 @@ impl LabStage {
         let lab = Lab::up(&name, &fabric.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
         // Runs of one machine never meet, but a number of their own costs nothing.
-        let session = RandomKey::new(scenario.seed).node(u64::from(std::process::id())).stream().next_u64();
-        let run = Run { session, seed: scenario.seed };
-        let fleet = Fleet::gather(members(&lab)?, Network::Lab, run, &mut || interrupt.check())?;
+        let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
+        let run = Run { session, seed: crew.seed, measure: crew.measure };
+        let fleet = Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, run, &mut || interrupt.check())?;
         Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new() })
     }
 }
 
-/// A rank on every host of `lab`.
-fn members(lab: &Lab) -> Result<Vec<Member>> {
+/// So many ranks on every host of `lab`, host by host.
+fn members(lab: &Lab, per_host: u16) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     for host in lab.hosts() {
-        let child = lab
-            .spawn(host.rank, Member::command()?)
-            .with_context(|| format!("a rank on host {} cannot start", host.name))?;
-        members.push(Member::child(host.name.clone(), SocketAddrV4::new(host.address, PORT), child));
+        for port in (PORT..).take(usize::from(per_host)) {
+            let child = lab
+                .spawn(host.rank, Member::command()?)
+                .with_context(|| format!("a rank on host {} cannot start", host.name))?;
+            members.push(Member::child(host.name.clone(), SocketAddrV4::new(host.address, port), child));
+        }
     }
     Ok(members)
+}
+
+impl LabStage {
+    /// The self-tests of its queues: which, and how it went.
+    pub(in crate::bench) fn proofs(&self) -> Vec<(String, String)> {
+        let proof = |(queue, test): &(QueueKind, SelfTest)| {
+            let passed = test.ports.iter().filter(|port| port.outcome == Outcome::Pass).count();
+            let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
+            (format!("self-test {queue}"), fact)
+        };
+        self.self_tests.iter().map(proof).collect()
+    }
 }
 
 impl Stage for LabStage {
@@ -106,10 +120,8 @@ impl Stage for LabStage {
     }
 
     fn conclude(&self, report: &mut Report) {
+        report.host.facts.extend(self.proofs());
         for (queue, test) in &self.self_tests {
-            let passed = test.ports.iter().filter(|port| port.outcome == Outcome::Pass).count();
-            let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
-            report.host.facts.insert(format!("self-test {queue}"), fact);
             let unclear = test.ports.iter().filter(|port| port.outcome == Outcome::Inconclusive).count();
             if unclear > 0 {
                 let warning = format!("the machine was too busy to prove {unclear} ports of the {queue} queues");
@@ -121,6 +133,6 @@ impl Stage for LabStage {
             let fact = if real { "off: every packet is real" } else { "on: queues hold joined packets" };
             report.host.facts.insert("segmentation offload in the lab".into(), fact.into());
         }
-        self.ranks.warn(report);
+        report.warnings.extend(self.ranks.warnings());
     }
 }

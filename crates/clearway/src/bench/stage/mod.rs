@@ -28,11 +28,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Place;
+use super::engine::Measure;
 use super::job::Site;
 use super::windows::Windows;
 use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
-use crate::scenario::Scenario;
+use crate::scenario::{Fabric, Scenario};
+pub(super) use job::JobStage;
+pub(super) use lab::LabStage;
+pub(super) use ranks::Ranks;
 use watch::is_enough;
 pub(crate) use watch::{Wanted, Watch, micros};
 
@@ -70,13 +74,13 @@ impl Interrupt {
 
 /// Ends this process when the user wishes it to stop, whatever it is busy with: for places that hold nothing outside it, so
 /// that nothing has to be taken down. Dropped, it listens no more.
-struct EndAtOnce {
+pub(super) struct EndAtOnce {
     handle: Handle,
     listener: Option<JoinHandle<()>>,
 }
 
 impl EndAtOnce {
-    fn listen() -> Result<Self> {
+    pub(super) fn listen() -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let handle = signals.handle();
         let wait = move || {
@@ -97,6 +101,15 @@ impl Drop for EndAtOnce {
         // It only waits, so it has nothing to tell.
         let _ = self.listener.take().map(JoinHandle::join);
     }
+}
+
+/// The ranks of a place where they are processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crew {
+    pub(super) seed: u64,
+    pub(super) measure: Measure,
+    /// Ranks on each host; a job's are its launcher's business.
+    pub(super) per_host: u16,
 }
 
 /// A phase as all ranks saw it.
@@ -207,14 +220,23 @@ pub(super) trait Stage {
 
 /// Makes the `place` of `scenario`; `site` is the job that this process conducts, if it does.
 pub(super) fn open(scenario: &Scenario, place: Place, site: Option<&Site>) -> Result<Box<dyn Stage>> {
+    let crew = Crew { seed: scenario.seed, measure: Measure::Congestion, per_host: 1 };
     Ok(match place {
-        Place::Cluster => {
-            let site = site.context("no launcher started this process as a rank of a job")?;
-            Box::new(job::JobStage::open(scenario, site)?)
-        }
-        Place::Lab => Box::new(lab::LabStage::open(scenario, Interrupt::listen()?)?),
+        Place::Cluster => Box::new(job(&crew, site)?),
+        Place::Lab => Box::new(lab(&scenario.fabric, &crew)?),
         Place::Sim => Box::new(sim::SimStage::open(scenario)?),
     })
+}
+
+/// Makes the laboratory of `fabric` with `crew` in it.
+pub(super) fn lab(fabric: &Fabric, crew: &Crew) -> Result<LabStage> {
+    LabStage::open(fabric, crew, Interrupt::listen()?)
+}
+
+/// Takes the ranks of `site` as `crew`.
+pub(super) fn job(crew: &Crew, site: Option<&Site>) -> Result<JobStage> {
+    let site = site.context("no launcher started this process as a rank of a job")?;
+    JobStage::open(crew, site)
 }
 
 /// Simulates `scenario`, watched, and lets `conduct` run it; what was seen. An answer found early ends the run.
