@@ -125,7 +125,7 @@ impl Topology {
 }
 
 /// What a port does with the packets that wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueKind {
     /// One queue for all classes: what a switch without configuration does.

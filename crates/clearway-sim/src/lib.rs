@@ -19,6 +19,7 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod arbiter;
+pub mod calibrate;
 pub mod check;
 pub mod clock;
 mod control;

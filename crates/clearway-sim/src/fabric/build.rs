@@ -119,6 +119,7 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
         header: spec.packet.header.0 as u32,
         transmit_delay: spec.host.transmit_delay.0.max(1),
         receive_delay: spec.host.receive_delay.0.max(1),
+        receive_tail: spec.host.receive_tail,
         memory: Pace::of(spec.host.memory_rate),
         hold_all: spec.switch.replication == Replication::HoldAll,
         in_order: spec.host.service == Service::InOrder,

@@ -167,6 +167,7 @@ struct Constants {
     header: u32,
     transmit_delay: u64,
     receive_delay: u64,
+    receive_tail: Picos,
     memory: Pace,
     hold_all: bool,
     express: u32,

@@ -210,7 +210,7 @@ impl Fabric {
         }
         if !member.1 {
             // The entity is the host: the same message ends at another host as another event.
-            self.schedule(at + self.constants.receive_delay, Kind::Deliver, host, message);
+            self.schedule(at + self.handing_over(message, host), Kind::Deliver, host, message);
             return;
         }
         self.notices.push(Notice::Lost { tag, to: DeviceId(host), at: Picos(at) });

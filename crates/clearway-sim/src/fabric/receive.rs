@@ -4,11 +4,13 @@
 //! What a host does with a packet is known when the packet is sent to it. So digest and totals count it then, with the time at
 //! which it will be there; only a train that is parted takes that back.
 
+use super::digest::mix;
 use super::parts::{Credit, Next, Packet};
 use super::pool::NONE;
-use super::{Fabric, Kind, Marked, Notice, Payload, Reports};
+use super::{Constants, Fabric, Kind, Marked, Notice, Payload, Reports};
 use crate::graph::DeviceId;
 use crate::time::Picos;
+use crate::traffic::exponential;
 
 impl Fabric {
     /// Whether placing `bytes` takes the host behind `port` longer than receiving them.
@@ -137,10 +139,21 @@ impl Fabric {
             self.notices.push(Notice::Lost { tag, to: DeviceId(target), at: Picos(at) });
             self.finish(message);
         } else {
-            let at = at + self.constants.receive_delay;
+            let at = at + self.handing_over(message, target);
             self.messages[message].deliver_at = at;
             self.schedule(at, Kind::Deliver, target, message);
         }
+    }
+
+    /// From the last byte of `message` in the memory of `host` to its report. A function of both and of the seed, so that it
+    /// does not matter in which order messages end.
+    pub(super) fn handing_over(&self, message: u32, host: u32) -> u64 {
+        let Constants { receive_delay, receive_tail, seed, .. } = self.constants;
+        if receive_tail == Picos::ZERO {
+            return receive_delay;
+        }
+        let draw = mix(seed ^ mix(self.messages[message].id ^ mix(host.into())));
+        receive_delay + exponential(receive_tail.0, draw)
     }
 
     /// All of `message` is in the memory of `host`.

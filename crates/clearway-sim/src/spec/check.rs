@@ -85,6 +85,7 @@ impl FabricSpec {
             ("switch.delay", self.switch.delay),
             ("host.transmit-delay", host.transmit_delay),
             ("host.receive-delay", host.receive_delay),
+            ("host.receive-tail", host.receive_tail),
             ("host.input-cost", host.input_cost),
             ("host.effect-cost", host.effect_cost),
             ("host.jitter.length", host.jitter.length),

@@ -248,6 +248,9 @@ pub struct HostSpec {
     pub transmit_delay: Picos,
     /// From the last byte at the port to its report in memory.
     pub receive_delay: Picos,
+    /// Mean of an exponential addition to it, drawn for each message: processors that slept. None when zero. Messages may
+    /// overtake each other by it.
+    pub receive_tail: Picos,
     /// The rate at which the interface fetches from and places into memory, each way.
     pub memory_rate: BitsPerSec,
     /// The processor's cost of one input of an engine.

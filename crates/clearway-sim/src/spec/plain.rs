@@ -37,6 +37,7 @@ impl FabricSpec {
                 rails: 1,
                 transmit_delay: Picos(1),
                 receive_delay: Picos(1),
+                receive_tail: Picos::ZERO,
                 memory_rate: BitsPerSec(u64::MAX),
                 input_cost: Picos::ZERO,
                 effect_cost: Picos::ZERO,

@@ -16,6 +16,7 @@ use super::{
     CongestionControl, Dcqcn, EdgeControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, PacketSpec, Queueing,
     Replication, Routing, Service, SwitchSpec, Switching, Topology,
 };
+use crate::time::Picos;
 use policy::{Chosen, policies};
 
 pub(super) use policy::{NO_LANE, weights};
@@ -243,6 +244,7 @@ fn host(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<HostSpec, F
         rails: table.count("rails", 0..=u32::MAX)?,
         transmit_delay: table.time("transmit-delay")?,
         receive_delay: table.time("receive-delay")?,
+        receive_tail: if table.has("receive-tail") { table.time("receive-tail")? } else { Picos::ZERO },
         memory_rate: table.rate("memory-rate")?,
         input_cost: table.time("input-cost")?,
         effect_cost: table.time("effect-cost")?,

@@ -130,6 +130,7 @@ fn host(text: &mut Text, host: &HostSpec) {
     let times = [
         ("transmit-delay", host.transmit_delay),
         ("receive-delay", host.receive_delay),
+        ("receive-tail", host.receive_tail),
         ("input-cost", host.input_cost),
         ("effect-cost", host.effect_cost),
     ];

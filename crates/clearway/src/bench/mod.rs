@@ -14,6 +14,7 @@
 //! # Not here
 //! What is sent (`clearway_proto::congestion`); how a report looks (`report`).
 
+mod calibration;
 mod cell;
 mod congestion;
 mod engine;
@@ -39,6 +40,7 @@ use anyhow::{Result, anyhow};
 use crate::report::model::Report;
 use crate::scenario::{Mechanism, Scenario};
 
+pub(crate) use calibration::small_messages;
 pub(crate) use place::Place;
 pub(crate) use stage::{Interrupted, Wanted, Watch, micros};
 pub(crate) use windows::SETTLE;

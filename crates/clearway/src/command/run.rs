@@ -150,10 +150,18 @@ fn conduct(
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
     try_writing(&directory)?;
-    let order = Order { scenario: &scenario, text, flags };
-    // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
-    let reports: Result<Vec<Report>> = places.iter().rev().map(|place| bench::run(&order, *place, None)).collect();
-    let mut reports = reports?;
+    let mut text = text.to_owned();
+    let mut reports = Vec::new();
+    // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation, whose hosts it
+    // calibrates.
+    for place in places.iter().rev() {
+        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
+        let report = bench::run(&order, *place, None)?;
+        if *place == Place::Lab && places.contains(&Place::Sim) {
+            text = scenario.calibrate(&text, bench::small_messages(&report))?;
+        }
+        reports.push(report);
+    }
     reports.reverse();
     let report = beside::merge(reports).context("no place to run at")?;
     store::write(&directory, &report)?;

@@ -3,7 +3,8 @@
 //! # Model
 //! Impact factors, the latencies that they are made of, and shares of classes are compared where all labels agree. Two values
 //! are *within* each other's reach when the larger is at most a limit times the smaller: 1.5 for latencies and their factors,
-//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide.
+//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide. An impact factor below 1 counts as 1:
+//! congestors speed up no network, they only keep processors from sleeping.
 //!
 //! # Invariants
 //! I1. No figure of any place is left out.
@@ -45,6 +46,14 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
     }
     all.beside.sort_by(|a, b| a.name.cmp(&b.name));
     Some(all)
+}
+
+/// What a reader of the comparison in `report` should know beside its numbers.
+pub(crate) fn note(report: &Report) -> Option<&'static str> {
+    let below = |it: &Beside| it.name == names::CIF && it.values.iter().any(|(_, value)| value.get() < 1.0);
+    report.beside.iter().any(below).then_some(
+        "A factor below 1 counts as 1 here: congestors speed up no network, they keep processors from sleeping.",
+    )
 }
 
 /// Writes the place of `report` into everything that has labels, and before sentences that have none.
@@ -119,7 +128,8 @@ fn limit_of(figure: &Figure) -> Option<f64> {
 }
 
 fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside {
-    let [a, b] = sides.map(|(_, figure)| figure.value.get());
+    let least = if sides[0].1.name == names::CIF { 1.0 } else { f64::NEG_INFINITY };
+    let [a, b] = sides.map(|(_, figure)| figure.value.get().max(least));
     // Of two losses neither is worse.
     let ratio = if a == b && a.is_infinite() { Some(Real::finite(1.0)) } else { Real::new(a / b) };
     let near = ratio.is_some_and(|ratio| ratio.get() <= limit && ratio.get() >= 1.0 / limit) || a == b;
@@ -171,6 +181,20 @@ mod tests {
         let report = sample::incast_demo();
         assert_eq!(merge(vec![report.clone()]), Some(report));
         assert_eq!(merge(Vec::new()), None);
+    }
+
+    #[test]
+    fn beside__congestors_speed_up_no_network() {
+        let [mut sim, mut lab] = two();
+        for (report, value) in [(&mut sim, 1.2), (&mut lab, 0.5)] {
+            let factor =
+                report.figures.iter_mut().find(|figure| figure.name == names::CIF && limit_of(figure).is_some());
+            factor.expect("one").value = Real::finite(value);
+        }
+        let beside = merge(vec![sim, lab]).expect("two").beside;
+        let changed = beside.iter().find(|it| it.ratio == Some(Real::finite(1.2))).expect("1.2 over 1");
+        assert_eq!(changed.distance, Distance::Within);
+        assert_eq!(changed.values[1], ("lab".to_owned(), Real::finite(0.5)), "what was measured is shown");
     }
 
     #[test]

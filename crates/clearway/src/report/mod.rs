@@ -35,4 +35,4 @@ pub(crate) mod store;
 pub(crate) mod terminal;
 
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;

@@ -8,6 +8,7 @@
 //! # Invariants
 //! I1. Nothing above asks which of the two it is, but for the place that makes it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
@@ -36,7 +37,7 @@ pub(crate) enum Fabric {
 }
 
 /// A laboratory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LabFabric {
     /// How hosts and switches are joined.
     pub(crate) topology: Topology,
@@ -44,6 +45,18 @@ pub(crate) struct LabFabric {
     pub(crate) queue_packets: u32,
     /// Shares of the classes where queues are weighted.
     pub(crate) weights: Weights,
+    /// What small messages take when the laboratory is idle, by queue: with what the simulator's hosts are calibrated.
+    pub(crate) small_message: BTreeMap<QueueKind, SmallMessage>,
+}
+
+/// What messages of a few bytes take on an idle network, one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SmallMessage {
+    /// Half of them take no longer.
+    pub(crate) p50: Time,
+    /// 99 of 100 take no longer.
+    pub(crate) p99: Time,
 }
 
 /// A machine.
@@ -111,6 +124,8 @@ struct FabricText {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     weights: Option<Weights>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    small_message: Option<BTreeMap<QueueKind, SmallMessage>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
@@ -122,6 +137,8 @@ struct FabricText {
 const QUEUE_PACKETS: u32 = 100;
 /// The longest frame of the laboratory's Ethernet (IEEE 802.3: 1500 bytes and a header of 14).
 const LAB_FRAME: Bytes = Bytes(1514);
+/// The longest p99 of a small message that can be simulated: the longest time in a fabric file.
+const SMALL_MESSAGE_MAX: Time = Time::millis(1_000);
 /// The grid of the laboratory's records: longer than a full queue of 100 packets at 25 Mb/s (46 ms), so that samples of two
 /// slices share no queue episode by more than their border.
 const LAB_SLICE: Time = Time::millis(100);
@@ -136,19 +153,20 @@ const MACHINE_DRAIN: u64 = 10;
 impl TryFrom<FabricText> for Fabric {
     type Error = &'static str;
     fn try_from(text: FabricText) -> Result<Self, Self::Error> {
-        let FabricText { topology, queue_packets, weights, preset, nodes, node_map } = text;
+        let FabricText { topology, queue_packets, weights, small_message, preset, nodes, node_map } = text;
         match (topology, preset) {
             (Some(_), Some(_)) => Err("[fabric] has both `topology` and `preset`; keep one of them"),
             (None, None) => Err("[fabric] needs `topology`, a laboratory, or `preset`, a machine for the simulator"),
             (Some(_), None) if nodes.is_some() || node_map.is_some() => {
                 Err("[fabric]: `nodes` and `node-map` belong to a `preset`; a `topology` has `hosts`")
             }
-            (None, Some(_)) if queue_packets.is_some() || weights.is_some() => {
-                Err("[fabric]: `queue-packets` and `weights` belong to a `topology`; a `preset` has its own queues")
-            }
+            (None, Some(_)) if queue_packets.is_some() || weights.is_some() || small_message.is_some() => Err(
+                "[fabric]: `queue-packets`, `weights` and `small-message` belong to a `topology`; a `preset` has its own",
+            ),
             (Some(topology), None) => {
                 let (queue_packets, weights) = (queue_packets.unwrap_or(QUEUE_PACKETS), weights.unwrap_or_default());
-                Ok(Self::Lab(LabFabric { topology, queue_packets, weights }))
+                let small_message = small_message.unwrap_or_default();
+                Ok(Self::Lab(LabFabric { topology, queue_packets, weights, small_message }))
             }
             (None, Some(preset)) => {
                 let node_map = node_map.unwrap_or_default();
@@ -160,11 +178,20 @@ impl TryFrom<FabricText> for Fabric {
 
 impl From<Fabric> for FabricText {
     fn from(fabric: Fabric) -> Self {
-        let none =
-            Self { topology: None, queue_packets: None, weights: None, preset: None, nodes: None, node_map: None };
+        let none = Self {
+            topology: None,
+            queue_packets: None,
+            weights: None,
+            small_message: None,
+            preset: None,
+            nodes: None,
+            node_map: None,
+        };
         match fabric {
-            Fabric::Lab(LabFabric { topology, queue_packets, weights }) => {
-                Self { topology: Some(topology), queue_packets: Some(queue_packets), weights: Some(weights), ..none }
+            Fabric::Lab(LabFabric { topology, queue_packets, weights, small_message }) => {
+                let small_message = (!small_message.is_empty()).then_some(small_message);
+                let (queue_packets, weights) = (Some(queue_packets), Some(weights));
+                Self { topology: Some(topology), queue_packets, weights, small_message, ..none }
             }
             Fabric::Machine(MachineFabric { preset, nodes, node_map }) => {
                 Self { preset: Some(preset), nodes, node_map: Some(node_map), ..none }
@@ -177,7 +204,12 @@ impl From<Fabric> for FabricText {
 impl Fabric {
     /// The laboratory of `topology` with everything else as usual.
     pub(crate) fn lab(topology: Topology) -> Self {
-        Self::Lab(LabFabric { topology, queue_packets: QUEUE_PACKETS, weights: Weights::default() })
+        Self::Lab(LabFabric {
+            topology,
+            queue_packets: QUEUE_PACKETS,
+            weights: Weights::default(),
+            small_message: BTreeMap::new(),
+        })
     }
 
     /// `nodes` hosts of the machine in the fabric file `preset`, in random places.
@@ -210,6 +242,12 @@ impl Fabric {
         }))
     }
 
+    /// What small messages take on `queue`, where the scenario says it.
+    pub(crate) fn small_message(&self, queue: &str) -> Option<SmallMessage> {
+        let Self::Lab(LabFabric { small_message, .. }) = self else { return None };
+        small_message.get(&queue.parse().ok()?).copied()
+    }
+
     /// How many hosts take part.
     pub(crate) fn hosts(&self) -> Result<u32, String> {
         match self {
@@ -240,7 +278,7 @@ impl Fabric {
     /// Says in one sentence why this cannot be, if it cannot.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
-            Self::Lab(lab) => lab.spec(QueueKind::Fifo).check().map_err(|error| error.to_string()),
+            Self::Lab(lab) => lab.check(),
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
                 topology::build(&spec).map(drop).map_err(|error| format!("{}: {error}", machine.preset))
@@ -350,9 +388,20 @@ pub(super) fn round(time: Nanos) -> Nanos {
 }
 
 impl LabFabric {
+    fn check(&self) -> Result<(), String> {
+        for (queue, SmallMessage { p50, p99 }) in &self.small_message {
+            if p50 > p99 || *p99 > SMALL_MESSAGE_MAX {
+                return Err(format!(
+                    "small-message.{queue} is p50 = \"{p50}\", p99 = \"{p99}\"; p50 <= p99 <= {SMALL_MESSAGE_MAX} works"
+                ));
+            }
+        }
+        self.spec(QueueKind::Fifo).check().map_err(|error| error.to_string())
+    }
+
     /// As the laboratory wants it.
     pub(crate) fn spec(&self, queue: QueueKind) -> LabSpec {
-        let Self { topology, queue_packets, weights } = *self;
+        let Self { topology, queue_packets, weights, .. } = *self;
         LabSpec { topology, queue, queue_packets, weights }
     }
 

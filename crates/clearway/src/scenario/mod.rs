@@ -17,8 +17,12 @@ mod shipped;
 mod text;
 mod time;
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
+use anyhow::{Context, Result as Anyhow};
+use clearway_lab::QueueKind;
 use clearway_proto::base::{BitsPerSec, Nanos, RandomKey};
 use clearway_proto::congestion::{Layout, Rules};
 use serde::{Deserialize, Serialize};
@@ -26,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::model::{Origin, Parameter};
 
 pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
-pub(crate) use fabric::{Asked, Fabric, asked_class};
+pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use shares::Shares;
 use shipped::SHIPPED;
 pub(crate) use shipped::shipped;
@@ -125,6 +129,28 @@ impl Scenario {
             }
         }
         self.check()
+    }
+
+    /// Takes what small messages were `measured` to take in the laboratory, unless the scenario says it, and returns `text` with
+    /// that, so that who reads it later runs the same.
+    pub(crate) fn calibrate(&mut self, text: &str, measured: BTreeMap<QueueKind, SmallMessage>) -> Anyhow<String> {
+        let mut text = text.to_owned();
+        let Fabric::Lab(lab) = &mut self.fabric else { return Ok(text) };
+        for (queue, small) in measured {
+            if let Entry::Vacant(vacant) = lab.small_message.entry(queue) {
+                vacant.insert(small);
+                let SmallMessage { p50, p99 } = small;
+                write!(
+                    text,
+                    "\n# Measured in the laboratory by this run.\n[fabric.small-message.{queue}]\np50 = \"{p50}\"\np99 = \"{p99}\"\n"
+                )?;
+            }
+        }
+        match read_text(&text) {
+            Ok(read) if read.fabric == self.fabric => Ok(text),
+            // The tables of a fabric that was written on one line cannot be added to.
+            _ => toml::to_string(self).context("the scenario cannot be written"),
+        }
     }
 
     /// Takes what is usual on this fabric for the keys that the scenario, as `given`, leaves out.

@@ -78,7 +78,7 @@ fn read__a_machine_has_a_grid_of_its_own_and_a_laboratory_has_not() {
 #[test]
 fn read__keys_of_the_other_kind_of_fabric_are_refused() {
     let with = |key: &str| refusal(&MACHINE.replace("nodes = 128", &format!("nodes = 128\n{key}")));
-    assert!(with("queue-packets = 10").contains("`queue-packets` and `weights` belong to a `topology`"));
+    assert!(with("queue-packets = 10").contains("`weights` and `small-message` belong to a `topology`"));
     assert!(
         with("topology = { kind = \"star\", hosts = 8, rate = \"1Mb/s\" }").contains("both `topology` and `preset`")
     );
@@ -153,4 +153,43 @@ fn usual__every_machine_with_room_for_a_test_gets_one_that_can_run() {
         assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts of {preset}");
         assert_eq!(test.isolated.0, test.slice.0.times(slices), "{hosts} hosts of {preset}");
     }
+}
+
+/// What a laboratory might have measured.
+fn measured() -> BTreeMap<QueueKind, SmallMessage> {
+    let small = |p50, p99| SmallMessage { p50: Time(Nanos(p50)), p99: Time(Nanos(p99)) };
+    [(QueueKind::Fifo, small(5_543, 33_023)), (QueueKind::Strict, small(5_000, 21_887))].into()
+}
+
+#[test]
+fn calibrate__the_text_of_the_scenario_says_what_was_measured() {
+    for text in [incast().to_owned(), incast().replace("[fabric]\n", "[fabric]\nsmall-message = {}\n")] {
+        let mut scenario = read_text(&text).expect("it is right");
+        let text = scenario.calibrate(&text, measured()).expect("it can be written");
+        assert_eq!(scenario.fabric.small_message("strict"), Some(measured()[&QueueKind::Strict]));
+        assert_eq!(read_text(&text).expect(&text), scenario);
+    }
+}
+
+#[test]
+fn calibrate__what_the_scenario_says_stands() {
+    let text = format!("{}\n[fabric.small-message]\nfifo = {{ p50 = \"1us\", p99 = \"2us\" }}\n", incast());
+    let mut scenario = read_text(&text).expect("it is right");
+    scenario.calibrate(&text, measured()).expect("it can be written");
+    let fifo = scenario.fabric.small_message("fifo").expect("it was given");
+    assert_eq!((fifo.p50, fifo.p99), (Time::micros(1), Time::micros(2)));
+}
+
+#[test]
+fn read__a_small_message_that_takes_longer_at_p50_than_at_p99_or_a_minute_is_refused() {
+    for (p50, p99) in [("9us", "2us"), ("1us", "1min")] {
+        let said = format!("fifo = {{ p50 = \"{p50}\", p99 = \"{p99}\" }}");
+        let sentence = refusal(&format!("{}\n[fabric.small-message]\n{said}\n", incast()));
+        assert!(
+            sentence.starts_with("[fabric]: small-message.fifo is p50") && sentence.ends_with("<= 1s works"),
+            "{sentence}"
+        );
+    }
+    let sentence = refusal(&format!("{}\n[fabric.small-message]\nfiffo = {{}}\n", incast()));
+    assert!(sentence.contains("did you mean `fifo`?"), "{sentence}");
 }

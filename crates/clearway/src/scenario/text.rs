@@ -57,11 +57,12 @@ pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
 }
 
 /// The keys of each table. The types below them refuse what is missing here; this list can name the nearest.
-const KEYS: [(&str, &[&str]); 7] = [
+const KEYS: [(&str, &[&str]); 8] = [
     ("", &["name", "about", "seed", "fabric", "congestion", "shares", "verdict"]),
-    ("fabric", &["topology", "queue-packets", "weights", "preset", "nodes", "node-map"]),
+    ("fabric", &["topology", "queue-packets", "weights", "small-message", "preset", "nodes", "node-map"]),
     ("fabric.topology", &["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"]),
     ("fabric.weights", &["control", "low-latency", "best-effort", "bulk", "scavenger"]),
+    ("fabric.small-message", &["fifo", "strict", "weighted", "vlarb"]),
     (
         "congestion",
         &[

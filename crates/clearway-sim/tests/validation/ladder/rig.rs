@@ -1,11 +1,11 @@
 //! Networks cable by cable, and how the rungs measure on them.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
-use clearway_sim::Picos;
 use clearway_sim::fabric::{Fabric, Notice, Options, Order, Reports, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, LinkSpec, Routing, Topology};
 use clearway_sim::topology;
+use clearway_sim::{Picos, calibrate};
 
 /// A figure beside what it must be.
 #[derive(Clone, Debug)]
@@ -113,18 +113,7 @@ pub(crate) fn fabric(spec: &FabricSpec, seed: u64) -> Fabric {
 
 /// How long `bytes` take from post to memory when nobody else sends.
 pub(crate) fn alone(spec: &FabricSpec, from: u32, to: u32, bytes: u64) -> Picos {
-    let mut fabric = fabric(spec, 1);
-    let target = Target::Host(DeviceId(to));
-    let (from, class, rail, reports) = (DeviceId(from), Class::LowLatency, 0, Reports::Delivery);
-    // Not at time zero: an interface that was idle before must not differ from one that never worked.
-    let posted = Picos::from_micros(100);
-    fabric.post(posted, Order { from, to: target, class, bytes, rail, reports, tag: 0 });
-    let mut notices = Vec::new();
-    fabric.advance(Picos::NEVER, &mut notices);
-    match notices[..] {
-        [Notice::Delivered { at, .. }] => at - posted,
-        _ => panic!("one message, one delivery: {notices:?}"),
-    }
+    calibrate::alone(spec, [DeviceId(from), DeviceId(to)], bytes).expect("a network that can be")
 }
 
 /// The mean time of `bytes` from host `from` to every other, one after the other, in picoseconds.

@@ -18,13 +18,13 @@ use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Span, Wire};
 use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
-use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole};
 use clearway_sim::topology::{self, Network as Topology};
 use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
+use clearway_sim::{Picos, calibrate};
 
 use super::ports::{self, Reading};
 use super::slowest;
@@ -33,12 +33,14 @@ use super::{Clocks, EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::windows::Windows;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
-use crate::scenario::{Fabric, Mechanism, Scenario};
+use crate::scenario::{Fabric, Mechanism, Scenario, SmallMessage};
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
 const MACHINE_BODY_MAX: u32 = 4096;
 /// The engine's longest header of a bulk message, for counting packets.
 const BULK_HEAD: u64 = 11;
+/// The bytes of a ping.
+const PING: u64 = 8;
 /// Virtual time between boot and the beginning of a phase: commands are read long before.
 const LEAD: Nanos = Nanos::from_micros(10);
 /// When a phase begins.
@@ -108,6 +110,10 @@ impl Armed {
         };
         spec.host.input_cost.0 /= processes;
         spec.host.effect_cost.0 /= processes;
+        if let Some(SmallMessage { p50, p99 }) = scenario.fabric.small_message(queue) {
+            let real = calibrate::SmallMessage { p50: p50.0.into(), p99: p99.0.into() };
+            calibrate::hosts(&mut spec, PING, real).with_context(|| format!("the fabric {}", spec.name))?;
+        }
         let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         Ok(Self { queue: queue.to_owned(), spec, network, hosts, body_max })
     }

@@ -2,6 +2,7 @@
 
 use super::tables::{cell, head, number, table};
 use super::{section, text, title_of};
+use crate::report::beside;
 use crate::report::model::{Beside, Report};
 
 /// Both values of each figure, their ratio, and whether it is within its limit.
@@ -27,5 +28,7 @@ pub(super) fn beside(report: &Report) -> String {
     columns.extend([("Ratio".to_owned(), "n"), ("Limit".to_owned(), "")]);
     let columns: Vec<(&str, &str)> = columns.iter().map(|(name, class)| (name.as_str(), *class)).collect();
     let table = table("cards", "Figures that both places have.", &head(&columns), &body);
-    section("beside", "Side by side", "The same scenario at two places, and how far its figures are apart.", &table)
+    let about = "The same scenario at two places, and how far its figures are apart.";
+    let note = beside::note(report).map_or_else(String::new, |note| format!(" {note}"));
+    section("beside", "Side by side", &format!("{about}{note}"), &table)
 }
