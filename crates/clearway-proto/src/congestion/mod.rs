@@ -30,6 +30,7 @@ mod node;
 mod pattern;
 mod plan;
 mod probe;
+mod program;
 mod record;
 mod reduce;
 mod task;
@@ -43,6 +44,7 @@ pub use pattern::Pressure;
 pub use plan::{
     Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, SwitchedLayout, max_min_fair, offered_loads,
 };
+pub use program::{Company, Figure, Pairs, ProgramEvidence, judge_program};
 pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{
     Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,

@@ -2,10 +2,12 @@
 //!
 //! # Invariants
 //! I1. A frame of another phase changes nothing but the count of foreign arrivals.
-//! I2. A phase that ended is recorded once: [`Node::take_record`].
+//! I2. A phase that ended is recorded once, also one that the next phase ended: [`Node::take_record`].
 //!
 //! # Not here
 //! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `reduce` (allreduce), `load` (congestors).
+
+use alloc::collections::VecDeque;
 
 use crate::base::{LocalNs, Nanos, Rank};
 use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
@@ -27,7 +29,7 @@ const STUCK: Nanos = Nanos::from_secs(1);
 pub struct Node {
     config: NodeConfig,
     running: Option<Running>,
-    finished: Option<PhaseRecord>,
+    finished: VecDeque<PhaseRecord>,
 }
 
 /// A phase under way.
@@ -52,12 +54,12 @@ enum Victim {
 impl Node {
     /// A node without a phase.
     pub const fn new(config: NodeConfig) -> Self {
-        Self { config, running: None, finished: None }
+        Self { config, running: None, finished: VecDeque::new() }
     }
 
-    /// The record of the phase that ended last, once.
+    /// The record of the earliest phase that ended and was not taken yet. Take all before the next command: nothing bounds them.
     pub fn take_record(&mut self) -> Option<PhaseRecord> {
-        self.finished.take()
+        self.finished.pop_front()
     }
 
     fn begin(&mut self, phase: Phase) {
@@ -102,7 +104,7 @@ impl Node {
             running.count_stuck(self.config.rank);
             running.record.load = running.received.into_series();
             out.tell(Event::PhaseOver { number: running.record.number });
-            self.finished = Some(running.record);
+            self.finished.push_back(running.record);
         }
     }
 

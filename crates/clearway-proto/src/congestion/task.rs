@@ -70,6 +70,8 @@ pub enum CongestorKind {
     Burst,
     /// Four patterns at once, one for each group in turn: alltoall, incast, put-incast, get-broadcast.
     Gpcnet,
+    /// A program of the user's, which ranks do not run themselves.
+    Program,
     /// No traffic, but processors kept busy: shows what the processors' share of a latency is.
     CpuOnly,
     /// Nothing: the null control.
@@ -78,7 +80,7 @@ pub enum CongestorKind {
 
 impl CongestorKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Alltoall,
         Self::Incast,
         Self::PutIncast,
@@ -86,6 +88,7 @@ impl CongestorKind {
         Self::Permutation,
         Self::Burst,
         Self::Gpcnet,
+        Self::Program,
         Self::CpuOnly,
         Self::None,
     ];
@@ -100,12 +103,13 @@ impl CongestorKind {
             Self::Permutation => "permutation",
             Self::Burst => "burst",
             Self::Gpcnet => "gpcnet",
+            Self::Program => "program",
             Self::CpuOnly => "cpu-only",
             Self::None => "none",
         }
     }
 
-    /// Whether this pattern puts traffic on the network.
+    /// Whether this puts traffic on the network, be it by ranks or by a program beside them.
     pub const fn sends(self) -> bool {
         !matches!(self, Self::CpuOnly | Self::None)
     }

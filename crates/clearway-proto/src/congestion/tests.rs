@@ -330,3 +330,16 @@ fn record__crosses_a_process_border_unchanged() {
         assert_eq!(serde_json::from_str::<PhaseRecord>(&text).expect("and back"), record);
     }
 }
+
+#[test]
+fn command__a_phase_that_the_next_one_ends_is_recorded_too() {
+    let mut job = Job::new(MemoryConfig::lossless(1));
+    let driver = &mut job.drivers[0];
+    let empty = Phase { number: 4, begin: LocalNs(0), drain: Nanos::ZERO, ..phase(Nanos::ZERO, None, Vec::new()) };
+    for phase in [phase(MS.times(10_000), None, Vec::new()), empty] {
+        driver.command(job.fabric.now(), phase);
+    }
+    driver.step(job.fabric.wire(Rank(0)), &mut |_| {});
+    let records = core::iter::from_fn(|| driver.engine_mut().take_record());
+    assert_eq!(records.map(|record| record.number).collect::<Vec<_>>(), [3, 4]);
+}

@@ -78,6 +78,8 @@ pub struct Rules {
     /// The excess is at least this many times the delay between the intended and the real sends of processes. One-way times
     /// do not contain that delay, but kernel threads that carry packets wait for processors like any process.
     pub delay_ratio: f64,
+    /// Largest slowdown of a program of the user's that counts as contained.
+    pub slowdown_max: f64,
 }
 
 impl Rules {
@@ -94,9 +96,13 @@ impl Rules {
             ("overload-min", self.overload_min),
             ("noise-ratio", self.noise_ratio),
             ("delay-ratio", self.delay_ratio),
+            ("slowdown-max", self.slowdown_max),
         ];
         if let Some((name, limit)) = limits.into_iter().find(|(_, limit)| !limit.is_finite() || *limit < 0.0) {
             return Err(format!("{name} is {limit}; a finite number of at least 0 works"));
+        }
+        if self.slowdown_max < 1.0 {
+            return Err(format!("slowdown-max is {}; below 1 no program could ever be unharmed", self.slowdown_max));
         }
         if self.factor_max < 1.0 {
             return Err(format!("factor-max is {}; below 1 no network could ever be contained", self.factor_max));
@@ -119,6 +125,7 @@ impl Default for Rules {
             overload_min: 1.2,
             noise_ratio: 10.0,
             delay_ratio: 2.0,
+            slowdown_max: 1.1,
         }
     }
 }

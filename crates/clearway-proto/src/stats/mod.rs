@@ -30,9 +30,11 @@ mod estimate;
 mod fairness;
 mod histogram;
 mod quantile;
+mod sign;
 
 pub use bootstrap::Resampled;
 pub use estimate::Estimate;
 pub use fairness::jain;
 pub use histogram::{Histogram, HistogramError, SurvivalPoint};
 pub use quantile::{Quantile, QuantileError, Reading};
+pub use sign::MEDIAN_MAX;

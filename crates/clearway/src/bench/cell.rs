@@ -70,7 +70,7 @@ impl Cell<'_> {
     }
 
     /// What `rank` does as a congestor.
-    fn loads(&self, rank: Rank) -> Vec<LoadTask> {
+    pub(super) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
         let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
         let class = asked_class(self.case.queue, self.test.congestor_class);
         let task = |kind| LoadTask { kind, class, from, until };

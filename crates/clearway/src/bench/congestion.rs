@@ -1,9 +1,10 @@
 //! Conducts the congestion test: every queue, victim, congestor, intensity and draw in turn.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 
-use anyhow::{Result, anyhow};
-use clearway_proto::base::RandomKey;
+use anyhow::{Result, anyhow, bail};
+use clearway_proto::base::{RandomKey, Rank};
 use clearway_proto::congestion::{
     Brake, CongestorKind, Draw, Layout, NullEvidence, Outcome, Verdict, VictimEvidence, VictimKind, judge,
 };
@@ -12,6 +13,7 @@ use clearway_proto::stats::{Estimate, Resampled};
 use super::cell::{Case, Cell};
 use super::evidence::{Evidence, P99};
 use super::outcome::{CaseResult, DrawResult};
+use super::program::{Beside, ProgramPart};
 use super::stage::{Facts, Hosts, Plan, Reach, Stage};
 use super::windows::{Grid, Windows};
 use super::{Order, figures, judgement};
@@ -22,7 +24,14 @@ use crate::scenario::{Congestion, INTENSITY_MAX, NullControl};
 pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
     let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
     let grid = Grid::new(&order.scenario.fabric, test.slice);
-    let windows = Windows::new(grid, test.isolated.0, test.congested.0);
+    let program = order.programs.and_then(|programs| programs.congestor.as_deref());
+    let windows = match program {
+        None => Windows::new(grid, test.isolated.0, test.congested.0),
+        Some(_) => Windows::around_program(grid, test.isolated.0, test.congested.0),
+    };
+    if program.is_none() && test.congestors.contains(&CongestorKind::Program) {
+        bail!("the congestor `program` is a command of yours, which only `clearway bench --congestor-cmd` takes");
+    }
     let facts = stage.facts();
     let mut conductor =
         Conductor { test, order, layout: &*layout, windows, facts, stage, done: 0, total: cases(test).len() };
@@ -59,8 +68,10 @@ fn cases(test: &Congestion) -> Vec<Case<'_>> {
                 cases.push(case(CongestorKind::None, 0));
             }
             for congestor in &test.congestors {
-                let intensities: &[u32] =
-                    if *congestor == CongestorKind::None { &[0] } else { &test.intensity_percent };
+                let intensities: &[u32] = match congestor {
+                    CongestorKind::None | CongestorKind::Program => &[0],
+                    _ => &test.intensity_percent,
+                };
                 cases.extend(intensities.iter().map(|intensity| case(*congestor, *intensity)));
             }
         }
@@ -134,6 +145,15 @@ impl<'a> Conductor<'a> {
         Cell { case, draw, test: self.test, layout: self.layout, windows: self.windows, facts: self.facts }
     }
 
+    /// The user's command, where that is what loads.
+    fn beside(&self, case: Case<'_>, draw: &Draw) -> Result<Option<RefCell<Beside>>> {
+        let program = self.order.programs.and_then(|programs| programs.congestor.as_deref());
+        let Some(program) = program.filter(|_| case.congestor == CongestorKind::Program) else { return Ok(None) };
+        let hosts: Vec<Rank> = draw.groups.iter().flatten().copied().collect();
+        let troupe = self.stage.troupe(ProgramPart::Congestor, program, &hosts)?;
+        Ok(Some(RefCell::new(Beside::new(troupe, self.windows))))
+    }
+
     fn key(&self) -> RandomKey {
         RandomKey::new(self.order.scenario.seed)
     }
@@ -142,7 +162,9 @@ impl<'a> Conductor<'a> {
         let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
         let cell = self.cell(case, &draw);
         let what = format!("{case}, draw {}", number + 1);
-        let sighting = self.stage.phase(&Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what })?;
+        let beside = self.beside(case, &draw)?;
+        let plan = Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: beside.as_ref() };
+        let sighting = self.stage.phase(&plan)?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
         let evidence = Evidence::of(&cell, &sighting, key)
             .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;
@@ -221,7 +243,7 @@ impl<'a> Conductor<'a> {
         let Some((result, draw)) = draws.max_by(|(_, a), (_, b)| p99(a).total_cmp(&p99(b))) else { return Ok(None) };
         let cell = self.cell(result.case, &draw.draw);
         let what = format!("{}, draw {}", result.case, draw.draw.number + 1);
-        let plan = Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what };
+        let plan = Plan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: None };
         let slowest = self.stage.slowest(result.case.queue, draw.sighting.number, &plan)?;
         Ok(slowest.map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
     }

@@ -199,8 +199,19 @@ impl Fleet {
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<RankRecord>> {
+        self.records_that(ranks, patience, watch, &mut Some)
+    }
+
+    /// Waits for the record of every one of `ranks` that `take` keeps.
+    pub(super) fn records_that(
+        &mut self,
+        ranks: &[Rank],
+        patience: Duration,
+        watch: &mut dyn FnMut() -> Result<()>,
+        take: &mut dyn FnMut(RankRecord) -> Option<RankRecord>,
+    ) -> Result<Vec<RankRecord>> {
         self.answers(ranks, patience, watch, |message| match message {
-            FromRank::Record(record) => Some(*record),
+            FromRank::Record(record) => take(*record),
             _ => None,
         })
     }
@@ -223,7 +234,7 @@ impl Fleet {
         ranks: &[Rank],
         patience: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
-        take: impl Fn(FromRank) -> Option<T>,
+        mut take: impl FnMut(FromRank) -> Option<T>,
     ) -> Result<Vec<T>> {
         let deadline = Instant::now() + patience;
         let mut answers: BTreeMap<Rank, T> = BTreeMap::new();

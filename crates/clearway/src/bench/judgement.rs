@@ -27,15 +27,16 @@ pub(super) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_
         let outcome = worst.entry(result.case.queue).or_insert(Outcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
         let sentence = verdict.reasons.join("; ");
-        parts.push(PartVerdict { labels: labels_of(test, result), outcome: word(verdict.outcome), sentence });
+        parts.push(PartVerdict { labels: labels_of(test, result), outcome: outcome_word(verdict.outcome), sentence });
     }
     let invalid = worst.values().any(|outcome| *outcome == Outcome::Invalid);
     let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.as_str())? };
     let sentence = sentence(test, results, &worst, outcome);
-    Some(Verdict { outcome: word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
+    Some(Verdict { outcome: outcome_word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
 }
 
-fn word(outcome: Outcome) -> model::Outcome {
+/// The outcome as a report has it.
+pub(super) fn outcome_word(outcome: Outcome) -> model::Outcome {
     match outcome {
         Outcome::Contained => model::Outcome::Contained,
         Outcome::Congested => model::Outcome::Congested,
@@ -92,13 +93,14 @@ fn value(factor: &Option<Resampled>) -> f64 {
     factor.as_ref().map_or(f64::INFINITY, |factor| factor.estimate().value)
 }
 
+/// A limit as a report has it.
+pub(super) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> Rule {
+    let limit = Real::new(limit).unwrap_or(Real::INFINITE);
+    let [name, unit, sentence] = [name, unit, sentence].map(str::to_owned);
+    Rule { name, limit, unit, sentence }
+}
+
 fn rules_in_force(rules: &Rules) -> Vec<Rule> {
-    let rule = |name: &str, limit: f64, unit: &str, sentence: &str| Rule {
-        name: name.to_owned(),
-        limit: Real::new(limit).unwrap_or(Real::INFINITE),
-        unit: unit.to_owned(),
-        sentence: sentence.to_owned(),
-    };
     vec![
         rule(
             "factor-max",

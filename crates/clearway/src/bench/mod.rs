@@ -27,6 +27,7 @@ mod judgement;
 mod message;
 mod outcome;
 mod place;
+pub(crate) mod program;
 pub(crate) mod rank;
 mod shares;
 mod stage;
@@ -35,8 +36,9 @@ mod windows;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
+use self::program::{Ground, Programs};
 use crate::report::model::Report;
 use crate::scenario::{Mechanism, Scenario};
 
@@ -53,6 +55,8 @@ pub(crate) struct Order<'a> {
     pub(crate) text: &'a str,
     /// Parameters that the command line set, as `table.key`.
     pub(crate) flags: BTreeSet<String>,
+    /// Commands of the user's that take the part of victims or congestors.
+    pub(crate) programs: Option<&'a Programs>,
 }
 
 /// Runs `order` in `place` (in that of `site`, where the place is a job's) and returns its report. Progress goes to standard error.
@@ -64,6 +68,19 @@ pub(crate) fn run(order: &Order<'_>, place: Place, site: Option<&job::Site>) -> 
     let mut report = summary::opened(order, &*stage);
     conduct(order, &mut *stage, &mut report)?;
     summary::close(&mut report, &*stage);
+    Ok(report)
+}
+
+/// Runs the two commands of `order` on this machine, without any rank, and returns the report.
+///
+/// # Errors
+/// As [`run`]; a command that fails.
+pub(crate) fn run_here(order: &Order<'_>) -> Result<Report> {
+    let programs = order.programs.context("no commands to run")?;
+    let test = order.scenario.congestion.as_ref().context("no congestion test")?;
+    let mut report = summary::begun(order, "here");
+    program::run(programs, test, order, Ground::Here, &mut report)?;
+    summary::ended(&mut report);
     Ok(report)
 }
 
@@ -80,7 +97,12 @@ pub(crate) fn watched(order: &Order<'_>, wanted: Wanted) -> Result<Watch> {
 
 fn conduct(order: &Order<'_>, stage: &mut dyn stage::Stage, report: &mut Report) -> Result<()> {
     match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
-        Mechanism::Congestion(test) => congestion::run(test, order, stage, report),
+        Mechanism::Congestion(test) => match order.programs {
+            Some(programs) if programs.victim.is_some() => {
+                program::run(programs, test, order, Ground::Stage(stage), report)
+            }
+            _ => congestion::run(test, order, stage, report),
+        },
         Mechanism::Shares(test) => shares::run(test, order, stage, report),
     }
 }

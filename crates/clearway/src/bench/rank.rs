@@ -142,12 +142,15 @@ fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<()>
     let mut host = Host { lines, input: &input, over: false };
     loop {
         progress::run(&mut driver, &mut wire, &[input.as_fd()], &mut host);
-        let Some(seen) = driver.engine_mut().seen() else { return Ok(()) };
+        let Some(first) = driver.engine_mut().seen() else { return Ok(()) };
         host.over = false;
         let counters = wire.counters();
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
-        if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
-            return Ok(());
+        // A phase that the next one ended may be over in the same instant as that one.
+        for seen in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().seen())) {
+            if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
+                return Ok(());
+            }
         }
     }
 }

@@ -31,8 +31,12 @@ pub(super) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, repor
     for queue in &test.queues {
         stage.arm(queue)?;
         let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
-        let sighting =
-            stage.phase(&Plan { windows: &windows, part: &part, what: format!("{queue}: all classes at once") })?;
+        let sighting = stage.phase(&Plan {
+            windows: &windows,
+            part: &part,
+            what: format!("{queue}: all classes at once"),
+            beside: None,
+        })?;
         let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
         seen.summarise(report);
     }

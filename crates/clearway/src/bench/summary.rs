@@ -9,20 +9,31 @@ use crate::report::model::{Host, Report, Scenario};
 
 /// A report with everything that is known before the first packet.
 pub(super) fn opened(order: &Order<'_>, stage: &dyn Stage) -> Report {
+    let mut report = begun(order, stage.place().name());
+    stage.introduce(&mut report);
+    report
+}
+
+/// The same of a run that has no stage, at `place`.
+pub(super) fn begun(order: &Order<'_>, place: &str) -> Report {
     let scenario = Scenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
-    let mut report = Report::new(std::env::args().collect(), stage.place().name(), scenario, order.scenario.seed);
+    let mut report = Report::new(std::env::args().collect(), place, scenario, order.scenario.seed);
     report.parameters = order.scenario.parameters(order.text, &order.flags);
     report.host = host();
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     report.host.facts.insert("build".into(), build.into());
-    stage.introduce(&mut report);
     report
 }
 
 /// Adds what is known only at the end.
 pub(super) fn close(report: &mut Report, stage: &dyn Stage) {
-    report.host.load_after = load_averages();
+    ended(report);
     stage.conclude(report);
+}
+
+/// The same of a run that has no stage.
+pub(super) fn ended(report: &mut Report) {
+    report.host.load_after = load_averages();
 }
 
 /// This machine.

@@ -19,6 +19,11 @@ const RAMP: u64 = 5;
 /// Slices after the load stopped until the network counts as empty.
 pub(crate) const SETTLE: u64 = 5;
 
+/// The same around a program of the user's, in a laboratory's slices of 100 ms: an `mpirun` takes half a second to have its ranks
+/// start, and a program has three to end when it is asked to.
+const PROGRAM_RAMP: u64 = 20;
+const PROGRAM_SETTLE: u64 = 40;
+
 /// The grid of time of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
@@ -81,6 +86,15 @@ pub(super) struct Windows {
 impl Windows {
     /// The windows for these measured times, rounded up to slices.
     pub(super) fn new(grid: Grid, isolated: Nanos, congested: Nanos) -> Self {
+        Self::with_pauses(grid, isolated, congested, [RAMP, SETTLE])
+    }
+
+    /// The same where the load is a program.
+    pub(super) fn around_program(grid: Grid, isolated: Nanos, congested: Nanos) -> Self {
+        Self::with_pauses(grid, isolated, congested, [PROGRAM_RAMP, PROGRAM_SETTLE])
+    }
+
+    fn with_pauses(grid: Grid, isolated: Nanos, congested: Nanos, [ramp, settle]: [u64; 2]) -> Self {
         let slices = |time: Nanos| time.0.div_ceil(grid.slice.0.max(1));
         let half = slices(isolated).div_ceil(2);
         let mut at = 0;
@@ -90,8 +104,8 @@ impl Windows {
             Window { from: from as u32, until: at as u32 }
         };
         let before = window(WARM_UP, half);
-        let congested = window(RAMP, slices(congested));
-        let after = window(SETTLE, half);
+        let congested = window(ramp, slices(congested));
+        let after = window(settle, half);
         Self { grid, before, load: Window { from: before.until, until: congested.until }, congested, after }
     }
 

@@ -10,6 +10,7 @@ use clearway_proto::congestion::{CongestorKind, VictimKind};
 
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
+use crate::bench::program::ProgramFlags;
 use crate::scenario::Time;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
@@ -96,6 +97,12 @@ pub(crate) enum Command {
     /// One rank of a run that another host conducts; started over ssh by the program itself.
     #[command(hide = true)]
     Follow,
+    /// Holds a command of the user's; started by the program itself.
+    #[command(hide = true)]
+    Guard {
+        /// The command line.
+        command: String,
+    },
     /// Holds a lab; started by the program itself.
     #[command(hide = true)]
     LabKeeper {
@@ -195,6 +202,8 @@ pub(crate) struct BenchFlags {
     pub(crate) print_scenario: bool,
     #[command(flatten)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) programs: ProgramFlags,
     #[command(flatten)]
     pub(crate) gpcnet: GpcnetFlags,
 }

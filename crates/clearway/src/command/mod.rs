@@ -66,6 +66,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::Follow => crate::bench::job::follow(),
+        Command::Guard { command } => crate::bench::program::guard(&command),
         Command::LabKeeper { name } => lab::keep(&name),
     }
 }

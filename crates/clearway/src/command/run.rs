@@ -11,6 +11,7 @@ use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
 use crate::bench::job::{JobOrder, Role, Sealing, Site, SshHosts};
+use crate::bench::program::Programs;
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
@@ -84,7 +85,7 @@ fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
     let job = JobFlags { rate: HostRate::OfScenario, given: None };
-    conduct(scenario, text, &[place], &job, BTreeSet::new(), output)
+    conduct(scenario, text, &[place], &job, BTreeSet::new(), None, output)
 }
 
 fn directory_of(name: &str, output: &Output) -> PathBuf {
@@ -95,7 +96,8 @@ fn directory_of(name: &str, output: &Output) -> PathBuf {
 pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path)?;
     let job = JobFlags { rate: HostRate::OfScenario, given: Some(job) };
-    conduct(scenario, &text, on, &job, BTreeSet::new(), output)
+    let on = job.places(on)?;
+    conduct(scenario, &text, &on, &job, BTreeSet::new(), None, output)
 }
 
 /// A congestion test made of flags.
@@ -112,8 +114,42 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     }
     let told = flags.rate.is_some() || flags.trunk.is_some();
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
+    let programs = Programs::of(&flags.programs);
     let job = JobFlags { rate, given: Some(&flags.job) };
-    conduct(scenario, &text, &flags.on, &job, set, &flags.output)
+    let places = job.places(&flags.on)?;
+    let Some(programs) = &programs else {
+        return conduct(scenario, &text, &places, &job, set, None, &flags.output);
+    };
+    let needs_no_rank = programs.victim.is_some() && programs.congestor.is_some();
+    match places[..] {
+        [] if needs_no_rank => here(&scenario, &text, set, programs, &flags.output),
+        [Place::Cluster] if needs_no_rank => bail!(
+            "two commands need no ranks: without --on they run on this machine, where mpirun and the like spread them"
+        ),
+        [] | [Place::Lab | Place::Cluster] => {
+            conduct(scenario, &text, &places, &job, set, Some(programs), &flags.output)
+        }
+        _ => bail!("a command of yours runs in a lab or on a cluster; the simulator has no machine for it"),
+    }
+}
+
+/// Runs two commands on this machine.
+fn here(
+    scenario: &Scenario,
+    text: &str,
+    flags: BTreeSet<String>,
+    programs: &Programs,
+    output: &Output,
+) -> Result<Exit> {
+    let mut scenario = scenario.clone();
+    scenario.seed = output.seed.unwrap_or(scenario.seed);
+    let directory = directory_of(&scenario.name, output);
+    try_writing(&directory)?;
+    let order = Order { scenario: &scenario, text, flags, programs: Some(programs) };
+    let report = bench::run_here(&order)?;
+    store::write(&directory, &report)?;
+    show(&report, &directory)?;
+    Ok(exit_of(&report))
 }
 
 /// Runs, reports, and says how it went.
@@ -123,6 +159,7 @@ fn conduct(
     on: &[Place],
     job: &JobFlags<'_>,
     mut flags: BTreeSet<String>,
+    programs: Option<&Programs>,
     output: &Output,
 ) -> Result<Exit> {
     if let Some(seed) = output.seed {
@@ -134,8 +171,7 @@ fn conduct(
         Fabric::Machine(_) => Place::Sim,
         Fabric::Site(_) => Place::Cluster,
     };
-    let on = job.places(on)?;
-    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on };
+    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
     places.sort_unstable();
     places.dedup();
     if places.contains(&Place::Lab) && usual == Place::Sim {
@@ -145,7 +181,7 @@ fn conduct(
         if places.len() > 1 {
             bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
         }
-        return conduct_job(scenario, text, job, flags, output);
+        return conduct_job(scenario, text, job, flags, programs, output);
     }
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
@@ -155,7 +191,7 @@ fn conduct(
     // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation, whose hosts it
     // calibrates.
     for place in places.iter().rev() {
-        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
+        let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), programs };
         let report = bench::run(&order, *place, None)?;
         if *place == Place::Lab && places.contains(&Place::Sim) {
             text = scenario.calibrate(&text, bench::small_messages(&report))?;
@@ -175,6 +211,7 @@ fn conduct_job(
     text: &str,
     job: &JobFlags<'_>,
     flags: BTreeSet<String>,
+    programs: Option<&Programs>,
     output: &Output,
 ) -> Result<Exit> {
     let order = job.order()?;
@@ -193,7 +230,7 @@ fn conduct_job(
         scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
         let directory = directory_of(&scenario.name, output);
         try_writing(&directory)?;
-        let order = Order { scenario: &scenario, text, flags };
+        let order = Order { scenario: &scenario, text, flags, programs };
         let report = bench::run(&order, Place::Cluster, Some(site))?;
         store::write(&directory, &report)?;
         show(&report, &directory)?;
@@ -286,6 +323,9 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     }
     if list("congestors", !flags.congestors.is_empty()) {
         test.congestors.clone_from(&flags.congestors);
+    }
+    if list("congestors", flags.programs.congestor_cmd.is_some()) {
+        test.congestors = vec![CongestorKind::Program];
     }
     if list("intensity-percent", !flags.intensity.is_empty()) {
         test.intensity_percent.clone_from(&flags.intensity);

@@ -150,7 +150,7 @@ fn worsens(figure: &Figure) -> Option<Direction> {
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
     match figure.name.as_str() {
         _ if beside_nobody => None,
-        names::CIF => Some(Direction::Up),
+        names::CIF | names::SLOWDOWN => Some(Direction::Up),
         names::LATENCY | names::ONEWAY_P99 if congested => Some(Direction::Up),
         names::CLASS_SHARE | names::CLASS_SCORE => Some(Direction::Down),
         _ => None,

@@ -43,6 +43,7 @@ pub(crate) fn render(report: &Report) -> String {
     page.push_str("<main>\n");
     for section in [
         tables::impact(report, &queues),
+        tables::programs(report, &queues),
         beside::beside(report),
         charts::survival(report, &queues),
         charts::timelines(report),

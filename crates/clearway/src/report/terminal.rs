@@ -8,6 +8,7 @@ use super::beside;
 use super::impact::{self, Row};
 use super::model::{ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
+use super::programs;
 
 /// Columns of the narrowest terminal in use.
 pub(crate) const WIDTH: usize = 80;
@@ -47,6 +48,7 @@ impl Paint {
 pub(crate) fn render(report: &Report, paint: Paint) -> String {
     let sections = [
         impact_table(report),
+        program_table(report),
         beside_table(report),
         class_table(report),
         fabric(report),
@@ -216,6 +218,34 @@ fn impact_row(row: &Row<'_>) -> String {
         fit(&lost, 4),
         fit(&goodput, 7)
     )
+}
+
+/// What programs of the user's did, alone and beside congestors.
+fn program_table(report: &Report) -> Vec<String> {
+    let mut lines: Vec<String> = programs::rows(report).map(|row| program_row(&row)).collect();
+    let Some(first) = programs::rows(report).next() else { return lines };
+    let unit = first.medians[0].map_or("", Figure::shown_unit);
+    let of = if unit.is_empty() { "the number that it prints".to_owned() } else { format!("its time in {unit}") };
+    lines.insert(0, format!("The program, {}, medians of {} pairs", fit(&of, 25), first.slowdown.samples));
+    let head = ["queue", "congestor", "alone", "beside", "slowdown", "95 %", "load %"];
+    lines.insert(1, program_line(head));
+    lines
+}
+
+fn program_row(row: &programs::Row<'_>) -> String {
+    let value = |figure: Option<&Figure>| digits_or_dash(figure.map(|figure| figure.value));
+    let [alone, beside] = row.medians.map(value);
+    let (times, goodput) = (digits(row.slowdown.value), value(row.goodput));
+    let ends = interval(row.slowdown.low, row.slowdown.high);
+    program_line([row.queue, row.congestor, &alone, &beside, &times, &ends, &goodput])
+}
+
+fn program_line([queue, congestor, alone, beside, times, ends, goodput]: [&str; 7]) -> String {
+    let (queue, congestor, ends) = (fit(queue, 9), fit(congestor, 13), fit(ends, 16));
+    let [alone, beside, times, goodput] = [alone, beside, times, goodput].map(|number| fit(number, 9));
+    format!("  {queue:<10}{congestor:<14}{alone:>10}{beside:>10}{times:>10}  {ends:<17}{goodput:>5}")
+        .trim_end()
+        .to_owned()
 }
 
 fn class_table(report: &Report) -> Vec<String> {

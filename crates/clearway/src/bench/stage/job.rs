@@ -12,11 +12,12 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
-use super::{Clocks, Crew, Facts, Hosts, Plan, Reach, Sighting, Stage};
+use super::{Backdrop, Clocks, Crew, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Run};
 use crate::bench::job::Site;
 use crate::bench::message::Network;
+use crate::bench::program::{ProgramPart, Troupe};
 use crate::report::model::Report;
 use crate::scenario::Asked;
 
@@ -46,6 +47,22 @@ impl JobStage {
         let launcher = site.launcher();
         Ok(Self { ranks: Ranks::new(fleet, interrupt), network, launcher, skew: Nanos::ZERO })
     }
+
+    /// When a phase can begin that ranks are told of from now on.
+    fn lead(&self) -> LocalNs {
+        let questions = QUESTIONS as u64 * self.ranks.hosts().len() as u64;
+        clock::now() + LEAD + Nanos(self.skew.0 * 2 * questions)
+    }
+}
+
+/// When `begin` is by the clock of `rank`, which may be this process's; the greatest error so far is kept in `skew`.
+fn on_clock(network: Network, fleet: &mut Fleet, rank: Rank, begin: LocalNs, skew: &mut Nanos) -> Result<LocalNs> {
+    if network.is_one_machine() {
+        return Ok(begin);
+    }
+    let (local, error) = local_time(fleet, rank, begin)?;
+    *skew = error.max(*skew);
+    Ok(local)
 }
 
 impl JobStage {
@@ -103,17 +120,21 @@ impl Stage for JobStage {
     }
 
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
-        let questions = QUESTIONS as u64 * self.hosts().len() as u64;
-        let begin = clock::now() + LEAD + Nanos(self.skew.0 * 2 * questions);
+        let begin = self.lead();
         let (network, skew) = (self.network, &mut self.skew);
-        self.ranks.phase(plan, begin, |fleet, rank| {
-            if network.is_one_machine() {
-                return Ok(begin);
-            }
-            let (local, error) = local_time(fleet, rank, begin)?;
-            *skew = error.max(*skew);
-            Ok(local)
-        })
+        self.ranks.phase(plan, begin, |fleet, rank| on_clock(network, fleet, rank, begin, skew))
+    }
+
+    fn before(&mut self, backdrop: &Backdrop<'_>, work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting> {
+        let begin = self.lead();
+        let (network, skew) = (self.network, &mut self.skew);
+        self.ranks.before(backdrop, begin, |fleet, rank| on_clock(network, fleet, rank, begin, skew), work)
+    }
+
+    /// Once, beside the conductor: hosts of a site are entered by its own launcher, and a command that wants to be on several says
+    /// so to it.
+    fn troupe(&self, part: ProgramPart, program: &str, _ranks: &[Rank]) -> Result<Troupe> {
+        Troupe::here(part, program)
     }
 
     fn introduce(&self, report: &mut Report) {

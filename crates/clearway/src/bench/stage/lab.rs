@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
-use clearway_proto::base::RandomKey;
+use clearway_proto::base::{RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
-use super::{Clocks, Crew, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
+use super::{Backdrop, Clocks, Crew, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Member, Run};
 use crate::bench::message::Network;
+use crate::bench::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, ProgramPart, Troupe};
 use crate::report::model::{Figure, Real, Report};
 use crate::scenario::Fabric;
 
@@ -110,6 +111,25 @@ impl Stage for LabStage {
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
         let begin = clock::now() + LEAD;
         self.ranks.phase(plan, begin, |_, _| Ok(begin))
+    }
+
+    fn before(&mut self, backdrop: &Backdrop<'_>, work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting> {
+        let begin = clock::now() + LEAD;
+        self.ranks.before(backdrop, begin, |_, _| Ok(begin), work)
+    }
+
+    /// On the host of each rank.
+    fn troupe(&self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
+        let hosts = || ranks.iter().filter_map(|rank| self.lab.hosts().get(rank.index()));
+        let addresses: Vec<String> = hosts().map(|host| host.address.to_string()).collect();
+        let mut troupe = Troupe::new(part, program);
+        for (place, host) in hosts().enumerate() {
+            let mut guard = troupe.guard()?;
+            guard.env(PLACE_VARIABLE, place.to_string()).env(ADDRESSES_VARIABLE, addresses.join(","));
+            let guard = self.lab.spawn(host.rank, guard);
+            troupe.add(&host.name, guard.with_context(|| format!("a command on host {} cannot start", host.name))?)?;
+        }
+        Ok(troupe)
     }
 
     fn introduce(&self, report: &mut Report) {

@@ -15,13 +15,14 @@ mod sim;
 mod slowest;
 mod watch;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
-use clearway_proto::base::{Bytes, LocalNs, Rank};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::noise::NoiseSample;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -30,7 +31,8 @@ use signal_hook::iterator::{Handle, Signals};
 use super::Place;
 use super::engine::Measure;
 use super::job::Site;
-use super::windows::Windows;
+use super::program::{Beside, ProgramPart, Troupe};
+use super::windows::{Grid, Windows};
 use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
 use crate::scenario::{Fabric, Scenario};
@@ -176,6 +178,28 @@ pub(super) struct Plan<'a> {
     pub(super) part: &'a dyn Fn(Rank) -> Part,
     /// What it is, for a person.
     pub(super) what: String,
+    /// A command of the user's that loads in the middle of it.
+    pub(super) beside: Option<&'a RefCell<Beside>>,
+}
+
+/// Load alone, for as long as something else takes that is no message of Clearway's.
+pub(super) struct Backdrop<'a> {
+    pub(super) grid: Grid,
+    pub(super) loads: &'a dyn Fn(Rank) -> Vec<LoadTask>,
+    /// Until the load is on.
+    pub(super) ramp: Nanos,
+    /// Longer it will not be needed.
+    pub(super) longest: Nanos,
+}
+
+impl Backdrop<'_> {
+    /// The orders of `rank`.
+    fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
+        let Grid { slice, drain } = self.grid;
+        let all_along = |load: LoadTask| LoadTask { from: Nanos::ZERO, until: self.longest, ..load };
+        let loads = (self.loads)(rank).into_iter().map(all_along).collect();
+        Phase { number, begin, length: self.longest, drain, slice, overhead, victim: None, loads }
+    }
 }
 
 impl Plan<'_> {
@@ -204,6 +228,12 @@ pub(super) trait Stage {
 
     /// Runs one phase.
     fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting>;
+
+    /// Does `work` before `backdrop`; returns when the load began and what arrived of it.
+    fn before(&mut self, backdrop: &Backdrop<'_>, work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting>;
+
+    /// Brings `program` to where a command plays the part of `ranks`.
+    fn troupe(&self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe>;
 
     /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up. `None` where
     /// messages cannot be followed.

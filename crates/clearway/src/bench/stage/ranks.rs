@@ -4,15 +4,17 @@
 //! I1. A phase or a test is over when every rank that was told of it has answered for it, and for no other.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
+use clearway_proto::congestion::Phase;
 use clearway_proto::gpcnet;
 use clearway_runtime::clock;
 use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 
-use super::{Interrupt, Plan, Sighting};
+use super::{Backdrop, Interrupt, Plan, Sighting};
 use crate::bench::fleet::Fleet;
 use crate::bench::message::{RankRecord, Ready, Seen, ToRank};
 
@@ -21,6 +23,8 @@ use crate::bench::message::{RankRecord, Ready, Seen, ToRank};
 pub(super) const LEAD: Nanos = Nanos::from_millis(250);
 /// The longest frame where nobody raised it (IEEE 802.3: 1500 bytes and a header of 14).
 pub(super) const FRAME_MAX: Bytes = Bytes(1514);
+/// How often a wait looks for the user's interrupt.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a phase may take beyond its length before its ranks count as stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a rank that answers for something else is.
@@ -42,6 +46,12 @@ struct Losses {
     overflow: u64,
     /// Not of this run.
     strangers: u64,
+}
+
+impl Losses {
+    fn of(answer: &RankRecord) -> Self {
+        Self { overflow: answer.receive_overflow, strangers: answer.strangers }
+    }
 }
 
 /// What ranks saw, in the order in which they were asked, and what their machine did meanwhile.
@@ -83,7 +93,13 @@ impl Ranks {
         }
         let length = begin.since(clock::now()) + plan.windows.length() + plan.windows.grid.drain;
         let all: Vec<Rank> = self.fleet.ranks().collect();
-        let (seen, noise) = self.answers(&all, Duration::from_nanos(length.0) + PATIENCE)?;
+        let (seen, noise) = self.answers(&all, Duration::from_nanos(length.0) + PATIENCE, &mut |now| match plan
+            .beside
+            .filter(|_| now >= begin)
+        {
+            Some(beside) => beside.borrow_mut().step(now.since(begin)),
+            None => Ok(()),
+        })?;
         let number = self.phases;
         let record = |seen| if let Seen::Phase(record) = seen { Some(record) } else { None };
         let records = seen.into_iter().map(|seen| record(seen).filter(|record| record.number == number));
@@ -102,7 +118,7 @@ impl Ranks {
             self.fleet.tell(*rank, &ToRank::Test(Box::new(task.clone())))?;
         }
         let ranks: Vec<Rank> = tasks.keys().copied().collect();
-        let (seen, _) = self.answers(&ranks, patience)?;
+        let (seen, _) = self.answers(&ranks, patience, &mut |_| Ok(()))?;
         let record = |(rank, seen): (Rank, Seen)| match seen {
             Seen::Test(record) if Some(record.number) == tasks.get(&rank).map(|task| task.number) => {
                 Some((rank, record))
@@ -112,18 +128,71 @@ impl Ranks {
         ranks.into_iter().zip(seen).map(record).collect::<Option<_>>().context(ANSWER)
     }
 
-    /// What `ranks` answer, and the noise of this machine until then.
-    fn answers(&mut self, ranks: &[Rank], patience: Duration) -> Result<Answers> {
+    /// What `ranks` answer, and the noise of this machine until then; `watch` is called some twenty times a second.
+    fn answers(
+        &mut self,
+        ranks: &[Rank],
+        patience: Duration,
+        watch: &mut dyn FnMut(LocalNs) -> Result<()>,
+    ) -> Result<Answers> {
         let mut noise = Vec::new();
         let mut sampler = NoiseSampler::new(clock::now());
         let interrupt = &self.interrupt;
         let answers = self.fleet.records(ranks, patience, &mut || {
-            noise.extend(sampler.sample(clock::now()));
+            let now = clock::now();
+            noise.extend(sampler.sample(now));
+            watch(now)?;
             interrupt.check()
         })?;
-        let losses = |answer: &RankRecord| Losses { overflow: answer.receive_overflow, strangers: answer.strangers };
-        self.losses.extend(ranks.iter().copied().zip(answers.iter().map(losses)));
+        self.losses.extend(ranks.iter().copied().zip(answers.iter().map(Losses::of)));
         Ok((answers.into_iter().map(|answer| answer.seen).collect(), noise))
+    }
+
+    /// Does `work` before `backdrop`, which begins at `begin` as a phase does. It is ended by the next phase, which is empty.
+    pub(super) fn before(
+        &mut self,
+        backdrop: &Backdrop<'_>,
+        begin: LocalNs,
+        mut local: impl FnMut(&mut Fleet, Rank) -> Result<LocalNs>,
+        work: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Sighting> {
+        self.check()?;
+        let [loaded, empty] = [self.phases + 1, self.phases + 2];
+        self.phases = empty;
+        let overhead = Bytes(self.fleet.facts().overhead);
+        let all: Vec<Rank> = self.fleet.ranks().collect();
+        for rank in &all {
+            let local = local(&mut self.fleet, *rank)?;
+            self.fleet.tell(*rank, &ToRank::Phase(backdrop.orders(*rank, loaded, local, overhead)))?;
+        }
+        while clock::now() < begin + backdrop.ramp {
+            self.check()?;
+            thread::sleep(LOOK_EVERY);
+        }
+        work()?;
+        for rank in &all {
+            let phase = Phase {
+                length: Nanos::ZERO,
+                drain: Nanos::ZERO,
+                loads: Vec::new(),
+                // Long ago: it is over when it begins.
+                ..backdrop.orders(*rank, empty, LocalNs(0), overhead)
+            };
+            self.fleet.tell(*rank, &ToRank::Phase(phase))?;
+        }
+        let interrupt = &self.interrupt;
+        let mut records = Vec::new();
+        let take = &mut |answer: RankRecord| match answer.seen {
+            Seen::Phase(ref record) if record.number == empty => Some(answer),
+            Seen::Phase(record) => {
+                records.push(record);
+                None
+            }
+            Seen::Test(_) => None,
+        };
+        let answers = self.fleet.records_that(&all, PATIENCE, &mut || interrupt.check(), take)?;
+        self.losses.extend(all.into_iter().zip(answers.iter().map(Losses::of)));
+        Ok(Sighting { records, noise: Vec::new(), begin, number: loaded })
     }
 
     /// What reached the ranks and was not theirs, or was lost in them, a sentence each.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
 use clearway_proto::wire::{Span, Wire};
@@ -29,11 +29,15 @@ use clearway_sim::{Picos, calibrate};
 use super::ports::{self, Reading};
 use super::slowest;
 use super::watch::{Watch, victims};
-use super::{Clocks, EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
+use super::{Backdrop, Clocks, EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
+use crate::bench::program::{ProgramPart, Troupe};
 use crate::bench::windows::Windows;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
 use crate::scenario::{Fabric, Mechanism, Scenario, SmallMessage};
+
+/// Why no command of the user's runs here.
+const NO_PROGRAMS: &str = "a command of yours needs a machine to run on, which the simulator has not";
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
 const MACHINE_BODY_MAX: u32 = 4096;
@@ -243,6 +247,14 @@ fn borders(windows: &Windows) -> [Picos; 2] {
 }
 
 impl Stage for SimStage {
+    fn before(&mut self, _backdrop: &Backdrop<'_>, _work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting> {
+        bail!("{NO_PROGRAMS}")
+    }
+
+    fn troupe(&self, _part: ProgramPart, _program: &str, _ranks: &[Rank]) -> Result<Troupe> {
+        bail!("{NO_PROGRAMS}")
+    }
+
     fn place(&self) -> Place {
         Place::Sim
     }

@@ -37,7 +37,7 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         bail!("there is no phase {phase} in this run, which has {}; phases count from 1", report.digests.len());
     }
     eprintln!("The run is repeated.");
-    let watch = bench::watched(&Order { scenario: &scenario, text, flags: BTreeSet::new() }, wanted)?;
+    let watch = bench::watched(&Order { scenario: &scenario, text, flags: BTreeSet::new(), programs: None }, wanted)?;
     compare(&report.digests, &watch.digests).with_context(|| run.display().to_string())?;
     match (message, &watch.traced) {
         (None, _) => print(&list(&watch))?,

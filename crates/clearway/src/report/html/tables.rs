@@ -7,6 +7,7 @@ use crate::report::heat;
 use crate::report::impact::{self, Row};
 use crate::report::model::{ClassShare, Figure, Real, Report, Rule, labels};
 use crate::report::numerals::{INFINITE, digits};
+use crate::report::programs;
 
 /// A number as the page writes it: thousands apart, the sign for infinity.
 pub(super) fn number(real: Real) -> String {
@@ -87,6 +88,44 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
         "How many times slower small messages become when another pattern loads the same network, and what that pattern reached meanwhile.",
         &table("cards impact", caption, &head, &body),
     )
+}
+
+/// What programs of the user's did.
+pub(super) fn programs(report: &Report, queues: &[String]) -> String {
+    let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
+    let mut body = String::new();
+    let mut unit = "";
+    for row in programs::rows(report) {
+        unit = row.medians[0].map_or("", Figure::shown_unit);
+        let [alone, beside] = row.medians;
+        let times = format!("<b>{}\u{d7}</b> <small>{}</small>", number(row.slowdown.value), ends(row.slowdown));
+        let load = row.goodput.map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)));
+        let _ = writeln!(
+            body,
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>",
+            queue_name(row.queue, queues),
+            cell("congestor", "", &text(row.congestor)),
+            cell("alone", "n", &value(alone)),
+            cell("beside", "n", &value(beside)),
+            cell("times slower", "n times", &times),
+            cell("load reached", "n", &load)
+        );
+    }
+    if body.is_empty() {
+        return body;
+    }
+    let of = if unit.is_empty() { "what it prints".to_owned() } else { text(unit) };
+    let columns = [
+        ("Queue", ""),
+        ("Congestor", ""),
+        (&*format!("Alone, {of}"), "n"),
+        (&*format!("Beside, {of}"), "n"),
+        ("Times slower, 95 % interval", "n"),
+        ("Load reached", "n"),
+    ];
+    let caption = "Medians over pairs of runs, one alone and one beside congestors; the interval is that of the sign test, which asks nothing of the distribution.";
+    let lead = "How many times longer a program of yours takes when others load the same network.";
+    section("programs", "The program", lead, &table("cards", caption, &head(&columns), &body))
 }
 
 fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> String {

@@ -1,0 +1,76 @@
+//! The flags of programs of the user's own.
+
+use clap::{Args, ValueEnum};
+use clearway_proto::base::Nanos;
+use clearway_proto::congestion::Figure;
+
+use crate::scenario::Time;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FigureFlag {
+    /// How long the command runs.
+    Wall,
+    /// The last number of its last line: the less the better.
+    Time,
+    /// The last number of its last line: the more the better.
+    Rate,
+}
+
+/// Programs of the user's own: `clearway bench --victim-cmd 'mpirun -n 4 osu_allreduce' --congestor-cmd 'iperf3 -c n7'`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Programs of your own")]
+pub(crate) struct ProgramFlags {
+    /// Run this command line alone and beside congestors, again and again, and judge how much slower it gets: beside Clearway's
+    /// congestors in a lab or on a cluster, or, with --congestor-cmd, beside that, by itself on this machine or with --on lab.
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "gpcnet", "fabric"])]
+    pub(crate) victim_cmd: Option<String>,
+    /// Load the network with this command line, started anew whenever it ends, instead of Clearway's congestors.
+    #[arg(
+        long,
+        value_name = "CMD",
+        conflicts_with_all = ["congestors", "congestor_class", "intensity", "gpcnet", "fabric"]
+    )]
+    pub(crate) congestor_cmd: Option<String>,
+    /// What the victim's command gives [default: wall].
+    #[arg(long, value_enum, requires = "victim_cmd")]
+    pub(crate) victim_figure: Option<FigureFlag>,
+    /// Pairs of one run alone and one beside congestors, at least 6; for each draw [default: 10].
+    #[arg(long, requires = "victim_cmd", value_parser = clap::value_parser!(u32).range(6..=1000))]
+    pub(crate) pairs: Option<u32>,
+    /// A run that takes longer is ended: alone that is an error, beside congestors it counts as infinitely slow [default: 5min].
+    #[arg(long, requires = "victim_cmd")]
+    pub(crate) victim_limit: Option<Time>,
+}
+
+/// Programs and how they are compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    pub(crate) victim: Option<String>,
+    pub(crate) congestor: Option<String>,
+    pub(crate) figure: Figure,
+    pub(crate) pairs: u32,
+    pub(crate) limit: Nanos,
+}
+
+/// Ten pairs leave out the two most extreme slowdowns, one on each side; the run stays short.
+const PAIRS: u32 = 10;
+/// Longer than a test program runs that is worth repeating twenty times.
+const LIMIT: Nanos = Nanos::from_secs(300);
+
+impl Programs {
+    /// What `flags` ask for; nothing without a command.
+    pub(crate) fn of(flags: &ProgramFlags) -> Option<Self> {
+        let ProgramFlags { victim_cmd: victim, congestor_cmd: congestor, .. } = flags.clone();
+        if victim.is_none() && congestor.is_none() {
+            return None;
+        }
+        let figure = match flags.victim_figure {
+            None | Some(FigureFlag::Wall) => Figure::Wall,
+            Some(FigureFlag::Time) => Figure::Time,
+            Some(FigureFlag::Rate) => Figure::Rate,
+        };
+        let limit = flags.victim_limit.map_or(LIMIT, |limit| limit.0);
+        Some(Self { victim, congestor, figure, pairs: flags.pairs.unwrap_or(PAIRS), limit })
+    }
+}

@@ -1,0 +1,34 @@
+//! Gathers the figures of programs into one row for each queue and congestor.
+
+use super::model::{Figure, Report, labels, names};
+
+/// One program beside one congestor in one queue.
+pub(crate) struct Row<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) congestor: &'a str,
+    /// Median figures alone and beside the congestor.
+    pub(crate) medians: [Option<&'a Figure>; 2],
+    pub(crate) slowdown: &'a Figure,
+    /// What the congestor reached of its ideal meanwhile.
+    pub(crate) goodput: Option<&'a Figure>,
+}
+
+/// The rows of `report`.
+pub(crate) fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
+    report.figures.iter().filter(|figure| figure.name == names::SLOWDOWN).map(|slowdown| {
+        let is_same = |figure: &&Figure, phase: Option<&str>| {
+            figure.labels.iter().all(|(key, value)| {
+                if key == labels::PHASE { phase == Some(value) } else { slowdown.label(key) == Some(value) }
+            })
+        };
+        let find = |name: &str, phase| report.figures.iter().find(|it| it.name == name && is_same(it, phase));
+        let label = |key| slowdown.label(key).unwrap_or("-");
+        Row {
+            queue: label(labels::QUEUE),
+            congestor: label(labels::CONGESTOR),
+            medians: [labels::ISOLATED, labels::CONGESTED].map(|phase| find(names::PROGRAM, Some(phase))),
+            slowdown,
+            goodput: find(names::GOODPUT_SHARE, None),
+        }
+    })
+}

@@ -1,0 +1,230 @@
+//! Programs of the user's own as victims and congestors: what is said of them, and that nothing of them is left.
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The longest that anything here may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A directory of this test alone, gone at the end. Commands name it, so that their processes can be found.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("clearway-program-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// `clearway bench` with these flags.
+    fn bench(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        command.arg("bench").args(flags).args(["--out", &self.path("out")]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, flags: &[&str]) -> Output {
+        self.bench(flags).output().expect("the program runs")
+    }
+
+    /// Processes of commands: those whose command lines name the directory, but for the program itself.
+    fn processes(&self) -> Vec<String> {
+        let directory = self.0.display().to_string();
+        let table = fs::read_dir("/proc").expect("processes").flatten();
+        let lines = table.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+        let lines = lines.map(|line| line.replace('\0', " "));
+        lines.filter(|line| line.contains(&directory) && !line.contains("clearway bench")).collect()
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let processes = self.processes();
+            if is_so(&processes) {
+                return;
+            }
+            assert!(Instant::now() < until, "{what}: {processes:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn expect_nothing_left(&self) {
+        self.wait_until("left behind", <[String]>::is_empty);
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A victim that is slow where a file lies that a congestor puts there.
+fn slowed(scratch: &Scratch) -> [String; 2] {
+    let busy = scratch.path("busy");
+    let victim = format!("if [ -e {busy} ]; then echo 'took 40 us'; else echo 'took 10 us'; fi");
+    [victim, format!("trap 'rm -f {busy}; exit 0' TERM; touch {busy}; while :; do sleep 0.05; done")]
+}
+
+#[test]
+fn commands__slowdown_is_that_of_the_pairs() {
+    let scratch = Scratch::new("pairs");
+    let [victim, congestor] = slowed(&scratch);
+    for (figure, slowdown, code) in [("time", 4.0, 3), ("rate", 0.25, 0)] {
+        let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-figure", figure, "--pairs", "6"];
+        let output = scratch.run(&flags);
+        assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
+        let report = fs::read(scratch.path("out/report.json")).expect("a report");
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+        assert_eq!(report["place"], "here");
+        let figures = report["figures"].as_array().expect("figures");
+        let found = figures.iter().find(|figure| figure["name"] == "program_slowdown").expect("a slowdown");
+        assert_eq!(
+            (&found["value"], &found["low"], &found["samples"]),
+            (&slowdown.into(), &slowdown.into(), &6.into())
+        );
+        let page = fs::read_to_string(scratch.path("out/report.html")).expect("a page");
+        assert!(page.contains("The program") && page.contains("program.victim-cmd"));
+    }
+    scratch.expect_nothing_left();
+}
+
+#[test]
+fn commands__a_failure_is_one_sentence_with_the_last_word() {
+    let scratch = Scratch::new("fails");
+    let nap = format!("exec sleep 1000 # {}", scratch.path(""));
+    for (victim, congestor, more, sentence) in [
+        (
+            "echo one >&2; echo no route >&2; exit 3",
+            nap.as_str(),
+            &[][..],
+            "the victim command ended with status 3 on this host: no route",
+        ),
+        ("kill -9 $$", &nap, &[], "the victim command was killed by signal 9 on this host: it said nothing"),
+        (
+            "sleep 1",
+            "echo no server >&2; exit 7",
+            &[],
+            "the congestor command ended with status 7 on this host: no server",
+        ),
+        (&nap, "true", &["--victim-limit", "100ms"], "the victim command alone takes longer than 100 ms"),
+        ("echo all done", &nap, &["--victim-figure", "rate"], "last line holds no number above 0: `all done`"),
+    ] {
+        let flags = [&["--victim-cmd", victim, "--congestor-cmd", congestor], more].concat();
+        let output = scratch.run(&flags);
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(sentence) && said.trim_end().lines().count() == 1, "{said}");
+        scratch.expect_nothing_left();
+    }
+}
+
+#[test]
+fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
+    let scratch = Scratch::new("endless");
+    let [_, congestor] = slowed(&scratch);
+    let victim = format!("if [ -e {} ]; then exec sleep 1000; fi", scratch.path("busy"));
+    let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-limit", "300ms", "--pairs", "6"];
+    let output = scratch.run(&flags);
+    assert_eq!(output.status.code(), Some(3), "{}", errors(&output));
+    assert!(errors(&output).contains("-> no end, inf times"), "{}", errors(&output));
+    scratch.expect_nothing_left();
+}
+
+/// Starts a run whose commands have descendants in groups and sessions of their own, and waits until they are there.
+fn with_descendants(scratch: &Scratch) -> Child {
+    let far = format!("sh -c 'sleep 1000; : {}'", scratch.path("far"));
+    let congestor = format!("setsid {far} & setsid setsid {far} & trap '' TERM; wait; wait");
+    let victim = format!("sleep 1000; : {}", scratch.path("victim"));
+    let flags = [
+        "--victim-cmd",
+        &format!("[ -e {0} ] && {victim}; touch {0}", scratch.path("warm")),
+        "--congestor-cmd",
+        &congestor,
+    ];
+    // The first pair of this seed begins beside the congestor.
+    let run = scratch.bench(&[&flags[..], &["--seed", "2"]].concat()).spawn().expect("the program");
+    scratch.wait_until("the commands do not start", |lines| {
+        let of = |word: &str| lines.iter().filter(|line| line.starts_with("sh -c") && line.contains(word)).count();
+        of("/far") >= 3 || of("/victim") >= 1
+    });
+    run
+}
+
+#[test]
+fn commands__whatever_ends_the_conductor_ends_all_descendants() {
+    let scratch = Scratch::new("ends");
+    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
+        let run = with_descendants(&scratch);
+        kill(Pid::from_raw(run.id().cast_signed()), signal).expect("told");
+        let output = run.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), code, "{}", errors(&output));
+        scratch.expect_nothing_left();
+        assert!(!scratch.0.join("out/report.json").exists(), "a report of half a run");
+        fs::remove_file(scratch.path("warm")).unwrap_or_default();
+    }
+}
+
+#[test]
+fn commands__places_and_flags_that_do_not_fit_are_refused() {
+    let scratch = Scratch::new("flags");
+    for (flags, code, sentence) in [
+        (&["--victim-cmd", "true", "--on", "sim"][..], 1, "runs in a lab or on a cluster"),
+        (&["--victim-cmd", "true", "--congestor-cmd", "true", "--on", "cluster"], 1, "two commands need no ranks"),
+        (&["--victim-cmd", "true", "--victims", "ping"], 2, "cannot be used with"),
+        (&["--congestor-cmd", "true", "--fabric", "edr"], 2, "cannot be used with"),
+        (&["--congestor-cmd", "true", "--pairs", "7"], 2, "--victim-cmd"),
+        (&["--victim-cmd", "true", "--pairs", "5"], 2, "6..=1000"),
+        (&["--congestors", "program"], 1, "which only `clearway bench --congestor-cmd` takes"),
+    ] {
+        let output = scratch.run(flags);
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {}", errors(&output));
+        assert!(errors(&output).contains(sentence), "{flags:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn commands__in_a_lab_run_on_the_hosts_of_their_part() {
+    let scratch = Scratch::new("lab");
+    // On the first of its two hosts a command sees an address of the lab, and its own name.
+    let seen = scratch.path("seen");
+    let victim = format!("echo $CLEARWAY_HOST $CLEARWAY_PLACE $CLEARWAY_ADDRESSES >> {seen}; echo 1");
+    let output = scratch.run(&[
+        "--on",
+        "lab",
+        "--queues",
+        "strict",
+        "--victim-cmd",
+        &victim,
+        "--victim-figure",
+        "time",
+        "--pairs",
+        "6",
+    ]);
+    if output.status.code() == Some(5) {
+        return eprintln!("skipped: {}", errors(&output));
+    }
+    let seen = fs::read_to_string(scratch.path("seen")).unwrap_or_else(|_| panic!("{}", errors(&output)));
+    let mut lines: Vec<Vec<&str>> = seen.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 2 * (1 + 12), "{}", errors(&output));
+    lines.sort_unstable_by_key(|line| line[1]);
+    lines.dedup();
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((first[1], second[1], first[2]), ("0", "1", second[2]));
+    assert!(first[0] != second[0] && first[2].split(',').count() == 2, "{lines:?}");
+}
