@@ -14,7 +14,7 @@ use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, Out, PathId, RegionId, Span,
-    Status, Token, Wire,
+    Stamp, Status, Token, Wire,
 };
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -114,10 +114,11 @@ fn harvest_as_text(wire: &mut ShmWire) -> String {
         text.push(match arrival {
             Arrival::Datagram(d) => {
                 let class = d.class.expect("a class");
-                format!("m,{},{class},{},{},{},{}", d.from, d.at.0, to_hex(d.head), d.body.offset, d.body.length)
+                let at = d.at.instant().0;
+                format!("m,{},{class},{},{},{},{}", d.from, at, to_hex(d.head), d.body.offset, d.body.length)
             }
             Arrival::Landed { from, into, immediate, at } => {
-                format!("l,{from},{},{},{},{immediate},{}", into.region.0, into.offset, into.length, at.0)
+                format!("l,{from},{},{},{},{immediate},{}", into.region.0, into.offset, into.length, at.instant().0)
             }
             other => panic!("{other:?} at a rank that asked for nothing"),
         });
@@ -238,11 +239,19 @@ impl Wire for Remote {
                 let body = Span { region: RegionId::RECEIVE, offset: number(5), length: number(6) as u32 };
                 let (path, at, head) = (PathId(0), LocalNs(number(3)), from_hex(words[4]));
                 let congestion_marked = false;
-                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked, at, head: &head, body }));
+                sink(Arrival::Datagram(Datagram {
+                    from,
+                    path,
+                    class,
+                    congestion_marked,
+                    at: Stamp::Taken(at),
+                    head: &head,
+                    body,
+                }));
             } else {
                 let region = RegionId(number(2) as u16);
                 let into = Span { region, offset: number(3), length: number(4) as u32 };
-                sink(Arrival::Landed { from, into, immediate: number(5), at: LocalNs(number(6)) });
+                sink(Arrival::Landed { from, into, immediate: number(5), at: Stamp::Taken(LocalNs(number(6))) });
             }
         }
         parts.len()

@@ -1,7 +1,7 @@
 //! What arrives: completions become ends of slots, used-up buffers, messages and notes.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
-use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Status};
+use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp, Status};
 
 use super::layout::{self, BUFFERS, RECEIVE};
 use super::peers::lane_of;
@@ -148,7 +148,9 @@ impl OfiWire {
                     self.released.push(buffer);
                     continue;
                 }
-                Listed::Landed { from, into, immediate, at } => Arrival::Landed { from, into, immediate, at },
+                Listed::Landed { from, into, immediate, at } => {
+                    Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) }
+                }
                 Listed::Done { token, status, value, at } => Arrival::Done { token, status, value, at },
                 Listed::Message { from, class, at, head, end } => {
                     self.counters.received += 1;
@@ -158,7 +160,7 @@ impl OfiWire {
                         path: PathId(0),
                         class: Some(class),
                         congestion_marked: false,
-                        at,
+                        at: Stamp::Taken(at),
                         body: Span { region: RegionId::RECEIVE, offset: head.end as u64, length },
                         head: &memory[head],
                     })

@@ -295,12 +295,13 @@ pub(super) struct Received {
 impl Received {
     /// Counts an arrived load packet and acknowledges the end of a put.
     pub(super) fn bulk(&mut self, cx: &mut Context<'_>, asked: Class, datagram: &Datagram<'_>, frame: Frame) {
+        let at = datagram.at.instant();
         let body = u64::from(datagram.body.length);
         let link = cx.link_bytes(datagram.head.len(), body);
-        let slice = cx.slice_at(datagram.at);
-        let (series, last) = self.series_of(datagram.from, asked, datagram.at);
-        series.longest_gap = series.longest_gap.max(datagram.at.since(*last));
-        *last = datagram.at;
+        let slice = cx.slice_at(at);
+        let (series, last) = self.series_of(datagram.from, asked, at);
+        series.longest_gap = series.longest_gap.max(at.since(*last));
+        *last = at;
         let entry = match series.slices.iter_mut().rev().find(|entry| entry.slice == slice) {
             Some(entry) => entry,
             None => {

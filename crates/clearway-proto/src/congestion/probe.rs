@@ -97,13 +97,14 @@ impl Probe {
             cx.record.foreign += 1;
             return;
         }
+        let at = datagram.at.instant();
         let begun = cx.phase.begin + Nanos(intended);
         let slice = cx.slice_at(begun);
         if let Some(clock) = cx.config.shared_clock {
-            cx.record.time(Metric::OneWay, datagram.from, slice, datagram.at.since(sent.on(clock)));
+            cx.record.time(Metric::OneWay, datagram.from, slice, at.since(sent.on(clock)));
         }
         match answer {
-            Answer::Given => cx.record.time(Metric::RoundTrip, datagram.from, slice, datagram.at.since(begun)),
+            Answer::Given => cx.record.time(Metric::RoundTrip, datagram.from, slice, at.since(begun)),
             Answer::Wanted => {
                 let sent = PeerNs(cx.now.0);
                 let frame = Frame::Probe { sequence, intended, sent, answer: Answer::Given };

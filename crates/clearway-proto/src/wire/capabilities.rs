@@ -49,7 +49,7 @@ pub enum StampSource {
     Hardware,
     /// Taken by the kernel when the packet entered it: free of this process's scheduling delays.
     Kernel,
-    /// Taken when this process read the message: includes the time it waited for a processor.
+    /// Taken when this process read the message, or asked for the time: includes the time it waited for a processor.
     Reading,
     /// The simulator's own time: exact.
     Virtual,

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use super::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, StampSource, Status, Token, Wire,
+    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
 
@@ -476,12 +476,14 @@ impl Wire for MemoryWire {
                         path,
                         class,
                         congestion_marked: false,
-                        at,
+                        at: Stamp::Taken(at),
                         head: &head,
                         body,
                     }));
                 }
-                Ready::Landed { from, into, immediate, at } => sink(Arrival::Landed { from, into, immediate, at }),
+                Ready::Landed { from, into, immediate, at } => {
+                    sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) })
+                }
                 Ready::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
                 Ready::Room { class } => sink(Arrival::Room { path, class }),
             }

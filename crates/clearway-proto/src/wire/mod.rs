@@ -112,7 +112,7 @@ pub enum Arrival<'a> {
         /// The word the writer sent along.
         immediate: u64,
         /// When the write was complete.
-        at: LocalNs,
+        at: Stamp,
     },
     /// An operation issued earlier is over.
     Done {
@@ -141,6 +141,27 @@ pub enum Arrival<'a> {
     },
 }
 
+/// When something arrived.
+#[derive(Clone, Copy, Debug)]
+pub enum Stamp {
+    /// The network, the kernel or the wire took the time.
+    Taken(LocalNs),
+    /// Nobody did; this reads the clock. For wires that could do no better than read it for each arrival, wanted or not.
+    Reading(fn() -> LocalNs),
+}
+
+impl Stamp {
+    /// The instant. Whoever wants it asks once and before doing anything else: a stamp that nobody took is the time of
+    /// asking. Cost: none, or that of reading a clock.
+    #[inline]
+    pub fn instant(self) -> LocalNs {
+        match self {
+            Self::Taken(at) => at,
+            Self::Reading(clock) => clock(),
+        }
+    }
+}
+
 /// A message as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
@@ -153,7 +174,7 @@ pub struct Datagram<'a> {
     /// The network marked it as having met congestion.
     pub congestion_marked: bool,
     /// When it reached this node, by the best clock the wire has (see [`Capabilities::stamp`]).
-    pub at: LocalNs,
+    pub at: Stamp,
     /// The engine's own header.
     pub head: &'a [u8],
     /// Where the body lies until the next harvest; empty when there is none.

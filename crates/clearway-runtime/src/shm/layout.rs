@@ -11,8 +11,9 @@
 //! | behind, on a page | | rings: for each local rank one for each class | that rank |
 //!
 //! A lane has cache lines in pairs, because some processors fetch them so: the first two are the writer's (tails of the five
-//! rings, the word of full classes, the `slot` of the latest short record), the third the reader's (heads). One line
-//! tells the owner about all classes of a peer; rings of their own cost no polling.
+//! rings, the word of full classes, how often it showed something, the `slot` of the latest short record), the third the
+//! reader's (heads). One word of a peer's tells the owner whether there is anything new in any of its rings, and stands in the
+//! same line; rings of their own cost no polling.
 //!
 //! # Source
 //! A ring for each class, because in one ring an urgent record waits until everything before it was taken. Bulk has
@@ -21,10 +22,8 @@
 
 use clearway_proto::base::{Bytes, Class};
 
-use super::record;
+use super::record::{self, WORD};
 
-/// The unit of rings: a cache line of every processor this runs on, or half of one.
-pub(super) const LINE: usize = 64;
 /// A page of the smallest kind; mappings and segments are counted in them.
 pub(super) const PAGE: usize = 4_096;
 /// The offset of the owner's sleep epoch.
@@ -36,14 +35,16 @@ const LANES: usize = GROUPS + GROUPS_LENGTH;
 const LANE_LENGTH: usize = 256;
 /// In a lane: the word of classes that the writer found full.
 const FULL: usize = 20;
+/// In a lane: how often the writer showed something.
+const SHOWN: usize = 24;
 /// In a lane: the copy of the latest short record, up to the end of the second line.
-const SLOT: usize = 24;
+const SLOT: usize = 32;
 /// In a lane: the heads.
 const HEADS: usize = 128;
 
 /// The smallest ring: it takes three of the longest records.
 pub(super) const RING_MIN: Bytes = Bytes(32 << 10);
-/// The largest ring: beyond, counters of lines could not tell full from empty for long.
+/// The largest ring: beyond, counters of words could not tell full from empty for long.
 pub(super) const RING_MAX: Bytes = Bytes(1 << 30);
 
 /// Where one ring lies in its owner's segment.
@@ -51,11 +52,11 @@ pub(super) const RING_MAX: Bytes = Bytes(1 << 30);
 pub(super) struct Place {
     /// The first byte of its records.
     pub(super) start: usize,
-    /// Its length in lines, a power of two.
-    pub(super) lines: u32,
-    /// The counter of lines written.
+    /// Its length in words of 8 bytes, a power of two.
+    pub(super) words: u32,
+    /// The counter of words written.
     pub(super) tail: usize,
-    /// The counter of lines read.
+    /// The counter of words read.
     pub(super) head: usize,
     /// The slot that it shares with the writer's other rings.
     pub(super) slot: usize,
@@ -98,7 +99,7 @@ impl Layout {
         let before: usize = Class::ALL[..class.index()].iter().map(|class| self.ring_length(*class)).sum();
         Place {
             start: self.rings_start() + writer * self.rings_length() + before,
-            lines: (self.ring_length(class) / LINE) as u32,
+            words: (self.ring_length(class) / WORD) as u32,
             tail: lane + 4 * class.index(),
             head: lane + HEADS + 4 * class.index(),
             slot: lane + SLOT,
@@ -108,6 +109,11 @@ impl Layout {
     /// The tails of the rings of the local rank number `writer`, one word for each class.
     pub(super) fn tails(self, writer: usize) -> usize {
         LANES + writer * LANE_LENGTH
+    }
+
+    /// The word in which the local rank number `writer` counts how often it showed something.
+    pub(super) fn shown(self, writer: usize) -> usize {
+        LANES + writer * LANE_LENGTH + SHOWN
     }
 
     /// The word in which the local rank number `writer` says which classes it found full, as bits.
@@ -121,15 +127,18 @@ pub(super) fn group_bit(group: u16) -> (usize, u32) {
     (GROUPS + usize::from(group) / 32 * 4, 1 << (group % 32))
 }
 
-/// Lines that must be free before a full ring says that it has room: a quarter of it, so that room comes in stretches, and
+/// Words that must be free before a full ring says that it has room: a quarter of it, so that room comes in stretches, and
 /// never less than the longest record.
-pub(super) const fn room_lines(lines: u32) -> u32 {
-    let quarter = lines / 4;
-    if quarter > record::LINES_MAX { quarter } else { record::LINES_MAX }
+pub(super) const fn room_words(words: u32) -> u32 {
+    let quarter = words / 4;
+    if quarter > record::WORDS_MAX { quarter } else { record::WORDS_MAX }
 }
 
 #[cfg(test)]
 mod tests {
+    /// A cache line of every processor this runs on, or half of one.
+    const LINE: usize = 64;
+
     use super::super::slot;
     use super::*;
 
@@ -138,11 +147,15 @@ mod tests {
         let layout = Layout::new(3, RING_MIN);
         let mut taken = vec![(SLEEP, 4), (GROUPS, GROUPS_LENGTH)];
         for writer in 0..3 {
-            taken.extend([(layout.full(writer), 4), (layout.place(writer, Class::Control).slot, 16 + slot::SHORT)]);
+            taken.extend([
+                (layout.full(writer), 4),
+                (layout.shown(writer), 4),
+                (layout.place(writer, Class::Control).slot, 16 + slot::SHORT),
+            ]);
             for class in Class::ALL {
                 let place = layout.place(writer, class);
-                assert!(place.lines.is_power_of_two() && place.start.is_multiple_of(LINE));
-                taken.extend([(place.tail, 4), (place.head, 4), (place.start, place.lines as usize * LINE)]);
+                assert!(place.words.is_power_of_two() && place.start.is_multiple_of(LINE));
+                taken.extend([(place.tail, 4), (place.head, 4), (place.start, place.words as usize * WORD)]);
             }
         }
         taken.sort_unstable();
@@ -165,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn room_lines__after_room_the_longest_record_fits() {
-        for lines in [512, 1 << 20] {
-            assert!(room_lines(lines) >= record::LINES_MAX && room_lines(lines) <= lines);
+    fn room_words__after_room_the_longest_record_fits() {
+        for words in [4_096, 1 << 20] {
+            assert!(room_words(words) >= record::WORDS_MAX && room_words(words) <= words);
         }
     }
 }

@@ -24,7 +24,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
@@ -118,6 +118,30 @@ impl Mapping {
         unsafe { &*self.place(offset, 4 * N).cast::<[AtomicU32; N]>() }
     }
 
+    /// Writes `word` at `offset`, a multiple of 8, and `parts` behind it, one after the other.
+    #[inline]
+    pub(super) fn put(&self, offset: usize, word: u64, [first, second]: [&[u8]; 2]) {
+        assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
+        let into = self.place(offset, 8 + first.len() + second.len());
+        // SAFETY: as in `word` and `write`; `place` looked at the whole length.
+        unsafe {
+            AtomicU64::from_ptr(into.cast()).store(word, Ordering::Relaxed);
+            ptr::copy_nonoverlapping(first.as_ptr(), into.add(8), first.len());
+            ptr::copy_nonoverlapping(second.as_ptr(), into.add(8 + first.len()), second.len());
+        }
+    }
+
+    /// Copies `parts` out, which lie one after the other from `offset` on.
+    #[inline]
+    pub(super) fn take(&self, offset: usize, [first, second]: [&mut [u8]; 2]) {
+        let from = self.place(offset, first.len() + second.len());
+        // SAFETY: as in `read`; `place` looked at the whole length.
+        unsafe {
+            ptr::copy_nonoverlapping(from, first.as_mut_ptr(), first.len());
+            ptr::copy_nonoverlapping(from.add(first.len()), second.as_mut_ptr(), second.len());
+        }
+    }
+
     /// Copies bytes out.
     #[inline]
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
@@ -164,8 +188,6 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
 
     const LENGTH: usize = 8_192;

@@ -30,9 +30,9 @@ use super::record::{HEAD_MAX, Opening};
 use super::ring::{Corrupt, Reader, Room, Writer};
 use crate::waiting::{Source, Woken};
 
-/// Lines written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
+/// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
 /// and its look at the tail costs little (measured on such a ring).
-const BATCH_LINES: u32 = 256;
+const BATCH_WORDS: u32 = 2_048;
 /// Cards of one peer that are heard in one look at its socket.
 const CARDS_MAX: usize = 2 * REGIONS_MAX;
 
@@ -84,35 +84,50 @@ struct Peer {
     readers: [Reader; Class::ALL.len()],
     /// Where the tails of the latter lie.
     tails: usize,
+    /// Classes into whose rings something was put that the peer was not shown, as bits.
+    hidden: u32,
+    /// Times that the peer was shown something.
+    shows: u32,
+    /// Where the peer sees how often.
+    shows_at: usize,
     /// Classes that found the peer's ring full, as bits; the peer sees a copy.
     full: u32,
+    /// Where.
+    full_at: usize,
     regions: Vec<Option<Region>>,
 }
 
-/// Where there is something to read, found in one look at each peer's counters.
+/// Whether a peer showed something new: one word of this rank's segment, and its value when it was last looked at.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    at: usize,
+    seen: u32,
+}
+
+impl Watch {
+    #[inline]
+    fn look(&self, own: &Mapping) -> u32 {
+        own.half(self.at).load(Ordering::SeqCst)
+    }
+}
+
+/// Where there is something to read, found in one look at the counters of each peer that showed something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scan {
     first: usize,
-    count: usize,
+    /// Those looked at, as bits.
+    spoke: u64,
     /// By [`Class::index`], the places as bits.
     places: [u64; Class::ALL.len()],
 }
 
 impl Scan {
-    /// Whether there is nothing at all.
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.places == [0; Class::ALL.len()]
-    }
-
     /// The places that have something of `class`; everybody is first in turn.
     #[inline]
-    pub(super) fn places(self, class: Class) -> impl Iterator<Item = usize> {
+    pub(super) fn places(&self, class: Class) -> impl Iterator<Item = usize> {
         let places = self.places[class.index()];
-        let order = if places == 0 { 0..0 } else { self.first..self.first + self.count };
-        order
-            .map(move |place| if place < self.count { place } else { place - self.count })
-            .filter(move |place| places & 1 << place != 0)
+        let later = places & (u64::MAX << self.first);
+        bits(later).chain(bits(places & !later))
     }
 }
 
@@ -124,6 +139,12 @@ pub(super) struct Neighbours {
     me: usize,
     bell: Bell,
     peers: Vec<Peer>,
+    /// By place.
+    watches: Vec<Watch>,
+    /// Peers whose rings were perhaps not read to the end, as bits.
+    left: u64,
+    /// Peers with a ring that was found full, as bits.
+    full: u64,
     news: VecDeque<News>,
     /// Peers into whose rings something was put that they were not shown, as bits.
     put: u64,
@@ -131,6 +152,8 @@ pub(super) struct Neighbours {
     taken: u64,
     /// The peer that is read first next time.
     turn: usize,
+    /// Where the peer that was asked for last was found.
+    last: usize,
     broken: u64,
 }
 
@@ -145,30 +168,29 @@ impl Peer {
             writers: Class::ALL.map(|class| Writer::new(layout.place(me, class), class)),
             readers: Class::ALL.map(|class| Reader::new(layout.place(place, class), class)),
             tails: layout.tails(place),
+            hidden: 0,
+            shows: 0,
+            shows_at: layout.shown(me),
             full: 0,
+            full_at: layout.full(me),
             regions: (0..regions).map(|_| None).collect(),
         }
     }
 
-    fn put(
-        &mut self,
-        full_at: usize,
-        class: Class,
-        opening: Opening,
-        head: &[u8],
-        body: &[u8],
-    ) -> Result<Put, Corrupt> {
+    #[inline]
+    fn put(&mut self, class: Class, opening: Opening, head: &[u8], body: &[u8]) -> Result<Put, Corrupt> {
         if self.life != Life::Alive {
             return Ok(Put::Gone);
         }
         let writer = &mut self.writers[class.index()];
         if self.full & 1 << class.index() == 0 && writer.put(&self.segment, opening, head, body)? == Room::Enough {
-            if writer.hidden() >= BATCH_LINES {
+            self.hidden |= 1 << class.index();
+            if writer.hidden() >= BATCH_WORDS {
                 self.show();
             }
             return Ok(Put::Taken);
         }
-        self.set_full(full_at, self.full | 1 << class.index());
+        self.set_full(self.full | 1 << class.index());
         Ok(Put::Full)
     }
 
@@ -182,20 +204,23 @@ impl Peer {
     /// Shows the peer everything written, and wakes it if it sleeps.
     #[inline]
     fn show(&mut self) {
-        let mut shown = false;
-        for writer in &mut self.writers {
-            shown |= writer.show(&self.segment);
+        if self.hidden == 0 {
+            return;
         }
-        if shown {
-            // Between showing and looking at the epoch; see `bell`.
-            fence(Ordering::SeqCst);
-            self.knocker.knock(&self.segment);
+        while self.hidden != 0 {
+            self.writers[self.hidden.trailing_zeros() as usize].show(&self.segment);
+            self.hidden &= self.hidden - 1;
         }
+        self.shows = self.shows.wrapping_add(1);
+        self.segment.half(self.shows_at).store(self.shows, Ordering::Release);
+        // Between showing and looking at the epoch; see `bell`.
+        fence(Ordering::SeqCst);
+        self.knocker.knock(&self.segment);
     }
 
-    fn set_full(&mut self, full_at: usize, full: u32) {
+    fn set_full(&mut self, full: u32) {
         self.full = full;
-        self.segment.half(full_at).store(full, Ordering::SeqCst);
+        self.segment.half(self.full_at).store(full, Ordering::SeqCst);
     }
 
     /// Full classes that have room again, as bits.
@@ -220,9 +245,21 @@ impl Peer {
     }
 }
 
+/// The places of a set, in order.
+#[inline]
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(place)
+    })
+}
+
 impl Neighbours {
     /// Everybody that `met`, in order, this rank itself at place `me`.
     pub(super) fn new(own: Mapping, layout: Layout, me: usize, bell: Bell, met: Vec<Met>) -> Self {
+        let watch = |place| Watch { at: layout.shown(place), seen: 0 };
+        let watches = (0..met.len()).map(watch).collect();
         let peers = met.into_iter().enumerate().map(|(place, met)| Peer::new(layout, me, place, met, REGIONS_MAX));
         Self {
             own,
@@ -230,18 +267,25 @@ impl Neighbours {
             me,
             bell,
             peers: peers.collect(),
+            watches,
+            left: 0,
+            full: 0,
             news: VecDeque::new(),
             put: 0,
             taken: 0,
             turn: 0,
+            last: 0,
             broken: 0,
         }
     }
 
     /// The place of `rank` among the local ones.
     #[inline]
-    pub(super) fn place(&self, rank: Rank) -> Result<usize, Missing> {
-        self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| Missing::Rank)
+    pub(super) fn place(&mut self, rank: Rank) -> Result<usize, Missing> {
+        if self.peers[self.last].rank != rank {
+            self.last = self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| Missing::Rank)?;
+        }
+        Ok(self.last)
     }
 
     pub(super) fn rank(&self, place: usize) -> Rank {
@@ -261,12 +305,16 @@ impl Neighbours {
     /// Puts a record into the ring of `class` at the rank in `place`; it is seen after [`Neighbours::show`].
     #[inline]
     pub(super) fn put(&mut self, place: usize, class: Class, opening: Opening, head: &[u8], body: &[u8]) -> Put {
-        let full_at = self.layout.full(self.me);
-        match self.peers[place].put(full_at, class, opening, head, body) {
-            Ok(put) => {
+        match self.peers[place].put(class, opening, head, body) {
+            Ok(Put::Taken) => {
                 self.put |= 1 << place;
-                put
+                Put::Taken
             }
+            Ok(Put::Full) => {
+                self.full |= 1 << place;
+                Put::Full
+            }
+            Ok(Put::Gone) => Put::Gone,
             Err(Corrupt) => {
                 self.lose(place, Life::Broken);
                 Put::Gone
@@ -276,15 +324,15 @@ impl Neighbours {
 
     /// Whether a record of `opening`'s length would be taken now; if not, the class counts as having found it full.
     pub(super) fn reserve(&mut self, place: usize, class: Class, opening: Opening) -> Put {
-        let full_at = self.layout.full(self.me);
         let peer = &mut self.peers[place];
         if peer.life != Life::Alive {
             return Put::Gone;
         }
-        match peer.writers[class.index()].fits(&peer.segment, opening.lines()) {
+        match peer.writers[class.index()].fits(&peer.segment, opening.words()) {
             Ok(Room::Enough) if peer.full & 1 << class.index() == 0 => Put::Taken,
             Ok(_) => {
-                peer.set_full(full_at, peer.full | 1 << class.index());
+                peer.set_full(peer.full | 1 << class.index());
+                self.full |= 1 << place;
                 Put::Full
             }
             Err(Corrupt) => {
@@ -297,9 +345,7 @@ impl Neighbours {
     /// Shows everybody what was put for them.
     #[inline]
     pub(super) fn show(&mut self) {
-        while self.put != 0 {
-            let place = self.put.trailing_zeros() as usize;
-            self.put &= self.put - 1;
+        for place in bits(std::mem::take(&mut self.put)) {
             self.peers[place].show();
         }
     }
@@ -368,18 +414,34 @@ impl Neighbours {
         members.fold(0, |set, (place, _)| set | 1 << place)
     }
 
-    /// Where there is something to read.
+    /// Where there is something to read; `None` when nobody showed anything new. What is found is read in this harvest, and
+    /// what is not is said to [`Neighbours::leave`].
     #[inline]
-    pub(super) fn scan(&mut self) -> Scan {
+    pub(super) fn scan(&mut self) -> Option<Scan> {
+        let mut spoke = std::mem::take(&mut self.left);
+        for (place, watch) in self.watches.iter_mut().enumerate() {
+            let shows = watch.look(&self.own);
+            spoke |= u64::from(shows != watch.seen) << place;
+            watch.seen = shows;
+        }
+        (spoke != 0).then(|| self.scan_those(spoke))
+    }
+
+    fn scan_those(&mut self, spoke: u64) -> Scan {
         let (first, count) = (self.turn, self.peers.len());
         self.turn = if first + 1 < count { first + 1 } else { 0 };
-        let mut scan = Scan { first, count, places: [0; Class::ALL.len()] };
-        for (place, peer) in self.peers.iter().enumerate().filter(|(_, peer)| peer.life != Life::Broken) {
-            for (places, ready) in scan.places.iter_mut().zip(peer.ready(&self.own)) {
+        let mut scan = Scan { first, spoke, places: [0; Class::ALL.len()] };
+        for place in bits(spoke).filter(|place| self.peers[*place].life != Life::Broken) {
+            for (places, ready) in scan.places.iter_mut().zip(self.peers[place].ready(&self.own)) {
                 *places |= u64::from(ready) << place;
             }
         }
         scan
+    }
+
+    /// Says that not all of what `scan` found was read.
+    pub(super) fn leave(&mut self, scan: &Scan) {
+        self.left |= scan.spoke;
     }
 
     /// Takes the next record of `class` from the rank in `place`: header into `head`, body into `into`.
@@ -415,9 +477,7 @@ impl Neighbours {
     /// Shows everybody what was taken from them, and wakes who waits for room and has it.
     #[inline]
     pub(super) fn show_taken(&mut self) {
-        while self.taken != 0 {
-            let place = self.taken.trailing_zeros() as usize;
-            self.taken &= self.taken - 1;
+        for place in bits(std::mem::take(&mut self.taken)) {
             let peer = &mut self.peers[place];
             let mut shown = false;
             for reader in &mut peer.readers {
@@ -439,16 +499,13 @@ impl Neighbours {
     /// Finds classes that have room again.
     #[inline]
     pub(super) fn find_room(&mut self) {
-        let full_at = self.layout.full(self.me);
-        for place in 0..self.peers.len() {
+        for place in bits(self.full) {
             let peer = &mut self.peers[place];
-            if peer.full == 0 || peer.life != Life::Alive {
-                continue;
-            }
             match peer.relieved() {
                 Ok(0) => {}
                 Ok(relieved) => {
-                    peer.set_full(full_at, peer.full & !relieved);
+                    peer.set_full(peer.full & !relieved);
+                    self.full &= !(u64::from(peer.full == 0) << place);
                     self.tell_room(relieved);
                 }
                 Err(Corrupt) => self.lose(place, Life::Broken),
@@ -496,6 +553,7 @@ impl Neighbours {
         peer.socket = None;
         peer.regions.iter_mut().for_each(|region| *region = None);
         let waited = std::mem::take(&mut peer.full);
+        self.full &= !(1 << place);
         self.broken += u64::from(life == Life::Broken);
         self.tell_room(waited);
         let is_left = |(other, peer): (usize, &Peer)| other != self.me && peer.life == Life::Alive;
@@ -507,13 +565,12 @@ impl Neighbours {
     /// Whether there is anything to harvest.
     #[inline]
     fn has_something(&mut self) -> bool {
-        let own = &self.own;
-        let mut has_record = |peer: &mut Peer| {
-            let records = peer.life != Life::Broken && peer.ready(own).any(|ready| ready);
+        let is_new = |watch: &Watch| watch.look(&self.own) != watch.seen;
+        self.left != 0
+            || !self.news.is_empty()
+            || self.watches.iter().any(is_new)
             // A counter that cannot be believed is something to be found out.
-            records || (peer.full != 0 && peer.relieved() != Ok(0))
-        };
-        !self.news.is_empty() || self.peers.iter_mut().any(&mut has_record)
+            || bits(self.full).any(|place| self.peers[place].relieved() != Ok(0))
     }
 
     /// Puts `value` into this rank's segment at `offset`, as a bad peer might.

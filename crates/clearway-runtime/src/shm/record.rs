@@ -1,7 +1,7 @@
 //! What stands in a ring: one word that says what follows, a header, a body; all of it doubted when read.
 //!
 //! # Model
-//! A record begins on a line of 64 bytes and fills lines. Its first word, in the machine's own order of bytes:
+//! A record begins at a multiple of 8 bytes and fills words of 8 bytes. Its first word, in the machine's own order of bytes:
 //!
 //! | bits | field |
 //! |---|---|
@@ -18,8 +18,6 @@
 
 use clearway_proto::wire::{RegionId, Span};
 
-use super::layout::LINE;
-
 /// The longest engine's header: that of the UDP wire, so that an engine that fits there fits here.
 pub(super) const HEAD_MAX: usize = 80;
 /// The longest body. Longer pieces save little: from 8 KiB on a piece costs its bytes, and rings stay small.
@@ -28,8 +26,8 @@ pub(super) const BODY_MAX: usize = 8_192;
 pub(super) const WORD: usize = 8;
 /// Bytes of a landed record's header.
 pub(super) const LANDED_LENGTH: usize = 24;
-/// Lines of the longest record.
-pub(super) const LINES_MAX: u32 = (WORD + HEAD_MAX + BODY_MAX).div_ceil(LINE) as u32;
+/// Words of the longest record.
+pub(super) const WORDS_MAX: u32 = (WORD + HEAD_MAX + BODY_MAX).div_ceil(WORD) as u32;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +49,9 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Lines that the record fills.
-    pub(super) const fn lines(self) -> u32 {
-        (WORD + self.head + self.body).div_ceil(LINE) as u32
+    /// Words that the record fills.
+    pub(super) const fn words(self) -> u32 {
+        (WORD + self.head + self.body).div_ceil(WORD) as u32
     }
 
     /// The first word.
@@ -120,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn lines__the_first_word_counts() {
-        let lines = |head, body| Opening { kind: Kind::Message, head, body }.lines();
-        assert_eq!([lines(0, 0), lines(56, 0), lines(57, 0), lines(0, 56), lines(8, 49)], [1, 1, 2, 1, 2]);
-        assert_eq!(lines(HEAD_MAX, BODY_MAX), LINES_MAX);
+    fn words__the_first_word_counts() {
+        let words = |head, body| Opening { kind: Kind::Message, head, body }.words();
+        assert_eq!([words(0, 0), words(8, 0), words(9, 0), words(0, 8), words(8, 1)], [1, 2, 3, 2, 3]);
+        assert_eq!(words(HEAD_MAX, BODY_MAX), WORDS_MAX);
     }
 
     #[test]
@@ -139,7 +137,7 @@ mod tests {
         #[test]
         fn parse__what_is_accepted_is_within_the_limits(word in any::<u64>()) {
             if let Some(opening) = parse(word) {
-                prop_assert!(opening.lines() >= 1 && opening.lines() <= LINES_MAX);
+                prop_assert!(opening.words() >= 1 && opening.words() <= WORDS_MAX);
                 prop_assert_eq!(opening.word(), word);
             }
         }

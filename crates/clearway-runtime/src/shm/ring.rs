@@ -1,13 +1,13 @@
 //! One ring between two processes: who writes and who reads each believe nothing that the other counts.
 //!
 //! # Model
-//! `tail` counts lines written, `head` lines read, both modulo 2^32; what lies between them is the reader's. Each side owns one
+//! `tail` counts words of 8 bytes written, `head` words read, both modulo 2^32; what lies between them is the reader's. Each side owns one
 //! counter, keeps the true one in its own memory and shows copies; it remembers the other's and looks again only
 //! when the remembered one says full (or empty).
 //!
-//! *Order.* The writer fills lines, then shows its tail; the reader looks at the tail, then at the lines: store and load
-//! of the tail are release and acquire at least, so the lines (and bytes written one-sided before them) are there. In the
-//! other direction the head does the same: the reader has copied a record before it shows that its lines are free.
+//! *Order.* The writer fills words, then shows its tail; the reader looks at the tail, then at the words: store and load
+//! of the tail are release and acquire at least, so the words (and bytes written one-sided before them) are there. In the
+//! other direction the head does the same: the reader has copied a record before it shows that its words are free.
 //! Both counters are shown with *sequentially consistent* stores, because the one who shows then looks whether the
 //! other sleeps; see `bell`.
 //!
@@ -19,13 +19,13 @@ use std::sync::atomic::Ordering;
 
 use clearway_proto::base::Class;
 
-use super::layout::{LINE, Place, room_lines};
+use super::layout::{Place, room_words};
 use super::mapping::Mapping;
 use super::record::{self, HEAD_MAX, Opening, WORD};
 use super::slot::{self, SHORT};
 
-/// Lines of the longest record that fits a slot.
-const SHORT_LINES: u32 = (WORD + SHORT).div_ceil(LINE) as u32;
+/// Words of the longest record that fits a slot.
+const SHORT_WORDS: u32 = (WORD + SHORT).div_ceil(WORD) as u32;
 
 /// The other side broke the ring's protocol: nothing of it can be believed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +61,25 @@ pub(super) struct Reader {
 }
 
 impl Place {
-    /// The byte of line `counter`, from the ring's beginning.
+    /// The byte of word `counter`, from the ring's beginning.
+    #[inline]
     fn byte(self, counter: u32) -> usize {
-        (counter & (self.lines - 1)) as usize * LINE
+        (counter & (self.words - 1)) as usize * WORD
     }
 
     fn length(self) -> usize {
-        self.lines as usize * LINE
+        self.words as usize * WORD
     }
 
-    /// Calls `copy` for the one or two stretches of `length` bytes, `ahead` bytes behind the beginning of line `counter`:
-    /// with their places in the segment and in the bytes copied.
+    /// Where a record that begins with word `counter` lies in the segment, if it lies there in one piece.
     #[inline]
+    fn whole(self, counter: u32, opening: Opening) -> Option<usize> {
+        let from = self.byte(counter);
+        (from + opening.words() as usize * WORD <= self.length()).then_some(self.start + from)
+    }
+
+    /// Calls `copy` for the one or two stretches of `length` bytes, `ahead` bytes behind the beginning of word `counter`:
+    /// with their places in the segment and in the bytes copied.
     fn stretches(self, counter: u32, ahead: usize, length: usize, mut copy: impl FnMut(usize, usize, usize)) {
         let mut from = self.byte(counter) + ahead;
         if from >= self.length() {
@@ -91,30 +98,29 @@ impl Writer {
         Self { place, class, tail: 0, shown: 0, head: 0 }
     }
 
-    /// Lines that are free, by a fresh look at the reader's counter.
+    /// Words that are free, by a fresh look at the reader's counter.
     pub(super) fn free(&mut self, segment: &Mapping) -> Result<u32, Corrupt> {
         let head = segment.half(self.place.head).load(Ordering::SeqCst);
         if self.tail.wrapping_sub(head) > self.tail.wrapping_sub(self.head) {
             return Err(Corrupt);
         }
         self.head = head;
-        Ok(self.place.lines - self.tail.wrapping_sub(head))
+        Ok(self.place.words - self.tail.wrapping_sub(head))
     }
 
     /// Whether a ring that was found full has room again, for a stretch and not only for one record.
     pub(super) fn has_room(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
-        Ok(self.free(segment)? >= room_lines(self.place.lines))
+        Ok(self.free(segment)? >= room_words(self.place.words))
     }
 
-    /// Whether a record of `lines` fits.
+    /// Whether a record of `words` fits.
     #[inline]
-    pub(super) fn fits(&mut self, segment: &Mapping, lines: u32) -> Result<Room, Corrupt> {
-        let free = self.place.lines - self.tail.wrapping_sub(self.head);
-        if free >= lines || self.free(segment)? >= lines { Ok(Room::Enough) } else { Ok(Room::Full) }
+    pub(super) fn fits(&mut self, segment: &Mapping, words: u32) -> Result<Room, Corrupt> {
+        let free = self.place.words - self.tail.wrapping_sub(self.head);
+        if free >= words || self.free(segment)? >= words { Ok(Room::Enough) } else { Ok(Room::Full) }
     }
 
-    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`]. The first record of a batch
-    /// goes into the slot as well, if it is short: it may be the only one.
+    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`].
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -123,36 +129,51 @@ impl Writer {
         head: &[u8],
         body: &[u8],
     ) -> Result<Room, Corrupt> {
-        if self.fits(segment, opening.lines())? == Room::Full {
+        if self.fits(segment, opening.words())? == Room::Full {
             return Ok(Room::Full);
         }
-        let word = segment.word(self.place.start + self.place.byte(self.tail));
-        word.store(opening.word(), Ordering::Relaxed);
-        for (ahead, bytes) in [(WORD, head), (WORD + head.len(), body)] {
-            if !bytes.is_empty() {
-                self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| {
-                    segment.write(at, &bytes[from..to]);
-                });
-            }
+        if let Some(at) = self.place.whole(self.tail, opening) {
+            segment.put(at, opening.word(), [head, body]);
+        } else {
+            self.put_in_pieces(segment, opening, head, body);
         }
-        if self.hidden() == 0 && head.len() + body.len() <= SHORT {
-            slot::write(segment, self.place.slot, self.class, self.tail, opening.word(), head, body);
-        }
-        self.tail = self.tail.wrapping_add(opening.lines());
+        self.tail = self.tail.wrapping_add(opening.words());
         Ok(Room::Enough)
     }
 
-    /// Lines written that the reader was not shown.
+    #[cold]
+    fn put_in_pieces(&self, segment: &Mapping, opening: Opening, head: &[u8], body: &[u8]) {
+        segment.put(self.place.start + self.place.byte(self.tail), opening.word(), [&[], &[]]);
+        for (ahead, bytes) in [(WORD, head), (WORD + head.len(), body)] {
+            self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| segment.write(at, &bytes[from..to]));
+        }
+    }
+
+    /// Words written that the reader was not shown.
+    #[inline]
     pub(super) fn hidden(&self) -> u32 {
         self.tail.wrapping_sub(self.shown)
+    }
+
+    /// Puts the words not shown into the slot, if they are one record in one piece. Now and not when it was put: the reader
+    /// looks at this line all the time, and each of its looks between two stores makes the line change hands once more.
+    #[inline]
+    fn show_copy(&self, segment: &Mapping, hidden: u32) {
+        let from = self.place.byte(self.shown);
+        if from + hidden as usize * WORD <= self.place.length() {
+            let from = self.place.start + from;
+            slot::write(segment, self.place.slot, slot::stamp(self.class, self.shown), from, hidden as usize);
+        }
     }
 
     /// Shows the reader everything written; returns whether that was anything. Whoever then looks whether the reader sleeps
     /// puts a sequentially consistent fence between.
     #[inline]
     pub(super) fn show(&mut self, segment: &Mapping) -> bool {
-        if self.hidden() == 0 {
-            return false;
+        match self.hidden() {
+            0 => return false,
+            hidden if hidden <= SHORT_WORDS => self.show_copy(segment, hidden),
+            _ => {}
         }
         segment.half(self.place.tail).store(self.tail, Ordering::Release);
         self.shown = self.tail;
@@ -185,24 +206,36 @@ impl Reader {
             return Ok(None);
         }
         // A short record is in the slot when it is the latest, and then it is also all that there is.
-        if self.tail.wrapping_sub(self.head) <= SHORT_LINES
-            && let Some((word, bytes)) = slot::read(segment, self.place.slot, self.class, self.head)
+        if self.tail.wrapping_sub(self.head) <= SHORT_WORDS
+            && let Some(word) = slot::read(segment, self.place.slot, slot::stamp(self.class, self.head), head)
         {
-            return self.take_short(word, &bytes, head, into);
+            return self.take_short(word, head, into);
         }
         let word = segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
         let opening = self.check(word)?;
-        let Some(body) = into.get_mut(..opening.body) else { return Ok(None) };
-        self.copy_out(segment, WORD, &mut head[..opening.head]);
-        self.copy_out(segment, WORD + opening.head, body);
-        self.head = self.head.wrapping_add(opening.lines());
+        let (Some(head), Some(body)) = (head.get_mut(..opening.head), into.get_mut(..opening.body)) else {
+            return Ok(None);
+        };
+        if let Some(at) = self.place.whole(self.head, opening) {
+            segment.take(at + WORD, [head, body]);
+        } else {
+            self.take_in_pieces(segment, head, body);
+        }
+        self.head = self.head.wrapping_add(opening.words());
         Ok(Some(opening))
+    }
+
+    #[cold]
+    fn take_in_pieces(&self, segment: &Mapping, head: &mut [u8], body: &mut [u8]) {
+        for (ahead, bytes) in [(WORD + head.len(), body), (WORD, head)] {
+            self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| segment.read(at, &mut bytes[from..to]));
+        }
     }
 
     /// Looks at the writer's counter; whether there is a record.
     fn look(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
-        if tail.wrapping_sub(self.head) > self.place.lines {
+        if tail.wrapping_sub(self.head) > self.place.words {
             return Err(Corrupt);
         }
         self.tail = tail;
@@ -211,45 +244,32 @@ impl Reader {
 
     fn check(&self, word: u64) -> Result<Opening, Corrupt> {
         let opening = record::parse(word).ok_or(Corrupt)?;
-        if opening.lines() > self.tail.wrapping_sub(self.head) { Err(Corrupt) } else { Ok(opening) }
+        if opening.words() > self.tail.wrapping_sub(self.head) { Err(Corrupt) } else { Ok(opening) }
     }
 
+    /// Takes a record whose header and body are in `bytes`.
     #[inline]
-    fn take_short(
-        &mut self,
-        word: u64,
-        bytes: &[u8; SHORT],
-        head: &mut [u8; HEAD_MAX],
-        into: &mut [u8],
-    ) -> Result<Option<Opening>, Corrupt> {
+    fn take_short(&mut self, word: u64, bytes: &[u8; SHORT], into: &mut [u8]) -> Result<Option<Opening>, Corrupt> {
         let opening = self.check(word)?;
-        let rest = &bytes[opening.head..];
-        let (Some(body), Some(place)) = (rest.get(..opening.body), into.get_mut(..opening.body)) else {
-            return if opening.body > rest.len() { Err(Corrupt) } else { Ok(None) };
-        };
-        place.copy_from_slice(body);
-        *head = *bytes.first_chunk().ok_or(Corrupt)?;
-        self.head = self.head.wrapping_add(opening.lines());
-        Ok(Some(opening))
-    }
-
-    #[inline]
-    fn copy_out(&self, segment: &Mapping, ahead: usize, bytes: &mut [u8]) {
-        if !bytes.is_empty() {
-            self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| segment.read(at, &mut bytes[from..to]));
+        if opening.body > 0 {
+            let body = bytes[opening.head..].get(..opening.body).ok_or(Corrupt)?;
+            let Some(place) = into.get_mut(..opening.body) else { return Ok(None) };
+            place.copy_from_slice(body);
         }
+        self.head = self.head.wrapping_add(opening.words());
+        Ok(Some(opening))
     }
 
     /// Whether the writer, if it found the ring full, would call it empty enough again.
     pub(super) fn has_room(&self, segment: &Mapping) -> bool {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
-        self.place.lines.saturating_sub(tail.wrapping_sub(self.head)) >= room_lines(self.place.lines)
+        self.place.words.saturating_sub(tail.wrapping_sub(self.head)) >= room_words(self.place.words)
     }
 
     /// Shows the writer what was read, if that is enough to be worth it; returns whether it was.
     #[inline]
     pub(super) fn show(&mut self, segment: &Mapping) -> bool {
-        if self.head.wrapping_sub(self.shown) < self.place.lines / 4 {
+        if self.head.wrapping_sub(self.shown) < self.place.words / 4 {
             return false;
         }
         segment.half(self.place.head).store(self.head, Ordering::SeqCst);
@@ -318,8 +338,8 @@ mod tests {
     #[test]
     fn put__a_full_ring_takes_nothing_until_the_reader_shows_that_it_read() {
         let mut pair = Pair::new();
-        let lines = pair.writer.place.lines;
-        for _ in 0..lines {
+        let words = pair.writer.place.words;
+        for _ in 0..words / 2 {
             assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
         }
         assert_eq!(pair.put(b"x", b""), Ok(Room::Full));
@@ -347,9 +367,9 @@ mod tests {
         let tail = |value: u32| {
             read_after(move |pair| pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed))
         };
-        assert!(tail(2).is_ok());
-        assert_eq!(tail(1), Err(Corrupt), "less than the record");
-        assert_eq!(tail(RING_MIN.0 as u32 / 64 + 1), Err(Corrupt), "more than the ring holds");
+        assert!(tail(14).is_ok());
+        assert_eq!(tail(13), Err(Corrupt), "less than the record");
+        assert_eq!(tail(RING_MIN.0 as u32 / 8 + 1), Err(Corrupt), "more than the ring holds");
         assert_eq!(tail(u32::MAX), Err(Corrupt), "backwards");
         for word in [0, 1 << 40 | 1, Opening { kind: Kind::Message, head: 80, body: 8_192 }.word(), u64::MAX] {
             let got = read_after(|pair| pair.segment.word(pair.writer.place.start).store(word, Ordering::Relaxed));
@@ -380,16 +400,16 @@ mod tests {
 
     #[test]
     fn free__a_reader_that_counts_wrongly_is_corrupt_and_gives_no_room() {
-        for wrong in [127, 201, u32::MAX] {
+        for wrong in [1_023, 1_201, u32::MAX] {
             let mut pair = Pair::new();
-            for _ in 0..200 {
+            for _ in 0..600 {
                 pair.put(b"x", b"").expect("sound");
                 pair.writer.show(&pair.segment);
                 pair.take().expect("sound");
             }
-            assert_eq!(pair.writer.free(&pair.segment), Ok(512 - 72), "shown when a quarter, 128 lines, was read");
+            assert_eq!(pair.writer.free(&pair.segment), Ok(4_096 - 176), "shown when a quarter, 1024 words, was read");
             pair.segment.half(pair.writer.place.head).store(wrong, Ordering::Relaxed);
-            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 128, of 200");
+            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 1024, of 1200");
         }
     }
 
@@ -427,7 +447,7 @@ mod tests {
                 let mut takes = 0;
                 while let Ok(Some(_)) = pair.take() {
                     takes += 1;
-                    prop_assert!(takes <= pair.reader.place.lines);
+                    prop_assert!(takes <= pair.reader.place.words);
                 }
             }
         }

@@ -8,9 +8,9 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 7 | stamp: counter of the record's first line, and above it its class plus one; zero while the copy changes |
+//! | 0 to 7 | stamp: counter of the record's own first word, and above it its class plus one; zero while the copy changes |
 //! | 8 to 15 | the record's first word |
-//! | 16 to 103 | header and body |
+//! | 16 to 95 | header and body |
 //!
 //! # Source
 //! The order of accesses is that of a sequence lock: the writer clears the stamp (release fence behind it), writes, and sets
@@ -24,51 +24,47 @@ use std::sync::atomic::{Ordering, fence};
 use clearway_proto::base::Class;
 
 use super::mapping::Mapping;
+use super::record::{HEAD_MAX, WORD};
 
-/// The longest header and body together: what two lines leave behind the counters; the longest header is in it.
-pub(super) const SHORT: usize = 88;
+/// The longest header and body together: what two lines leave behind the counters, and the longest header.
+pub(super) const SHORT: usize = HEAD_MAX;
 /// Words of the longest copy.
 const WORDS: usize = SHORT / 8;
 
-fn stamp(class: Class, counter: u32) -> u64 {
+/// What names a record: its class and the counter of its first word.
+#[inline]
+pub(super) fn stamp(class: Class, counter: u32) -> u64 {
     (class.index() as u64 + 1) << 32 | u64::from(counter)
 }
 
-/// Copies a record, whose first line is `counter`, into the slot at `at`. `head` and `body` together are at most [`SHORT`].
+/// Copies the `length` words that begin with the record at `from` into the slot at `at`, as far as they fit. The reader
+/// believes the first word about the record's length, so other records behind it do not matter.
 #[inline]
-pub(super) fn write(segment: &Mapping, at: usize, class: Class, counter: u32, word: u64, head: &[u8], body: &[u8]) {
-    let mut bytes = [0; SHORT];
-    let length = head.len() + body.len();
-    bytes[..head.len()].copy_from_slice(head);
-    bytes[head.len()..length].copy_from_slice(body);
+pub(super) fn write(segment: &Mapping, at: usize, stamp: u64, from: usize, length: usize) {
     let words = segment.words::<{ 2 + WORDS }>(at);
     words[0].store(0, Ordering::Relaxed);
     fence(Ordering::Release);
-    words[1].store(word, Ordering::Relaxed);
-    let (chunks, _) = bytes.as_chunks::<8>();
-    for (place, chunk) in words[2..].iter().zip(chunks).take(length.div_ceil(8)) {
-        place.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+    for (i, place) in words[1..].iter().enumerate().take(length) {
+        place.store(segment.word(from + WORD * i).load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    words[0].store(stamp(class, counter), Ordering::Release);
+    words[0].store(stamp, Ordering::Release);
 }
 
-/// The first word and the bytes of the record whose first line is `counter`, if the slot at `at` holds its copy.
+/// The first word of the record named `stamp`, and its bytes in `into`, if the slot at `at` holds its copy.
 #[inline]
-pub(super) fn read(segment: &Mapping, at: usize, class: Class, counter: u32) -> Option<(u64, [u8; SHORT])> {
+pub(super) fn read(segment: &Mapping, at: usize, stamp: u64, into: &mut [u8; SHORT]) -> Option<u64> {
     let words = segment.words::<{ 2 + WORDS }>(at);
-    let stamp = stamp(class, counter);
     if words[0].load(Ordering::Acquire) != stamp {
         return None;
     }
     let word = words[1].load(Ordering::Relaxed);
     let length = (word >> 8 & 0xff) as usize + (word >> 32) as usize;
-    let mut bytes = [0; SHORT];
-    let (chunks, _) = bytes.as_chunks_mut::<8>();
+    let (chunks, _) = into.as_chunks_mut::<8>();
     for (chunk, place) in chunks.iter_mut().zip(&words[2..]).take(length.div_ceil(8)) {
         *chunk = place.load(Ordering::Relaxed).to_ne_bytes();
     }
     fence(Ordering::Acquire);
-    (words[0].load(Ordering::Relaxed) == stamp).then_some((word, bytes))
+    (words[0].load(Ordering::Relaxed) == stamp).then_some(word)
 }
 
 #[cfg(test)]
@@ -77,21 +73,39 @@ mod tests {
     use super::super::record::{Kind, Opening};
     use super::*;
 
-    fn word(head: usize, body: usize) -> u64 {
-        Opening { kind: Kind::Message, head, body }.word()
+    /// Where records lie in these tests, and where the slot.
+    const RECORD: usize = 1_024;
+    const SLOT: usize = 8;
+
+    fn opening(head: usize, body: usize) -> Opening {
+        Opening { kind: Kind::Message, head, body }
+    }
+
+    /// Puts a record into a ring's place and its copy into the slot.
+    fn put(segment: &Mapping, stamp: u64, head: &[u8], body: &[u8]) {
+        let opening = opening(head.len(), body.len());
+        segment.put(RECORD, opening.word(), [head, body]);
+        write(segment, SLOT, stamp, RECORD, opening.words() as usize);
+    }
+
+    fn get(segment: &Mapping, stamp: u64) -> Option<(u64, [u8; SHORT])> {
+        let mut bytes = [0; SHORT];
+        read(segment, SLOT, stamp, &mut bytes).map(|word| (word, bytes))
     }
 
     #[test]
     fn read__gives_the_copy_of_the_very_record_that_was_asked_for() {
         let (_, segment) = Mapping::create(PAGE).expect("memory");
-        assert!(read(&segment, 8, Class::Control, 0).is_none(), "nothing was written");
-        write(&segment, 8, Class::Bulk, 7, word(80, 8), &[1; 80], &[2; 8]);
-        let (opening, bytes) = read(&segment, 8, Class::Bulk, 7).expect("written");
-        assert_eq!((opening, &bytes[..80], &bytes[80..]), (word(80, 8), &[1; 80][..], &[2; 8][..]));
-        assert!(read(&segment, 8, Class::Bulk, 8).is_none() && read(&segment, 8, Class::Control, 7).is_none());
-        write(&segment, 8, Class::Bulk, 8, word(0, 1), &[], b"x");
-        assert!(read(&segment, 8, Class::Bulk, 7).is_none());
-        assert_eq!(read(&segment, 8, Class::Bulk, 8).expect("written").1[0], b'x');
+        assert!(get(&segment, stamp(Class::Control, 0)).is_none(), "nothing was written");
+        put(&segment, stamp(Class::Bulk, 7), &[1; 72], &[2; 8]);
+        let (word, bytes) = get(&segment, stamp(Class::Bulk, 7)).expect("written");
+        assert_eq!((word, &bytes[..72], &bytes[72..]), (opening(72, 8).word(), &[1; 72][..], &[2; 8][..]));
+        for other in [stamp(Class::Bulk, 8), stamp(Class::Control, 7)] {
+            assert!(get(&segment, other).is_none());
+        }
+        put(&segment, stamp(Class::Bulk, 8), &[], b"x");
+        assert!(get(&segment, stamp(Class::Bulk, 7)).is_none());
+        assert_eq!(get(&segment, stamp(Class::Bulk, 8)).expect("written").1[0], b'x');
     }
 
     #[test]
@@ -102,15 +116,15 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for counter in 0..=RECORDS {
-                    write(&writing, 64, Class::Control, counter, word(80, 0), &[counter as u8; 80], &[]);
+                    put(&writing, stamp(Class::Control, counter), &[counter as u8; 80], &[]);
                 }
             });
             let mut counter = 0;
             while counter < RECORDS {
-                if let Some((_, bytes)) = read(&reading, 64, Class::Control, counter) {
-                    assert_eq!(bytes[..80], [counter as u8; 80], "torn");
+                if let Some((_, bytes)) = get(&reading, stamp(Class::Control, counter)) {
+                    assert_eq!(bytes, [counter as u8; 80], "torn");
                 }
-                counter = reading.half(64).load(Ordering::Acquire).max(counter);
+                counter = reading.half(SLOT).load(Ordering::Acquire).max(counter);
             }
         });
     }
@@ -118,7 +132,8 @@ mod tests {
     #[test]
     fn read__any_length_in_the_first_word_stays_inside() {
         let (_, segment) = Mapping::create(PAGE).expect("memory");
-        write(&segment, 0, Class::Control, 1, u64::MAX, &[3; 80], &[]);
-        assert_eq!(read(&segment, 0, Class::Control, 1).expect("written").0, u64::MAX);
+        segment.put(RECORD, u64::MAX, [&[3; 80], &[]]);
+        write(&segment, SLOT, stamp(Class::Control, 1), RECORD, 11);
+        assert_eq!(get(&segment, stamp(Class::Control, 1)).expect("written").0, u64::MAX);
     }
 }

@@ -241,8 +241,9 @@ fn harvest__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
     let mut host = Host::new(3, |_| {});
     let place = host.wires[0].neighbours.place(Rank(1)).expect("a neighbour");
     // The bad peer's own rings lie in the victim's memory; nonsense is put there as it would do it.
-    let tail = host.wires[0].neighbours.layout().place(place, Class::Bulk).tail;
-    host.wires[0].neighbours.overwrite_own(tail, u32::MAX);
+    let layout = host.wires[0].neighbours.layout();
+    host.wires[0].neighbours.overwrite_own(layout.place(place, Class::Bulk).tail, u32::MAX);
+    host.wires[0].neighbours.overwrite_own(layout.shown(place), 1);
     assert_eq!(host.send(2, 0, Class::Bulk, b"good", None), Answer::Done(0));
     assert_eq!(host.heads(0), [(Some(Class::Bulk), b"good".to_vec())]);
     assert_eq!(host.wires[0].counters().strangers, 1);

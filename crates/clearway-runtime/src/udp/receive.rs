@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{Class, Dscp, GroupId, LocalNs, Rank};
-use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span};
+use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp};
 
 use super::frame::{self, Sealed};
 use super::guard::Guard;
@@ -228,7 +228,7 @@ impl Inbox {
                 path: PathId(0),
                 class: Class::from_dscp(Dscp::from_tos(listed.tos)),
                 congestion_marked: listed.tos & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED,
-                at: listed.at,
+                at: Stamp::Taken(listed.at),
                 head: &self.call.arena()[listed.head.clone()],
                 body,
             }));

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation, OperationKind, PathId,
-    RegionId, RemoteSpan, Span, Status, Token, Wire,
+    RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::Digest;
@@ -242,13 +242,13 @@ impl SimWire {
                     _ => Span { region: RegionId::RECEIVE, offset: self.receive.append(&body), length },
                 };
                 self.counters.received += 1;
-                let (class, head) = (Some(class), head.bytes());
+                let (class, head, at) = (Some(class), head.bytes(), Stamp::Taken(at));
                 sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: marked, at, head, body }));
             }
             Ready::Landed { from, into, immediate, at } => {
                 self.digest.event(now, 2, u64::from(from.0));
                 self.digest.word(immediate);
-                sink(Arrival::Landed { from, into, immediate, at });
+                sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) });
             }
             Ready::Done { token, status, value, at } => {
                 self.digest.event(now, 3, token.0);

@@ -334,7 +334,7 @@ fn post__each_operation_leaves_when_the_processor_has_come_to_it() {
     let mut at = Vec::new();
     network.wire(Rank(1)).harvest(64, &mut |arrival| {
         if let Arrival::Datagram(datagram) = arrival {
-            at.push(datagram.at);
+            at.push(datagram.at.instant());
         }
     });
     assert_eq!(at, [LocalNs(3_000), LocalNs(5_000), LocalNs(7_000)]);

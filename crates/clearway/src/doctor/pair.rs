@@ -80,7 +80,7 @@ impl Pair {
             let before = arrived.len();
             self.receiver.harvest(count, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = arrival {
-                    arrived.push(Arrived { class: datagram.class, at: datagram.at });
+                    arrived.push(Arrived { class: datagram.class, at: datagram.at.instant() });
                 }
             });
             let now = clock::now();

@@ -63,7 +63,13 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
         seen.push(match arrival {
             Arrival::Datagram(d) => {
                 body_span = d.body;
-                Seen::Message { from: d.from, class: d.class, at: d.at, head: d.head.to_vec(), body: Vec::new() }
+                Seen::Message {
+                    from: d.from,
+                    class: d.class,
+                    at: d.at.instant(),
+                    head: d.head.to_vec(),
+                    body: Vec::new(),
+                }
             }
             Arrival::Landed { from, into, immediate, .. } => Seen::Landed { from, into, immediate },
             Arrival::Done { token, status, value, .. } => Seen::Done { token, status, value },
