@@ -1,4 +1,5 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
+//! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
@@ -22,7 +23,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use self::contest::CONTESTS;
+use self::contest::{CONTESTS, Contest, Programs, SEALED};
 use self::link::Link;
 
 /// The marker with which this program runs itself inside its own namespace.
@@ -40,26 +41,28 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|shm|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|shm|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
-        Some("wire") => wire(rest),
+        Some("wire") => on_link("wire", CONTESTS, rest),
+        Some("sealed") => on_link("sealed", SEALED, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|shm|fabric [--rounds N] [--json]"),
+        _ => bail!("usage: cargo xtask bench wire|sealed|shm|fabric [--rounds N] [--json]"),
     }
 }
 
-fn wire(rest: &[String]) -> Result<ExitCode> {
-    let asked = parse("wire", rest)?;
+/// A bench whose contestants run on a virtual link.
+fn on_link(bench: &'static str, contests: &[Contest], rest: &[String]) -> Result<ExitCode> {
+    let asked = parse(bench, rest)?;
     if let Some(program) = rest.iter().position(|a| a == INSIDE).and_then(|at| rest.get(at + 1)) {
-        return inside(&asked, PathBuf::from(program));
+        return inside(bench, &asked, contests, PathBuf::from(program));
     }
     for program in ["unshare", "nsenter", "ip", "taskset", "timeout"] {
         if Command::new(program).arg("--version").output().is_err() && Command::new(program).arg("-V").output().is_err()
         {
-            eprintln!("skipped: bench wire needs the program `{program}`");
+            eprintln!("skipped: bench {bench} needs the program `{program}`");
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -70,7 +73,7 @@ fn wire(rest: &[String]) -> Result<ExitCode> {
     let status = Command::new("unshare")
         .args([flags, "--"])
         .arg(own)
-        .args(["bench", "wire"])
+        .args(["bench", bench])
         .args(rest)
         .arg(INSIDE)
         .arg(program)
@@ -119,17 +122,19 @@ fn load() -> f64 {
     text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn inside(asked: &Asked, program: PathBuf) -> Result<ExitCode> {
+fn inside(bench: &str, asked: &Asked, contests: &[Contest], program: PathBuf) -> Result<ExitCode> {
     let link = Link::make()?;
+    let needs_peer = contests.iter().any(|contest| contest.peer == contest::Peer::Libfabric);
+    let programs = Programs { wire: program, libfabric: needs_peer.then(contest::compile_peer).flatten() };
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
-        let mut contests: Vec<_> = CONTESTS.iter().collect();
+        let mut contests: Vec<_> = contests.iter().collect();
         if round % 2 == 1 {
             contests.reverse();
         }
         for contest in contests {
-            match (contest.run)(&link, &program) {
+            match (contest.run)(&link, &programs) {
                 Ok(seen) => {
                     for (name, value) in seen {
                         figures.entry((contest.name, name)).or_default().push(value);
@@ -140,7 +145,7 @@ fn inside(asked: &Asked, program: PathBuf) -> Result<ExitCode> {
         }
     }
     if asked.json {
-        println!("{}", record(asked, &link, loaded, &figures));
+        println!("{}", record(bench, asked, &link, loaded, &figures));
     } else {
         print!("{}", text(asked, &link, loaded, &figures));
     }
@@ -181,7 +186,12 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     let medians = |a, b, name| Some(of(a, name)?.0 / of(b, name)?.0);
     let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
     let slow = |a, b| medians(a, b, contest::SLOW);
-    let (sender, receiver) = (contest::PER_SENDER, contest::PER_RECEIVER);
+    let (sender, receiver, both) = (contest::PER_SENDER, contest::PER_RECEIVER, contest::PER_BOTH);
+    // A peer counts with the better of its ways to wait.
+    let best = |a, peers: &[&'static str], name| {
+        let ratios = peers.iter().filter_map(|b| medians(a, *b, name));
+        ratios.min_by(f64::total_cmp)
+    };
     [
         ("goodput per sender's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", sender)),
         ("goodput per sender's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", sender)),
@@ -201,6 +211,20 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
             "median half round trip, sealed wire / wire",
             medians("latency wire, sealed", "latency wire", contest::TYPICAL),
         ),
+        (
+            "goodput per sender's CPU-second, sealed wire / libfabric tcp",
+            best("udp wire, sealed", contest::TCP, sender),
+        ),
+        (
+            "goodput per receiver's CPU-second, sealed wire / libfabric tcp",
+            best("udp wire, sealed", contest::TCP, receiver),
+        ),
+        ("goodput per CPU-second of both, sealed wire / libfabric tcp", best("udp wire, sealed", contest::TCP, both)),
+        (
+            "goodput per sender's CPU-second, sealed wire / libfabric rxd",
+            best("udp wire, sealed", contest::RXD, sender),
+        ),
+        ("goodput per CPU-second of both, sealed wire / libfabric rxd", best("udp wire, sealed", contest::RXD, both)),
         ("p99 half round trip, flood at the port / flood beside it", slow("victim, flood", "victim, flood beside")),
         ("p99 half round trip, flood at the port / no flood", slow("victim, flood", "victim, no flood")),
         ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),
@@ -211,14 +235,14 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     .collect()
 }
 
-fn record(asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
+fn record(bench: &str, asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
         .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
         .collect();
     let ratios: BTreeMap<_, _> = ratios(figures).into_iter().collect();
     json!({
-        "bench": "wire",
+        "bench": bench,
         "rounds": asked.rounds,
         "cores": link.cores,
         "load": [loaded, load()],

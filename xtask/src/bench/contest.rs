@@ -1,7 +1,7 @@
 //! The contestants: how each is started on a link, and which figures its output holds.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ pub(super) type Seen = Vec<(&'static str, f64)>;
 pub(super) const PER_SENDER: &str = "Gb/s per sender's CPU-second";
 /// Goodput by the receiver's processor time.
 pub(super) const PER_RECEIVER: &str = "Gb/s per receiver's CPU-second";
+/// Goodput by the processor time of both.
+pub(super) const PER_BOTH: &str = "Gb/s per CPU-second of both";
 /// The least half round trip.
 pub(super) const FASTEST: &str = "half round trip, least, us";
 /// The median half round trip.
@@ -33,6 +35,8 @@ const LATENCY_S: &str = "1";
 const VICTIM_S: &str = "3";
 /// Seconds of a flood: it lasts longer than the victim's start and run.
 const FLOOD_S: &str = "5";
+/// Bytes of one message over libfabric: like the runs that the wire hands to the kernel.
+const MESSAGE: &str = "65536";
 /// The port of all runs; each run's namespaces are its own.
 const PORT: u16 = 7_000;
 
@@ -40,30 +44,131 @@ const PORT: u16 = 7_000;
 pub(super) struct Contest {
     /// Its name in tables.
     pub(super) name: &'static str,
+    /// Whose program it needs beside this project's.
+    pub(super) peer: Peer,
     /// Runs it once.
-    pub(super) run: fn(&Link, &Path) -> Result<Seen>,
+    pub(super) run: fn(&Link, &Programs) -> Result<Seen>,
 }
 
-pub(super) const CONTESTS: &[Contest] = &[
-    Contest { name: "udp wire", run: |link, program| goodput(link, program, ["send", "receive"]) },
+/// A program that is compiled for a contest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    None,
+    Libfabric,
+}
+
+/// The programs that contests run.
+pub(super) struct Programs {
+    /// The measuring program of this project.
+    pub(super) wire: PathBuf,
+    /// The same over libfabric alone, where it can be compiled.
+    pub(super) libfabric: Option<PathBuf>,
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        // What stays behind in the system's directory for such things harms nobody.
+        let _ = self.libfabric.as_deref().and_then(Path::parent).map(std::fs::remove_dir_all);
+    }
+}
+
+/// The source of libfabric's program.
+const PEER: &str = include_str!("ofi_peer.c");
+
+/// Compiles libfabric's program; `None`, with a reason on standard error, where that cannot be done.
+pub(super) fn compile_peer() -> Option<PathBuf> {
+    let compile = || {
+        let directory = std::env::temp_dir().join(format!("clearway-ofi-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let (source, program) = (directory.join("ofi_peer.c"), directory.join("ofi_peer"));
+        std::fs::write(&source, PEER)?;
+        let output = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).arg("-lfabric").output()?;
+        ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(program)
+    };
+    compile().inspect_err(|error| eprintln!("skipped: libfabric: {error:#}; it needs libfabric-dev and cc")).ok()
+}
+
+/// libfabric's `tcp`, by its ways to wait.
+pub(super) const TCP: &[&str] = &["libfabric tcp", "libfabric tcp, polling"];
+/// libfabric's reliability over UDP.
+pub(super) const RXD: &[&str] = &["libfabric rxd"];
+
+/// The wire with keys, and what it is measured by.
+pub(super) const SEALED: &[Contest] = &[
     Contest {
         name: "udp wire, sealed",
-        run: |link, program| goodput(link, program, ["send-sealed", "receive-sealed"]),
+        peer: Peer::None,
+        run: |link, programs| goodput(link, &programs.wire, ["send-sealed", "receive-sealed"]),
     },
-    Contest { name: "udp wire, real packets", run: |link, program| goodput(link, program, ["send-real", "receive"]) },
+    Contest {
+        name: TCP[0],
+        peer: Peer::Libfabric,
+        run: |link, programs| libfabric(link, programs, "tcp;ofi_rxm", "wait"),
+    },
+    Contest {
+        name: TCP[1],
+        peer: Peer::Libfabric,
+        run: |link, programs| libfabric(link, programs, "tcp;ofi_rxm", "poll"),
+    },
+    Contest {
+        name: RXD[0],
+        peer: Peer::Libfabric,
+        run: |link, programs| libfabric(link, programs, "udp;ofi_rxd", "poll"),
+    },
+    Contest { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
+];
+
+pub(super) const CONTESTS: &[Contest] = &[
+    Contest {
+        name: "udp wire",
+        peer: Peer::None,
+        run: |link, programs| goodput(link, &programs.wire, ["send", "receive"]),
+    },
+    Contest {
+        name: "udp wire, sealed",
+        peer: Peer::None,
+        run: |link, programs| goodput(link, &programs.wire, ["send-sealed", "receive-sealed"]),
+    },
+    Contest {
+        name: "udp wire, real packets",
+        peer: Peer::None,
+        run: |link, programs| goodput(link, &programs.wire, ["send-real", "receive"]),
+    },
     Contest {
         name: "udp wire, sealed, real packets",
-        run: |link, program| goodput(link, program, ["send-real-sealed", "receive-sealed"]),
+        peer: Peer::None,
+        run: |link, programs| goodput(link, &programs.wire, ["send-real-sealed", "receive-sealed"]),
     },
-    Contest { name: "iperf3 tcp", run: |link, _| iperf(link, &[]) },
-    Contest { name: "iperf3 udp", run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
-    Contest { name: "latency wire", run: |link, program| latency(link, program, "ping", "pong") },
-    Contest { name: "latency wire, sealed", run: |link, program| latency(link, program, "ping-sealed", "pong-sealed") },
-    Contest { name: "victim, no flood", run: |link, program| flooded(link, program, None) },
+    Contest { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
+    Contest { name: "iperf3 udp", peer: Peer::None, run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
+    Contest {
+        name: "latency wire",
+        peer: Peer::None,
+        run: |link, programs| latency(link, &programs.wire, "ping", "pong"),
+    },
+    Contest {
+        name: "latency wire, sealed",
+        peer: Peer::None,
+        run: |link, programs| latency(link, &programs.wire, "ping-sealed", "pong-sealed"),
+    },
+    Contest { name: "victim, no flood", peer: Peer::None, run: |link, programs| flooded(link, &programs.wire, None) },
     // What a flood costs a host of two processors anyway, whomever it is sent to.
-    Contest { name: "victim, flood beside", run: |link, program| flooded(link, program, Some(PORT + 2)) },
-    Contest { name: "victim, flood", run: |link, program| flooded(link, program, Some(PORT)) },
-    Contest { name: "latency plain", run: |link, program| latency(link, program, "bare-ping", "bare-pong") },
+    Contest {
+        name: "victim, flood beside",
+        peer: Peer::None,
+        run: |link, programs| flooded(link, &programs.wire, Some(PORT + 2)),
+    },
+    Contest {
+        name: "victim, flood",
+        peer: Peer::None,
+        run: |link, programs| flooded(link, &programs.wire, Some(PORT)),
+    },
+    Contest {
+        name: "latency plain",
+        peer: Peer::None,
+        run: |link, programs| latency(link, &programs.wire, "bare-ping", "bare-pong"),
+    },
 ];
 
 /// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote after it.
@@ -107,12 +212,38 @@ fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<Seen> 
     let (sent, received) = ends(link, program, near, far, GOODPUT_S)?;
     // Bytes that arrived, in bits by ns: the same figure as Gb/s.
     let bits = value(&received, "bytes")? * 8.0;
+    let (sender, receiver) = (bits / value(&sent, "cpu_ns")?, bits / value(&received, "cpu_ns")?);
     Ok(vec![
-        (PER_SENDER, bits / value(&sent, "cpu_ns")?),
-        (PER_RECEIVER, bits / value(&received, "cpu_ns")?),
+        (PER_SENDER, sender),
+        (PER_RECEIVER, receiver),
+        (PER_BOTH, both(sender, receiver)),
         (WALL, bits / value(&sent, "wall_ns")?),
         (LOST, 100.0 * (1.0 - value(&received, "messages")? / value(&sent, "messages")?)),
     ])
+}
+
+/// Messages of [`MESSAGE`] bytes over a provider of libfabric.
+fn libfabric(link: &Link, programs: &Programs, provider: &str, waiting: &str) -> Result<Seen> {
+    let program = programs.libfabric.as_deref().context("no program")?;
+    let (here, there) = (NEAR.to_string(), FAR.to_string());
+    let (mut near, mut far) = (link.near(), link.far());
+    near.arg(program).args(["send", provider, &here, &there, GOODPUT_S, MESSAGE, waiting]);
+    far.arg(program).args(["receive", provider, &there, &here, GOODPUT_S, MESSAGE, waiting]);
+    let (sent, received) = run(near, far)?;
+    // The far end also counts what came before the near end began to; each is set against its own time.
+    let per = |line: &str| Ok::<_, anyhow::Error>(value(line, "bytes")? * 8.0 / value(line, "cpu_ns")?);
+    let (sender, receiver) = (per(&sent)?, per(&received)?);
+    Ok(vec![
+        (PER_SENDER, sender),
+        (PER_RECEIVER, receiver),
+        (PER_BOTH, both(sender, receiver)),
+        (WALL, value(&sent, "bytes")? * 8.0 / value(&sent, "wall_ns")?),
+    ])
+}
+
+/// Goodput by the processor time of both ends together.
+fn both(sender: f64, receiver: f64) -> f64 {
+    1.0 / (1.0 / sender + 1.0 / receiver)
 }
 
 fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<Seen> {
