@@ -1,6 +1,7 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
 //! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
+//! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
 //! # Model
@@ -14,6 +15,7 @@
 mod contest;
 mod fabric;
 mod link;
+mod ofi;
 mod shm;
 
 use std::collections::BTreeMap;
@@ -41,15 +43,16 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|shm|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
         Some("wire") => on_link("wire", CONTESTS, rest),
         Some("sealed") => on_link("sealed", SEALED, rest),
+        Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|sealed|shm|fabric [--rounds N] [--json]"),
+        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|fabric [--rounds N] [--json]"),
     }
 }
 
@@ -66,7 +69,9 @@ fn on_link(bench: &'static str, contests: &[Contest], rest: &[String]) -> Result
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let program = build("clearway-runtime", "wire_bench")?;
+    let (package, example) =
+        if bench == "ofi" { ("clearway-ofi", "ofi_bench") } else { ("clearway-runtime", "wire_bench") };
+    let program = build(package, example)?;
     let own = std::env::current_exe().context("the path of this program")?;
     // `-r` makes this user root of a namespace of its own; real root needs none.
     let flags = if is_root()? { "-n" } else { "-rn" };
@@ -185,6 +190,7 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
     let medians = |a, b, name| Some(of(a, name)?.0 / of(b, name)?.0);
     let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
+    let pair = |number: usize, name| medians(ofi::PAIRS[number][0], ofi::PAIRS[number][1], name);
     let slow = |a, b| medians(a, b, contest::SLOW);
     let (sender, receiver, both) = (contest::PER_SENDER, contest::PER_RECEIVER, contest::PER_BOTH);
     // A peer counts with the better of its ways to wait.
@@ -225,6 +231,10 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
             best("udp wire, sealed", contest::RXD, sender),
         ),
         ("goodput per CPU-second of both, sealed wire / libfabric rxd", best("udp wire, sealed", contest::RXD, both)),
+        ("median half round trip, 64 B, ofi wire / libfabric alone", pair(0, contest::TYPICAL)),
+        ("mean half round trip, 64 B, ofi wire / fi_pingpong", medians(ofi::PAIRS[0][0], ofi::PINGPONG, ofi::MEAN)),
+        ("bytes per CPU-second, writes of 64 KiB, ofi wire / libfabric alone", pair(1, sender)),
+        ("bytes per CPU-second, writes of 1 MiB, ofi wire / libfabric alone", pair(2, sender)),
         ("p99 half round trip, flood at the port / flood beside it", slow("victim, flood", "victim, flood beside")),
         ("p99 half round trip, flood at the port / no flood", slow("victim, flood", "victim, no flood")),
         ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),

@@ -172,7 +172,7 @@ pub(super) const CONTESTS: &[Contest] = &[
 ];
 
 /// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote after it.
-fn run(near: Command, far: Command) -> Result<(String, String)> {
+pub(super) fn run(near: Command, far: Command) -> Result<(String, String)> {
     run_with(near, far, || Ok(()))
 }
 

@@ -1,5 +1,6 @@
-/* What libfabric does without Clearway, for `cargo xtask bench sealed` and `ofi`: goodput of messages, one-sided writes.
-   ofi_peer ROLE PROVIDER LOCAL PEER SECONDS SIZE WAITING; ROLE send|receive|write|target, WAITING poll|wait. */
+/* What libfabric does without Clearway, for `cargo xtask bench sealed` and `ofi`: goodput of messages, one-sided
+   writes, messages in turns. ofi_peer ROLE PROVIDER LOCAL PEER SECONDS SIZE WAITING; ROLE send|receive|write|target|ping|pong,
+   WAITING poll|wait. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -95,10 +96,57 @@ static long take(struct fi_cq_msg_entry *entries, size_t most) {
     return taken;
 }
 
+static int ascending(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Waits for one message; its receive is posted again. Sends complete meanwhile. Returns its length. */
+static size_t await_message(char *memory, size_t size, void *desc) {
+    struct fi_cq_msg_entry entry;
+    for (;;) {
+        if (!take(&entry, 1) || !(entry.flags & FI_RECV)) continue;
+        long slot = (struct fi_context *)entry.op_context - contexts;
+        check(fi_recv(ep, memory + slot * size, size, desc, FI_ADDR_UNSPEC, &contexts[slot]), "fi_recv");
+        return entry.len;
+    }
+}
+
+static void say(char *memory, size_t length, void *desc, fi_addr_t peer, uint64_t number) {
+    long result;
+    while ((result = fi_send(ep, memory, length, desc, peer, &contexts[WINDOW + number % WINDOW])) == -FI_EAGAIN)
+        fi_cq_read(cq, NULL, 0);
+    check(result, "fi_send");
+}
+
+static int take_turns(int first, char *memory, size_t size, void *desc, fi_addr_t peer, uint64_t length_ns) {
+    enum { WARM = 200, MOST = 4000000 };
+    uint64_t *half = malloc(MOST * sizeof *half), begin = 0, sum = 0, turns = 0;
+    for (uint64_t turn = 0; !first; turn++) {
+        if (await_message(memory, size, desc) == 1) return 0;
+        say(memory, size, desc, peer, turn);
+    }
+    for (uint64_t turn = 0; turns < MOST; turn++) {
+        uint64_t sent = clock_ns(CLOCK_MONOTONIC), now;
+        if (turn == WARM) begin = sent;
+        say(memory, size, desc, peer, turn);
+        await_message(memory, size, desc);
+        now = clock_ns(CLOCK_MONOTONIC);
+        if (turn >= WARM) half[turns++] = (now - sent) / 2, sum += (now - sent) / 2;
+        if (turn >= WARM && now - begin >= length_ns) break;
+    }
+    say(memory, 1, desc, peer, 0);
+    for (uint64_t until = clock_ns(CLOCK_MONOTONIC) + 200000000u; clock_ns(CLOCK_MONOTONIC) < until;) fi_cq_read(cq, NULL, 0);
+    qsort(half, turns, sizeof *half, ascending);
+    printf("round_trips %lu min_ns %lu p50_ns %lu mean_ns %lu\n", turns, half[0], half[turns / 2], sum / turns);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc != 8) return 2;
     const char *role = argv[1];
-    int near = !strcmp(role, "send") || !strcmp(role, "write"), one_sided = !strcmp(role, "write") || !strcmp(role, "target");
+    int turns = !strcmp(role, "ping") || !strcmp(role, "pong");
+    int near = !strcmp(role, "send") || !strcmp(role, "write") || !strcmp(role, "ping"), one_sided = !strcmp(role, "write") || !strcmp(role, "target");
     size_t size = strtoul(argv[6], NULL, 10);
     uint64_t length_ns = (uint64_t)(atof(argv[5]) * 1e9), bytes = 0, messages = 0, begin = 0, used = 0, last = 0;
     waiting = !strcmp(argv[7], "wait");
@@ -110,6 +158,10 @@ int main(int argc, char **argv) {
     fi_addr_t peer = meet(near, argv[3], argv[4], &mine, &theirs);
     struct fi_cq_msg_entry entries[WINDOW];
     void *desc = fi_mr_desc(mr);
+    if (turns) {
+        for (int i = 0; i < WINDOW; i++) check(fi_recv(ep, memory + i * size, size, desc, FI_ADDR_UNSPEC, &contexts[i]), "fi_recv");
+        return take_turns(near, memory, size, desc, peer, length_ns);
+    }
     if (!near) {
         for (int i = 0; i < WINDOW; i++) check(fi_recv(ep, memory + i * size, size, desc, FI_ADDR_UNSPEC, &contexts[i]), "fi_recv");
         for (int ended = 0; !ended;) {
