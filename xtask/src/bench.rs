@@ -1,6 +1,7 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
 //! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
+//! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
@@ -13,6 +14,7 @@
 //! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
 
 mod contest;
+mod crowd;
 mod fabric;
 mod link;
 mod ofi;
@@ -43,7 +45,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -51,8 +53,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("sealed") => on_link("sealed", SEALED, rest),
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
+        Some("crowd") => crowd::run(&parse("crowd", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|fabric [--rounds N] [--json]"),
+        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|crowd|fabric [--rounds N] [--json]"),
     }
 }
 

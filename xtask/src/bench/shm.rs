@@ -72,18 +72,25 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compiles the MPI program; `None`, with a reason on standard error, where that cannot be done.
+/// What lets Open MPI run for root.
+pub(super) const OPEN_MPI_AS_ROOT: [(&str, &str); 2] =
+    [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+
+/// Compiles an MPI program, into a directory of its own.
+pub(super) fn compile(name: &str, source: &str) -> Result<PathBuf> {
+    let directory = std::env::temp_dir().join(format!("clearway-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let (file, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    std::fs::write(&file, source)?;
+    let output = Command::new("mpicc").args(["-O2", "-o"]).arg(&program).arg(&file).output().context("mpicc")?;
+    ensure!(output.status.success(), "mpicc: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(program)
+}
+
+/// Compiles this bench's; `None`, with a reason on standard error, where that cannot be done.
 fn compile_peer() -> Option<PathBuf> {
-    let compile = || {
-        let directory = std::env::temp_dir().join(format!("clearway-shm-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
-        let (source, program) = (directory.join("shm_peer.c"), directory.join("shm_peer"));
-        std::fs::write(&source, PEER)?;
-        let output = Command::new("mpicc").args(["-O2", "-o"]).arg(&program).arg(&source).output().context("mpicc")?;
-        ensure!(output.status.success(), "mpicc: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(program)
-    };
-    compile().inspect_err(|error| eprintln!("skipped: {MPI}: {error:#}; it needs mpicc and mpirun of Open MPI")).ok()
+    let compiled = compile("shm_peer", PEER);
+    compiled.inspect_err(|error| eprintln!("skipped: {MPI}: {error:#}; it needs mpicc and mpirun of Open MPI")).ok()
 }
 
 impl Drop for Hall {
@@ -138,14 +145,13 @@ fn run_mpi(program: &Path) -> Result<String> {
             "vader,self",
         ])
         .arg(program)
-        // Without these Open MPI refuses to run for root.
-        .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
+        .envs(OPEN_MPI_AS_ROOT)
         .output()
         .context("mpirun")?;
     said(output)
 }
 
-fn said(output: Output) -> Result<String> {
+pub(super) fn said(output: Output) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

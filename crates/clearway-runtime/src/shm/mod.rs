@@ -87,7 +87,7 @@ impl ShmWire {
             rank: config.rank,
             capabilities: capabilities(same_clock),
             neighbours: Neighbours::new(own, layout, me, bell, met),
-            pause: Pause::new(config.waiting),
+            pause: Pause::yielding(config.waiting),
             memory: Memory::default(),
             arena: vec![0; ARENA],
             received_bytes: 0,

@@ -1,0 +1,146 @@
+//! `cargo xtask bench crowd`: an allreduce of 8 bytes among eight ranks on two processors, over the shared-memory wire and by
+//! Open MPI told to yield, in one run.
+//!
+//! # Not here
+//! The measured loops: `crates/clearway-runtime/examples/shm_allreduce.rs`, and `allreduce_peer.c` for MPI.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::contest::value;
+use super::shm::{OPEN_MPI_AS_ROOT, compile, said};
+use super::{Asked, build, link, load, spread};
+
+/// The other program's source.
+const PEER: &str = include_str!("allreduce_peer.c");
+/// Ranks of both, four for each processor.
+const RANKS: u32 = 8;
+/// Longest run of any program in s; one that hangs is ended by `timeout`.
+const DEADLINE_S: &str = "60";
+/// The names of figures in the programs' lines and in tables.
+const FIGURES: [(&str, &str); 3] = [("p50_ns", "median, us"), ("p99_ns", "p99, us"), ("mean_ns", "mean, us")];
+const WIRE: &str = "shm wire";
+const MPI: &str = "Open MPI, yielding";
+
+type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    let (cores, wire) =
+        (link::cores()?.map(|core| core.to_string()).join(","), build("clearway-runtime", "shm_allreduce")?);
+    let mpi = compile("allreduce_peer", PEER)?;
+    let loaded = load();
+    let mut figures = Figures::new();
+    for round in 0..asked.rounds {
+        let mut contests = [WIRE, MPI];
+        if round % 2 == 1 {
+            contests.reverse();
+        }
+        for contest in contests {
+            let line = if contest == WIRE { run_wire(&wire, &cores, round) } else { run_mpi(&mpi, &cores) };
+            match line {
+                Ok(line) => collect(contest, &line, &mut figures)?,
+                Err(error) => eprintln!("skipped: {contest} in round {round}: {error:#}"),
+            }
+        }
+    }
+    // What stays behind in the system's directory for such things harms nobody.
+    let _ = mpi.parent().map(std::fs::remove_dir_all);
+    if asked.json {
+        println!("{}", record(asked, &cores, loaded, &figures));
+    } else {
+        print!("{}", text(asked, &cores, loaded, &figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_wire(program: &Path, cores: &str, round: usize) -> Result<String> {
+    let session = (u64::from(std::process::id()) << 32 | round as u64).to_string();
+    let start = |rank: u32| {
+        let mut command = Command::new("timeout");
+        command.args([DEADLINE_S, "taskset", "-c", cores]);
+        command.arg(program).args([&rank.to_string(), &RANKS.to_string(), &session]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let ranks: Vec<_> = (0..RANKS).map(start).collect::<Result<_, _>>().context("a rank")?;
+    let mut spoken = String::new();
+    for rank in ranks {
+        spoken.push_str(&said(rank.wait_with_output().context("a rank")?)?);
+    }
+    Ok(spoken)
+}
+
+fn run_mpi(program: &PathBuf, cores: &str) -> Result<String> {
+    let output = Command::new("timeout")
+        .args([DEADLINE_S, "taskset", "-c", cores, "mpirun", "-n", &RANKS.to_string()])
+        .args(["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
+        .arg(program)
+        .envs(OPEN_MPI_AS_ROOT)
+        .output()
+        .context("mpirun")?;
+    said(output)
+}
+
+fn collect(contest: &'static str, line: &str, figures: &mut Figures) -> Result<()> {
+    for (key, name) in FIGURES {
+        figures.entry((contest, name)).or_default().push(value(line, key)? / 1e3);
+    }
+    Ok(())
+}
+
+/// The ratio of medians for each figure that both have.
+fn ratios(figures: &Figures) -> BTreeMap<&'static str, f64> {
+    let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
+    FIGURES.iter().filter_map(|(_, name)| Some((*name, of(WIRE, *name)?.0 / of(MPI, *name)?.0))).collect()
+}
+
+fn text(asked: &Asked, cores: &str, loaded: f64, figures: &Figures) -> String {
+    let mut text = format!(
+        "{RANKS} ranks on cores {cores}, {} rounds, load {loaded} before and {} after\nmedian (least to greatest)\n\n",
+        asked.rounds,
+        load()
+    );
+    for ((contest, name), values) in figures {
+        if let Some((median, least, greatest)) = spread(values) {
+            text.push_str(&format!("  {contest:<22} {name:<14} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+        }
+    }
+    text.push('\n');
+    for (name, ratio) in ratios(figures) {
+        text.push_str(&format!("  {name}, {WIRE} / {MPI}: {ratio:.2}\n"));
+    }
+    text
+}
+
+fn record(asked: &Asked, cores: &str, loaded: f64, figures: &Figures) -> serde_json::Value {
+    let each: Vec<_> = figures
+        .iter()
+        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .collect();
+    json!({
+        "bench": "crowd",
+        "rounds": asked.rounds,
+        "cores": cores,
+        "load": [loaded, load()],
+        "figures": each,
+        "ratios": ratios(figures),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios__are_of_medians_and_need_both() {
+        let mut figures = Figures::new();
+        collect(WIRE, "p50_ns 5000 p99_ns 9000 mean_ns 6000\n", &mut figures).expect("a line");
+        assert!(ratios(&figures).is_empty());
+        collect(MPI, "p50_ns 20000 p99_ns 9000 mean_ns 6000\n", &mut figures).expect("a line");
+        assert_eq!(ratios(&figures).get("median, us"), Some(&0.25));
+    }
+}
