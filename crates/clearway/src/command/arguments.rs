@@ -8,6 +8,7 @@ use clearway_lab::{LabName, QueueKind};
 use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 
+use super::setup_node::MarkRule;
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
 use crate::bench::program::ProgramFlags;
@@ -61,6 +62,19 @@ pub(crate) enum Command {
         /// Write JSON instead of a list.
         #[arg(long)]
         json: bool,
+    },
+    /// Print a shell script with which an administrator gives classes to programs that know nothing of them
+    ///
+    /// Nothing is changed: read the script, then run it as root. It marks what --mark names, serves marked packets by class in
+    /// this node's own queues, and says what can be done for RDMA devices.
+    SetupNode {
+        /// Packets and their class: `port:2049=bulk`, `port:5000-5099=low-latency`, `user:backup=scavenger` or
+        /// `source:10.1.0.7=bulk`; once for each.
+        #[arg(long, value_name = "PACKETS=CLASS")]
+        mark: Vec<MarkRule>,
+        /// Print the script that takes it back.
+        #[arg(long, conflicts_with = "mark")]
+        undo: bool,
     },
     /// Make report.html again from report.json and print its tables.
     Report {
