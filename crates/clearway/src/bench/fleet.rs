@@ -5,8 +5,8 @@
 //! are and opened their wires they differ in nothing but in how their end is explained.
 //!
 //! # Invariants
-//! I1. Every rank is ended: dropping the fleet closes all pipes and connections first, which ends the ranks, then reaps those
-//!     of this machine.
+//! I1. Every rank of this machine is ended: dropping the fleet closes all pipes first, which ends the ranks, then reaps them.
+//!     Connections belong to whoever gave them, who ends those ranks.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -301,7 +301,11 @@ fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.members.iter_mut().for_each(Member::close);
+        for member in &mut self.members {
+            if let Link::Child(_, orders) = &mut member.link {
+                *orders = None;
+            }
+        }
         for member in &mut self.members {
             if let Link::Child(child, _) = &mut member.link {
                 // A rank that is stopped or stuck would not notice its closed pipe.

@@ -11,6 +11,7 @@
 //!                <-    Time
 //!    Phase, Test ->           run this
 //!                <-    Record what was seen
+//!    Leave       ->           the run is over
 //! ```
 
 use std::net::SocketAddrV4;
@@ -37,6 +38,8 @@ pub(super) enum ToRank {
     Phase(Phase),
     /// The same, of GPCNeT's own tests.
     Test(Box<gpcnet::Task>),
+    /// The run is over. A rank whose conductor falls silent without it has lost its conductor.
+    Leave,
 }
 
 /// Who a rank is, and what its address and keys are for.

@@ -1,7 +1,7 @@
 //! One rank of a run: an engine over UDP, obeying lines on standard input.
 //!
 //! # Invariants
-//! I1. When standard input closes, the rank ends: no rank outlives its conductor.
+//! I1. When standard input closes, the rank ends: no rank outlives its conductor. It says nothing then: whoever waits for it does.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -36,21 +36,23 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
     let bind = match orders.next()? {
         Some(ToRank::Bind(bind)) => bind,
         Some(_) => bail!("an order came before an address"),
-        None => return Ok(Exit::Good),
+        None => return Ok(Exit::Failed),
     };
     let (port, identity) = match take_place(&bind) {
         Ok(place) => place,
         Err(error) => return refuse(&error),
     };
     let card = identity.as_ref().map(|identity| identity.card().to_vec());
-    say(&FromRank::Bound(Whereabouts { address: port.address(), card }))?;
+    if say(&FromRank::Bound(Whereabouts { address: port.address(), card })).is_err() {
+        return Ok(Exit::Failed);
+    }
     let setup = match orders.next()? {
         Some(ToRank::Open(setup)) => setup,
         Some(_) => bail!("an order came before the setup"),
-        None => return Ok(Exit::Good),
+        None => return Ok(Exit::Failed),
     };
     match open(port, identity, &bind, &setup).and_then(|wire| run(wire, &setup, orders)) {
-        Ok(()) => Ok(Exit::Good),
+        Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),
     }
 }
@@ -73,8 +75,7 @@ fn standard_input() -> Result<File> {
 
 /// Tells the conductor why this rank takes no part.
 fn refuse(why: &anyhow::Error) -> Result<Exit> {
-    say(&FromRank::Failed(format!("{why:#}")))?;
-    Ok(Exit::Good)
+    Ok(if say(&FromRank::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
 }
 
 /// Orders before the wire is open: one at a time, waiting for each.
@@ -120,7 +121,7 @@ fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -
 }
 
 /// Runs the engine of `setup` on `wire`.
-fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<()> {
+fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<Exit> {
     match setup.measure {
         Measure::Congestion => {
             let node = engine::congestion(&mut wire, setup.seed)?;
@@ -133,23 +134,23 @@ fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<()> {
     }
 }
 
-fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<()> {
+fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<Exit> {
     let body_max = wire.capabilities().body_max as u32;
     let operations = wire.capabilities().operations;
     say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0, operations }))?;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
-    let mut host = Host { lines, input: &input, over: false };
+    let mut host = Host { lines, input: &input, over: false, is_dismissed: false };
     loop {
         progress::run(&mut driver, &mut wire, &[input.as_fd()], &mut host);
-        let Some(first) = driver.engine_mut().seen() else { return Ok(()) };
+        let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
         host.over = false;
         let counters = wire.counters();
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
         // A phase that the next one ended may be over in the same instant as that one.
         for seen in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().seen())) {
             if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
-                return Ok(());
+                return Ok(host.end());
             }
         }
     }
@@ -169,6 +170,15 @@ struct Host<'a> {
     input: &'a File,
     /// The loop shall end: a record waits, or standard input closed.
     over: bool,
+    /// The conductor said that the run is over.
+    is_dismissed: bool,
+}
+
+impl Host<'_> {
+    /// How this process ends: well, if it was told to.
+    fn end(&self) -> Exit {
+        if self.is_dismissed { Exit::Good } else { Exit::Failed }
+    }
 }
 
 impl<E: Measuring> progress::Host<E> for Host<'_> {
@@ -181,6 +191,7 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
             Ok(n) if n > 0 => {
                 while let Some(line) = self.lines.next() {
                     match serde_json::from_str(&line) {
+                        Ok(ToRank::Leave) => (self.over, self.is_dismissed) = (true, true),
                         Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
                         // A conductor that says anything else is not one.
                         order => match order.ok().and_then(E::command) {
@@ -209,7 +220,11 @@ impl Lines {
     /// Reads once; returns how much came, zero at the end.
     fn fill(&mut self, mut input: &File) -> Result<usize> {
         let mut chunk = [0; 16 << 10];
-        let count = input.read(&mut chunk)?;
+        let count = match input.read(&mut chunk) {
+            // A connection whose other end died in the middle of what was said.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            other => other.context("standard input")?,
+        };
         if self.bytes.len() + count > LINE_MAX {
             bail!("a line longer than {LINE_MAX} bytes");
         }

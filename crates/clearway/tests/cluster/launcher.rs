@@ -36,6 +36,12 @@ impl Launcher<'static> {
 }
 
 impl Launcher<'_> {
+    /// The same `srun`, told to end a step one of whose ranks dies: it does not do so by itself.
+    pub(crate) fn ending_steps(mut self) -> Self {
+        self.arguments.push("--kill-on-bad-exit".to_owned());
+        self
+    }
+
     /// Starts a run of the scenario of `ground`.
     pub(crate) fn start(&self, ground: &Ground) -> Child {
         let mut command = Command::new(&self.program);

@@ -24,6 +24,7 @@ fn measure(ground: &Ground, launcher: &Launcher<'_>) {
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let method = report["host"]["facts"]["launched by"].as_str().expect("a fact");
     assert!(method.starts_with(launcher.method), "{}: {method}", launcher.name);
+    assert!(launcher.cluster.is_none() || method.ends_with(", munge"), "{}: {method}", launcher.name);
     let marks = |queue: &str, class: &str| {
         let shares = report["shares"].as_array().expect("classes");
         let row = shares.iter().find(|row| row["labels"]["queue"] == queue && row["class"] == class);
@@ -35,8 +36,7 @@ fn measure(ground: &Ground, launcher: &Launcher<'_>) {
     ground.expect_nothing_left();
 }
 
-/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank before the ranks know
-/// each other, and the conductor.
+/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the conductor.
 fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
     let run = launcher.start(ground);
     let measuring = ground.wait_for("rank --with-parent", 4);
@@ -45,13 +45,18 @@ fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
     assert!(said.contains("was killed by signal 9 in the middle of the run"), "{}: {said}", launcher.name);
     assert!(said.contains("clearway: rank ") && said.contains(" on host "), "{}: {said}", launcher.name);
 
+    for rank in [3, 0] {
+        let run = launcher.start(ground);
+        ground.wait_for("rank --with-parent", 4);
+        kill(ground.wait_for_rank(rank), Signal::SIGKILL).expect("killed");
+        end_badly(ground, launcher, run);
+    }
+}
+
+/// A run that loses a rank before the ranks know each other.
+fn lose_one_early(ground: &Ground, launcher: &Launcher<'_>) {
     let run = launcher.start(ground);
     kill(ground.wait_for_rank(3), Signal::SIGKILL).expect("killed");
-    end_badly(ground, launcher, run);
-
-    let run = launcher.start(ground);
-    ground.wait_for("rank --with-parent", 4);
-    kill(ground.wait_for_rank(0), Signal::SIGKILL).expect("killed");
     end_badly(ground, launcher, run);
 }
 
@@ -79,6 +84,11 @@ fn hydra__ranks_measure_their_network_with_one_class_and_with_several() {
 #[test]
 fn hydra__whichever_process_dies_all_end() {
     local("mpiexec.hydra", lose_one_each);
+}
+
+#[test]
+fn hydra__a_rank_that_dies_while_ranks_join_ends_all() {
+    local("mpiexec.hydra", lose_one_early);
 }
 
 #[test]
@@ -110,5 +120,6 @@ fn slurm__ranks_on_two_nodes_measure_and_end_together_each_way() {
         measure(&ground, &launcher);
         fs::remove_dir_all(ground.path("out")).expect("removed");
         lose_one_each(&ground, &launcher);
+        lose_one_early(&ground, &launcher.ending_steps());
     }
 }

@@ -1,4 +1,4 @@
-//! A Slurm of its own: a controller and two nodes in the hosts of a lab, with their own munge, gone with the value.
+//! A Slurm of its own: a controller and two nodes in the hosts of a lab, with a munge of their own, gone with the value.
 //!
 //! # Model
 //! Each daemon is in a process namespace whose first process reads from a pipe of this test. When the test drops its end, or dies,
@@ -27,7 +27,7 @@ SlurmctldHost=ctl({controller})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={directory}/munge/socket
+AuthInfo=socket={directory}/run/munge/munge.socket.2
 CredType=cred/munge
 StateSaveLocation={directory}/state
 SlurmctldPidFile={directory}/slurmctld.pid
@@ -106,7 +106,7 @@ impl Slurm {
         let shown = directory.display();
         let script = format!(
             "hostname {name} && mount --bind {shown}/hosts /etc/hosts && mount --bind {shown}/{name}/tmp {shown}/tmp \
-             && {{ {daemon} >{shown}/{name}.out 2>&1 </dev/null & cat; }}"
+             && mount --bind {shown}/run /run && {{ {daemon} >{shown}/{name}.out 2>&1 </dev/null & cat; }}"
         );
         fs::create_dir_all(own.join("tmp")).expect("a directory");
         let mut command = Command::new("unshare");
@@ -149,11 +149,11 @@ fn lab() -> Option<Lab> {
 
 /// Writes what the daemons read; the path of the configuration.
 fn write_files(directory: &Path, lab: &Lab) -> PathBuf {
-    for name in ["state", "tmp", "munge"] {
+    for name in ["state", "tmp", "run/munge"] {
         fs::create_dir_all(directory.join(name)).expect("a directory");
     }
     let key: Vec<u8> = fs::read("/proc/sys/kernel/random/uuid").expect("random").repeat(2);
-    let key_path = directory.join("munge/key");
+    let key_path = directory.join("run/munge/key");
     fs::write(&key_path, key).expect("written");
     fs::set_permissions(&key_path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
@@ -171,8 +171,8 @@ fn write_files(directory: &Path, lab: &Lab) -> PathBuf {
 }
 
 fn munge_arguments(directory: &Path) -> String {
-    let own = |name: &str| directory.join("munge").join(name).display().to_string();
-    let [key, socket, pid, log, seed] = ["key", "socket", "pid", "log", "seed"].map(own);
+    let own = |name: &str| directory.join("run/munge").join(name).display().to_string();
+    let [key, socket, pid, log, seed] = ["key", "munge.socket.2", "pid", "log", "seed"].map(own);
     format!(
         "--foreground --force --key-file={key} --socket={socket} --pid-file={pid} --log-file={log} --seed-file={seed} \
          </dev/null >/dev/null 2>&1"

@@ -10,7 +10,7 @@
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
-//! I1. A follower ends when its connection does, and its process with it.
+//! I1. A follower ends when its connection does, and its process with it. If it was not told that the run is over, it ends the job.
 //! I2. Whoever goes in at the door knows a number that only the exchange told.
 
 mod card;
@@ -18,15 +18,17 @@ mod door;
 mod follow;
 mod ssh;
 
-use std::net::SocketAddrV4;
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
-use clearway_runtime::launch::{self, Job, Method, Options};
+use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
 use super::fleet::Member;
-use super::message::Network;
+use super::message::{Network, ToRank};
 use super::rank::SECRET_VARIABLE;
 use super::stage::Interrupt;
 use crate::exit::Exit;
@@ -61,8 +63,11 @@ pub(crate) struct Site {
     door: Door,
     /// Of all ranks of the job, the conductor's included.
     cards: Vec<Card>,
+    voucher: Voucher,
     sealing: Sealing,
     interrupt: Interrupt,
+    /// The connections to the other ranks; their processes end with them.
+    followers: RefCell<Vec<TcpStream>>,
 }
 
 /// What the user wants of messages between machines.
@@ -83,25 +88,32 @@ pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
         let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
-            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?))),
-            _ => Ok(Role::Follower(Follower::new(job)?)),
+            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)))),
+            _ => Ok(Role::Follower(Follower::new(job, order.sealing))),
         };
     };
     let interrupt = Interrupt::listen()?;
     let job = hosts.start(&interrupt)?;
-    Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?)))
+    Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt))))
 }
 
-/// Gives everybody this process's card, with the door of who has one, and takes theirs.
-fn exchange(job: &mut Job, door: Option<&Door>) -> Result<Vec<Card>> {
+/// Gives everybody this process's card, with the door of who has one, and takes theirs; who vouches for them.
+fn exchange(job: &mut Job, door: Option<&Door>, sealing: Sealing) -> Result<(Vec<Card>, Voucher)> {
     let own = serde_json::to_vec(&Card::own(door)?).context("a card that JSON cannot hold")?;
-    let cards = job.exchange(&own)?;
+    // A launcher that gives its ranks a secret needs nobody to vouch for them.
+    let is_enough = sealing == Sealing::Insecure || job.secret().is_some();
+    let (cards, voucher) = if is_enough { (job.exchange(&own)?, Voucher::Nobody) } else { job.exchange_vouched(&own)? };
     let read = |card: &Vec<u8>| {
         let card: Card =
             serde_json::from_slice(card).context("a rank of another version of this program takes part")?;
         card.check().map(|()| card)
     };
-    cards.iter().map(read).collect()
+    Ok((cards.iter().map(read).collect::<Result<_>>()?, voucher))
+}
+
+/// Ends `job` for all its ranks, because of `error`, before it is a run.
+fn give_up(job: Job, error: &anyhow::Error) -> ! {
+    job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
 }
 
 /// The secret that the launcher of `job` gave its ranks, as a word.
@@ -110,12 +122,22 @@ fn secret_word(job: &Job) -> Option<String> {
 }
 
 impl Site {
-    /// The job that this process conducts.
-    fn new(mut job: Job, sealing: Sealing, interrupt: Interrupt) -> Result<Self> {
+    /// The job that this process conducts. Where it cannot come about it ends for all.
+    fn new(mut job: Job, sealing: Sealing, interrupt: Interrupt) -> Self {
+        match Self::meet(&mut job, sealing) {
+            Ok((door, cards, voucher)) => {
+                Self { job, door, cards, voucher, sealing, interrupt, followers: RefCell::default() }
+            }
+            Err(error) => give_up(job, &error),
+        }
+    }
+
+    /// Opens the door and tells everybody where it is.
+    fn meet(job: &mut Job, sealing: Sealing) -> Result<(Door, Vec<Card>, Voucher)> {
         let secret = if job.secret().is_some() { Secret::OfLauncher } else { Secret::OfDoor };
         let door = Door::open(secret)?;
-        let cards = exchange(&mut job, Some(&door))?;
-        Ok(Self { job, door, cards, sealing, interrupt })
+        let (cards, voucher) = exchange(job, Some(&door), sealing)?;
+        Ok((door, cards, voucher))
     }
 
     /// Whether the conductor only conducts: it is the last rank of the job then, and none of the run.
@@ -147,9 +169,12 @@ impl Site {
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// How the ranks found each other.
+    /// How the ranks found each other, and who vouches for them.
     pub(super) fn launcher(&self) -> String {
-        self.job.method().to_string()
+        match self.voucher {
+            Voucher::Nobody => self.job.method().to_string(),
+            Voucher::Munge => format!("{}, munge", self.job.method()),
+        }
     }
 
     /// Why the ranks did not find each other in another way, a line each.
@@ -184,6 +209,8 @@ impl Site {
         }
         for visitor in visitors {
             let address = SocketAddrV4::new(visitor.from, 0);
+            let kept = visitor.connection.try_clone().context("a connection that stays")?;
+            self.followers.borrow_mut().push(kept);
             members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
         }
         Ok(members)
@@ -197,6 +224,12 @@ impl Site {
 
     /// Leaves the job in order, together with all followers.
     pub(crate) fn leave(mut self) -> Result<()> {
+        let mut line = serde_json::to_vec(&ToRank::Leave).context("an order that JSON cannot hold")?;
+        line.push(b'\n');
+        for mut follower in self.followers.take() {
+            // One that is gone does not come to the barrier, which says so.
+            let _ = follower.write_all(&line);
+        }
         self.job.barrier()?;
         Ok(self.job.finish()?)
     }
