@@ -8,7 +8,7 @@
 //! Asked over the socket, not through `libmunge` or its programs: no library to load, no process for each question.
 //!
 //! # Source
-//! The messages of munge 0.5.11 and later, version 4 of its protocol; run with munge 0.5.15.
+//! Version 4 of the daemon's protocol, as munge 0.5.15 speaks it.
 //!
 //! # Invariants
 //! I1. Where this host has munge, what comes without a credential of this user is refused; where it has none, so is what comes with

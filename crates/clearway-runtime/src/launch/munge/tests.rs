@@ -13,7 +13,7 @@ use super::*;
 const AGAIN: &[u8] = b"\x11\x14Replayed credential\0\x04\x05\0\0\0\0\x01\x2c\x04\x7f\0\0\x01k\x02\xa3<k\x02\xa3<\
     \0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\x05hello";
 /// Of a damaged one.
-const DAMAGED: &[u8] = b"\x0e\x13Invalid credential\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+const DAMAGED: &[u8] = b"\x0e\x13Invalid credential\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
     \xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0";
 
 #[test]
