@@ -1,5 +1,6 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
+//! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
 //! # Model
@@ -14,6 +15,7 @@ mod contest;
 mod fabric;
 mod link;
 mod shm;
+mod start;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,14 +42,15 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|shm|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|shm|start|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
         Some("wire") => wire(rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
+        Some("start") => start::run(&parse("start", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|shm|fabric [--rounds N] [--json]"),
+        _ => bail!("usage: cargo xtask bench wire|shm|start|fabric [--rounds N] [--json]"),
     }
 }
 

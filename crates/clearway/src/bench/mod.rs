@@ -84,6 +84,15 @@ pub(crate) fn run_here(order: &Order<'_>) -> Result<Report> {
     Ok(report)
 }
 
+/// Brings the ranks of `site` together until all of them could send, and lets them go.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn gather(site: &job::Site) -> Result<()> {
+    let crew = stage::Crew { seed: 0, measure: engine::Measure::Congestion, per_host: 1 };
+    stage::job(&crew, Some(site)).map(drop)
+}
+
 /// Simulates `order` again and returns what `wanted` asks about.
 ///
 /// # Errors

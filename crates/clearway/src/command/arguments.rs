@@ -117,6 +117,9 @@ pub(crate) enum Command {
         /// The command line.
         command: String,
     },
+    /// Brings the ranks of a job together and lets them go: what that costs is measured.
+    #[command(hide = true)]
+    Gather,
     /// Holds a lab; started by the program itself.
     #[command(hide = true)]
     LabKeeper {

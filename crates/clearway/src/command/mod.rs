@@ -70,6 +70,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::Follow => crate::bench::job::follow(),
         Command::Guard { command } => crate::bench::program::guard(&command),
+        Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
     }
 }

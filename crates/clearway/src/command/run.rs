@@ -238,6 +238,12 @@ fn conduct_job(
     })
 }
 
+/// Brings the ranks of a job together, as any run does first, and nothing more.
+pub(crate) fn gather() -> Result<Exit> {
+    let order = JobOrder { sealing: Sealing::Sealed, hosts: None };
+    across(&order, |site| bench::gather(site).map(|()| Exit::Good))
+}
+
 /// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.
 pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) -> Result<Exit> {
     let site = match bench::job::enter(order)? {
