@@ -201,12 +201,19 @@ fn is_delivered(sender: &mut OfiWire, receiver: &mut OfiWire, class: Class) -> b
 
 #[cfg(test)]
 mod tests {
-    use clearway_ofi::Refusal;
+    use clearway_ofi::{Exposure, Refusal};
 
     use super::*;
 
     fn judged(provider: &str, domain: &str, verdict: Verdict) -> Judged {
-        Judged { provider: provider.into(), domain: domain.into(), source: None, atomics: false, verdict }
+        Judged {
+            provider: provider.into(),
+            domain: domain.into(),
+            source: None,
+            atomics: false,
+            exposure: Exposure::Open,
+            verdict,
+        }
     }
 
     #[test]
