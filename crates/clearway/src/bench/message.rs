@@ -23,6 +23,7 @@ use clearway_proto::wire::OperationSet;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
+use super::wire::{Far, Setting, Whereabouts};
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +51,8 @@ pub(super) struct Bind {
     /// Port 0 leaves the choice of a port to the system.
     pub(super) address: SocketAddrV4,
     pub(super) network: Network,
+    /// What to have ready for ranks that share no memory with this one.
+    pub(super) far: Far,
 }
 
 /// What a rank needs to open its wire.
@@ -57,17 +60,7 @@ pub(super) struct Bind {
 pub(super) struct Setup {
     pub(super) seed: u64,
     pub(super) measure: Measure,
-    /// By rank, its own included.
-    pub(super) peers: Vec<Whereabouts>,
-}
-
-/// Where a rank is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Whereabouts {
-    pub(super) address: SocketAddrV4,
-    /// The public half of its keys, on sealed networks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) card: Option<Vec<u8>>,
+    pub(super) wire: Setting,
 }
 
 /// What kind of network the ranks have between them.
@@ -78,7 +71,7 @@ pub(super) enum Network {
     Lab,
     /// One machine's own: its ranks read one clock.
     Machine,
-    /// Between machines; messages are sealed.
+    /// Between machines; messages are sealed, or stay on a fabric that only trusted hosts reach.
     Sealed,
     /// Between machines, as open as the user asked for.
     Insecure,
@@ -118,6 +111,8 @@ pub(super) struct Ready {
     pub(super) overhead: u64,
     /// What it can be asked for.
     pub(super) operations: OperationSet,
+    /// What becomes of each class between hosts, in the order of classes, for a person.
+    pub(super) classes: Vec<String>,
 }
 
 /// What one rank saw.

@@ -33,6 +33,7 @@ mod shares;
 mod stage;
 mod summary;
 mod windows;
+pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One rank of a run: an engine over UDP, obeying lines on standard input.
+//! One rank of a run: an engine over the wire that its conductor chose, obeying lines on standard input.
 //!
 //! # Invariants
 //! I1. When standard input closes, the rank ends: no rank outlives its conductor. It says nothing then: whoever waits for it does.
@@ -10,22 +10,19 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::LocalNs;
-use clearway_proto::wire::{Driver, Wire};
+use clearway_proto::wire::Driver;
 use clearway_runtime::keys::{self, Identity, JobSecret};
-use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
-use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
-use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Whereabouts};
+use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
 /// The longest line a conductor sends: a phase of a thousand ranks with all their flows takes a tenth of this.
 const LINE_MAX: usize = 1 << 20;
-/// Bytes that Ethernet (14), IPv4 (20) and UDP (8) add, as a shaped link counts them.
-const NETWORK_OVERHEAD: u64 = 14 + 20 + 8;
 
 /// Runs until standard input closes, or, `with_parent`, the process ends that started this one.
 pub(crate) fn main(with_parent: bool) -> Result<Exit> {
@@ -38,12 +35,11 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
         Some(_) => bail!("an order came before an address"),
         None => return Ok(Exit::Failed),
     };
-    let (port, identity) = match take_place(&bind) {
-        Ok(place) => place,
+    let port = match identity(&bind).and_then(|identity| Port::take(&bind, identity)) {
+        Ok(port) => port,
         Err(error) => return refuse(&error),
     };
-    let card = identity.as_ref().map(|identity| identity.card().to_vec());
-    if say(&FromRank::Bound(Whereabouts { address: port.address(), card })).is_err() {
+    if say(&FromRank::Bound(port.whereabouts())).is_err() {
         return Ok(Exit::Failed);
     }
     let setup = match orders.next()? {
@@ -51,22 +47,21 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
         Some(_) => bail!("an order came before the setup"),
         None => return Ok(Exit::Failed),
     };
-    match open(port, identity, &bind, &setup).and_then(|wire| run(wire, &setup, orders)) {
+    match port.open(&bind, &setup.wire).and_then(|opened| run(opened, &setup, orders)) {
         Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),
     }
 }
 
-/// Takes the address of `bind`, and makes keys where the network needs them.
-fn take_place(bind: &Bind) -> Result<(UdpPort, Option<Identity>)> {
-    let port = UdpPort::bind(bind.address)?;
+/// What this rank's keys are made with, where the network needs them.
+fn identity(bind: &Bind) -> Result<Option<Identity>> {
     if bind.network != Network::Sealed {
-        return Ok((port, None));
+        return Ok(None);
     }
     let secret = std::env::var(SECRET_VARIABLE).context("this rank was not told its job's secret")?;
     let secret = Some(JobSecret::new(secret.into_bytes())?);
     let job = keys::Scope { session: bind.session, epoch: 0, secret };
-    Ok((port, Some(Identity::new(bind.rank, job)?)))
+    Ok(Some(Identity::new(bind.rank, job)?))
 }
 
 fn standard_input() -> Result<File> {
@@ -98,51 +93,30 @@ impl Orders {
     }
 }
 
-fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
-    let peers = setup.peers.iter().map(|peer| peer.address).collect();
-    let mut config = UdpConfig::new(bind.rank, bind.session, peers);
-    match bind.network {
-        Network::Lab => {
-            config.placement = Placement::OneMachine;
-            // Many hosts share this machine's processors: one that spins would take them from the others.
-            config.waiting = Waiting::Sleep;
-            // A queue must see the packets that a real network would see.
-            config.segmentation = Segmentation::RealPackets;
-        }
-        Network::Machine => config.placement = Placement::OneMachine,
-        Network::Insecure => config.protection = Protection::Insecure,
-        Network::Sealed => {
-            let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
-            let keys = identity.context("keys that were not made")?.agree(&cards)?;
-            config.protection = Protection::Keys(keys);
-        }
-    }
-    Ok(UdpWire::open(port, config)?)
-}
-
-/// Runs the engine of `setup` on `wire`.
-fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<Exit> {
+/// Runs the engine of `setup` on the wire that was opened.
+fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
     match setup.measure {
         Measure::Congestion => {
-            let node = engine::congestion(&mut wire, setup.seed)?;
-            serve(wire, node, orders)
+            let node = engine::congestion(&mut *opened.wire, setup.seed)?;
+            serve(opened, node, orders)
         }
         Measure::Gpcnet => {
-            let node = engine::gpcnet(&mut wire)?;
-            serve(wire, node, orders)
+            let node = engine::gpcnet(&mut *opened.wire)?;
+            serve(opened, node, orders)
         }
     }
 }
 
-fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<Exit> {
-    let body_max = wire.capabilities().body_max as u32;
-    let operations = wire.capabilities().operations;
-    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0, operations }))?;
+fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> {
+    let Opened { mut wire, overhead, classes } = opened;
+    let (body_max, operations) = (wire.capabilities().body_max as u32, wire.capabilities().operations);
+    let classes = classes.map(|granted| grant_name(granted).to_owned()).to_vec();
+    say(&FromRank::Ready(Ready { body_max, overhead, operations, classes }))?;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
     let mut host = Host { lines, input: &input, over: false, is_dismissed: false };
     loop {
-        progress::run(&mut driver, &mut wire, &[input.as_fd()], &mut host);
+        progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
         let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
         host.over = false;
         let counters = wire.counters();

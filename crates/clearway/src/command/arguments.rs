@@ -12,6 +12,7 @@ use super::setup_node::MarkRule;
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
 use crate::bench::program::ProgramFlags;
+use crate::bench::wire::WireName;
 use crate::scenario::Time;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
@@ -141,6 +142,9 @@ pub(crate) struct JobArguments {
     /// With --on cluster: leave messages between machines unsealed.
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others, as in shm,ofi [default: auto].
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WIRE")]
+    pub(crate) wire: Vec<WireName>,
 }
 
 /// What every run takes.

@@ -12,6 +12,7 @@ use clearway_proto::congestion::{CongestorKind, Placement};
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
 use crate::bench::job::{JobOrder, Role, Sealing, Site, SshHosts};
 use crate::bench::program::Programs;
+use crate::bench::wire::Wanted;
 use crate::bench::{self, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
@@ -47,10 +48,11 @@ impl JobFlags<'_> {
     }
 
     pub(super) fn order(&self) -> Result<JobOrder> {
-        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, hosts: None }) };
+        let wire = Wanted::of(self.given.map_or(&[], |given| &given.wire))?;
+        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, wire, hosts: None }) };
         let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
         let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
-        Ok(JobOrder { sealing, hosts: hosts.transpose()? })
+        Ok(JobOrder { sealing, wire, hosts: hosts.transpose()? })
     }
 }
 
@@ -183,6 +185,9 @@ fn conduct(
         }
         return conduct_job(scenario, text, job, flags, programs, output);
     }
+    if job.given.is_some_and(|given| !given.wire.is_empty()) {
+        bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
+    }
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
     try_writing(&directory)?;
@@ -240,7 +245,7 @@ fn conduct_job(
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order = JobOrder { sealing: Sealing::Sealed, hosts: None };
+    let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, hosts: None };
     across(&order, |site| bench::gather(site).map(|()| Exit::Good))
 }
 

@@ -47,7 +47,7 @@ impl Launcher<'_> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(["-n", RANKS]);
         command.arg(ground.path("clearway")).arg("run").arg(ground.path("short.toml"));
-        command.args(["--on", "cluster", "--out"]).arg(ground.path("out"));
+        command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
         // Without these Open MPI and PRRTE refuse to run for root.
         for family in ["OMPI", "PRTE"] {
             command.env(format!("{family}_ALLOW_RUN_AS_ROOT"), "1");

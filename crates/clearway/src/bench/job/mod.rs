@@ -31,6 +31,7 @@ use super::fleet::Member;
 use super::message::{Network, ToRank};
 use super::rank::SECRET_VARIABLE;
 use super::stage::Interrupt;
+use super::wire::{Wanted, Ways};
 use crate::exit::Exit;
 use card::Card;
 use door::{Door, Secret};
@@ -45,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct JobOrder {
     /// Whether others can read its messages.
     pub(crate) sealing: Sealing,
+    /// What its ranks shall talk over.
+    pub(crate) wire: Wanted,
     /// Where this process is to start ranks; without it a launcher has started them, this process among them.
     pub(crate) hosts: Option<SshHosts>,
 }
@@ -65,6 +68,7 @@ pub(crate) struct Site {
     cards: Vec<Card>,
     voucher: Voucher,
     sealing: Sealing,
+    wire: Wanted,
     interrupt: Interrupt,
     /// The connections to the other ranks; their processes end with them.
     followers: RefCell<Vec<TcpStream>>,
@@ -88,13 +92,13 @@ pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
         let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
-            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)))),
+            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt)))),
             _ => Ok(Role::Follower(Follower::new(job, order.sealing))),
         };
     };
     let interrupt = Interrupt::listen()?;
     let job = hosts.start(&interrupt)?;
-    Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt))))
+    Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt))))
 }
 
 /// Gives everybody this process's card, with the door of who has one, and takes theirs; who vouches for them.
@@ -123,10 +127,11 @@ fn secret_word(job: &Job) -> Option<String> {
 
 impl Site {
     /// The job that this process conducts. Where it cannot come about it ends for all.
-    fn new(mut job: Job, sealing: Sealing, interrupt: Interrupt) -> Self {
+    fn new(mut job: Job, order: &JobOrder, interrupt: Interrupt) -> Self {
+        let (sealing, wire) = (order.sealing, order.wire);
         match Self::meet(&mut job, sealing) {
             Ok((door, cards, voucher)) => {
-                Self { job, door, cards, voucher, sealing, interrupt, followers: RefCell::default() }
+                Self { job, door, cards, voucher, sealing, wire, interrupt, followers: RefCell::default() }
             }
             Err(error) => give_up(job, &error),
         }
@@ -191,6 +196,20 @@ impl Site {
             (false, Sealing::Sealed) => Network::Sealed,
             (false, Sealing::Insecure) => Network::Insecure,
         }
+    }
+
+    /// What its ranks can talk over.
+    ///
+    /// # Errors
+    /// One sentence: which ranks cannot reach each other as the user wants.
+    pub(super) fn ways(&self) -> Result<Ways> {
+        let cards = self.measuring();
+        let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
+        let hosts: Vec<u32> = cards.iter().map(host).collect();
+        let name = |rank: Rank| {
+            format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
+        };
+        Ways::of(self.wire, &hosts, &name)
     }
 
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
