@@ -16,6 +16,7 @@
 mod card;
 mod door;
 mod follow;
+pub(crate) mod interface;
 mod ssh;
 
 use std::cell::RefCell;
@@ -172,6 +173,18 @@ impl Site {
         let sharing = |card: &Card| ranks.iter().filter(|other| other.is_same_host(card)).count() as u64;
         let rates = ranks.iter().map(|card| card.rate().map(|rate| BitsPerSec(rate.0 / sharing(card))));
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
+
+    /// The ranks of each host, in the order of their first.
+    pub(super) fn hosts(&self) -> Vec<Vec<Rank>> {
+        let mut hosts: Vec<(&Card, Vec<Rank>)> = Vec::new();
+        for (rank, card) in (0..).map(Rank).zip(self.measuring()) {
+            match hosts.iter_mut().find(|(first, _)| first.is_same_host(card)) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => hosts.push((card, vec![rank])),
+            }
+        }
+        hosts.into_iter().map(|(_, ranks)| ranks).collect()
     }
 
     /// How the ranks found each other, and who vouches for them.

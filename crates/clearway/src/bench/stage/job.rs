@@ -12,6 +12,7 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
+use super::rate::{self, MeasuredRate};
 use super::{Backdrop, Clocks, Crew, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Run};
@@ -36,6 +37,8 @@ pub(in crate::bench) struct JobStage {
     launcher: String,
     /// The largest error of a phase's beginning so far.
     skew: Nanos,
+    /// The rate of its host links, where that was measured.
+    rate: Option<MeasuredRate>,
 }
 
 impl JobStage {
@@ -54,7 +57,17 @@ impl JobStage {
             eprintln!("{name}: {fact}");
         }
         let (launcher, far) = (site.launcher(), fleet.far());
-        Ok(Self { ranks: Ranks::new(fleet, interrupt), network, far, launcher, skew: Nanos::ZERO })
+        Ok(Self { ranks: Ranks::new(fleet, interrupt), network, far, launcher, skew: Nanos::ZERO, rate: None })
+    }
+
+    /// Measures how fast the host links are, for a second or some; `site` knows which ranks share a host.
+    ///
+    /// # Errors
+    /// A pair of hosts between which nothing comes through.
+    pub(in crate::bench) fn measure_rate(&mut self, site: &Site) -> Result<MeasuredRate> {
+        let measured = rate::measure(self, &site.hosts())?;
+        self.rate = Some(measured);
+        Ok(measured)
     }
 
     /// When a phase can begin that ranks are told of from now on.
@@ -147,6 +160,9 @@ impl Stage for JobStage {
     }
 
     fn introduce(&self, report: &mut Report) {
+        if let Some(rate) = self.rate {
+            report.host.facts.insert("rate of host links".into(), rate.to_string());
+        }
         report.host.facts.insert("launched by".into(), self.launcher.clone());
         report.host.facts.insert("ranks".into(), format!("{}; {}", self.hosts().len(), self.between()));
         report.host.facts.extend(self.ranks.wires().clone());
