@@ -356,6 +356,10 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     list("isolated", take(&mut test.isolated, flags.time));
     list("congested", take(&mut test.congested, flags.time));
     scenario.congestion = Some(test);
+    if let Some(limit) = flags.programs.slowdown_max {
+        scenario.verdict.slowdown_max = limit;
+        set.insert("verdict.slowdown-max".to_owned());
+    }
     Ok((scenario, set))
 }
 
