@@ -22,6 +22,7 @@ mod ssh;
 use std::cell::RefCell;
 use std::io::Write;
 use std::net::{SocketAddrV4, TcpStream};
+use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -228,15 +229,13 @@ impl Site {
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
     /// can end the wait.
     pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Member>> {
+        // It starts while the others come.
+        let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
         let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, watch)?;
         let name = |rank: usize| self.cards.get(rank).map_or_else(String::new, |card| card.host.clone());
         let mut members = Vec::new();
-        if !self.is_apart() {
+        if let Some(child) = own_rank {
             let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
-            let child = Member::command()?
-                .env(SECRET_VARIABLE, self.secret()?)
-                .spawn()
-                .context("this process's own rank cannot start")?;
             members.push(Member::child(name(0), SocketAddrV4::new(own, 0), child));
         }
         for visitor in visitors {
@@ -246,6 +245,12 @@ impl Site {
             members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
         }
         Ok(members)
+    }
+
+    /// The process of this process's own rank. It ends by itself when nobody holds it.
+    fn own_rank(&self) -> Result<Child> {
+        let mut command = Member::command()?;
+        command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
     }
 
     /// What the keys of all ranks are made with.
