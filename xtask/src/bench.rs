@@ -3,6 +3,7 @@
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
 //! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
+//! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
 //! # Model
@@ -19,6 +20,7 @@ mod fabric;
 mod link;
 mod ofi;
 mod shm;
+mod start;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +47,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|start|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -54,8 +56,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
+        Some("start") => start::run(&parse("start", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|crowd|fabric [--rounds N] [--json]"),
+        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|fabric [--rounds N] [--json]"),
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OfiError {
     /// No library could be loaded: install one, name one, or use another wire.
-    #[error("no libfabric: {said}; install libfabric1 or name the library with --libfabric PATH")]
+    #[error("no libfabric: {said}; install libfabric1, or put the library where the loader looks (LD_LIBRARY_PATH)")]
     NoLibrary {
         /// What the loader said about each attempt.
         said: String,

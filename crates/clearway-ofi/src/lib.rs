@@ -28,5 +28,5 @@ pub use choice::{LibraryFound, Survey, survey};
 pub use error::OfiError;
 pub use library::LibraryVersion;
 pub use port::{OfiConfig, OfiPort, Placement, Waking};
-pub use provider::{Judged, Reach, Refusal, Source, Verdict, Wanted};
+pub use provider::{Exposure, Judged, Reach, Refusal, Source, Verdict, Wanted};
 pub use wire::{OfiWire, Rest};

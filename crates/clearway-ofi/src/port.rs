@@ -10,7 +10,7 @@ use crate::choice::{self, LibraryFound};
 use crate::device::Device;
 use crate::error::OfiError;
 use crate::library::Library;
-use crate::provider::{self, Judged, Marking, Reach, Rule, Source, Wanted, Wish};
+use crate::provider::{self, Judged, Marking, Reach, Rule, Source, Verdict, Wanted, Wish};
 use crate::wire::layout;
 
 /// How a waiting thread learns that something arrived.
@@ -123,6 +123,11 @@ impl OfiPort {
     /// The library in use.
     pub fn library(&self) -> &LibraryFound {
         &self.library
+    }
+
+    /// The offer in use.
+    pub fn taken(&self) -> Option<&Judged> {
+        self.judged.iter().find(|judged| judged.verdict == Verdict::Taken)
     }
 
     /// Everything that was looked at, with the reasons; one is taken.

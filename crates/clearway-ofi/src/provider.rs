@@ -20,6 +20,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 
 use clearway_proto::base::Class;
 use clearway_proto::wire::Granted;
@@ -124,6 +125,8 @@ pub struct Judged {
     pub source: Option<IpAddr>,
     /// Whether it has remote atomics of its own.
     pub atomics: bool,
+    /// Who can reach it.
+    pub exposure: Exposure,
     /// What became of it.
     pub verdict: Verdict,
 }
@@ -136,6 +139,15 @@ impl fmt::Display for Judged {
         }
         write!(f, ": {}", self.verdict)
     }
+}
+
+/// Who can reach an end of a fabric. No provider seals what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// The hosts of the fabric, or of a part of it that its hardware keeps apart.
+    Isolated,
+    /// Whoever reaches an ordinary network, as far as is known.
+    Open,
 }
 
 /// What can be done about a class on a provider.
@@ -167,6 +179,19 @@ pub(crate) struct Rule {
     /// What its classes become.
     pub(crate) marking: Marking,
     scope: Scope,
+    network: Network,
+}
+
+/// What lies under a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    /// A fabric of hosts: Slingshot (virtual networks), EFA (a placement within a private network), Omni-Path (partitions); or no
+    /// network at all.
+    Closed,
+    /// InfiniBand, whose partitions the switches enforce, or Ethernet: the device tells.
+    ByDevice,
+    /// Ethernet, or not known.
+    Ethernet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,21 +204,34 @@ enum Scope {
 
 /// What is known, the best first.
 const RULES: [Rule; 11] = [
-    Rule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16) },
-    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric },
-    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric },
-    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric },
-    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric },
-    Rule { name: "sockets", marking: Marking::None, scope: Scope::Never("deprecated, and 30 times slower than tcp") },
-    Rule { name: "udp;ofi_rxd", marking: Marking::None, scope: Scope::Never("slower than 2 Gb/s, crashes on atomics") },
+    Rule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16), network: Network::Closed },
+    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric, network: Network::Closed },
+    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric, network: Network::ByDevice },
+    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric, network: Network::Closed },
+    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet },
+    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric, network: Network::Closed },
+    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    Rule {
+        name: "sockets",
+        marking: Marking::None,
+        scope: Scope::Never("deprecated, and 30 times slower than tcp"),
+        network: Network::Ethernet,
+    },
+    Rule {
+        name: "udp;ofi_rxd",
+        marking: Marking::None,
+        scope: Scope::Never("slower than 2 Gb/s, crashes on atomics"),
+        network: Network::Ethernet,
+    },
 ];
 
+/// Where the kernel lists devices of verbs.
+const DEVICES: &str = "/sys/class/infiniband";
+
 /// A provider that is not in the table, if the caller insists on it.
-const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric };
+const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet };
 
 /// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
 /// [`Class::ALL`].
@@ -219,6 +257,24 @@ pub(crate) const fn tclass(class: Class) -> u32 {
 /// The rule for a provider by libfabric's name.
 pub(crate) fn rule(provider: &str) -> Rule {
     RULES.into_iter().find(|rule| rule.name == provider).unwrap_or(UNKNOWN)
+}
+
+/// Who can reach the end that `facts` offer; `devices` is where the kernel lists devices of verbs.
+fn exposure(facts: &Facts, devices: &Path) -> Exposure {
+    let closed = match rule(&facts.provider).network {
+        Network::Closed => true,
+        Network::ByDevice => is_infiniband(&devices.join(&facts.domain)),
+        Network::Ethernet => false,
+    };
+    if closed { Exposure::Isolated } else { Exposure::Open }
+}
+
+/// Whether every port of a device of verbs is one of InfiniBand (`ports/N/link_layer`, `Documentation/ABI/stable/sysfs-class-infiniband`).
+fn is_infiniband(device: &Path) -> bool {
+    let Ok(ports) = std::fs::read_dir(device.join("ports")) else { return false };
+    let layer = |port: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(port?.path().join("link_layer"));
+    let mut layers = ports.map(layer).peekable();
+    layers.peek().is_some() && layers.all(|layer| layer.is_ok_and(|layer| layer.trim() == "InfiniBand"))
 }
 
 /// What the caller asked for.
@@ -277,6 +333,7 @@ pub(crate) fn judge<'a>(offers: impl Iterator<Item = &'a Facts> + Clone, wish: &
         domain: facts.domain.clone(),
         source: facts.source.map(|source| source.ip()),
         atomics: facts.atomics,
+        exposure: exposure(facts, Path::new(DEVICES)),
         verdict: match refusal(facts, wish) {
             Some(refusal) => Verdict::Refused(refusal),
             None if taken == Some(i) => Verdict::Taken,
@@ -353,6 +410,28 @@ mod tests {
         assert_eq!(said[0], "net on eth0 (10.0.0.1): would do, another comes first");
         assert_eq!(said[1], "tcp;ofi_rxm on lo (127.0.0.1): taken");
         assert_eq!(said[5], "shm on shm: reaches this host only");
+    }
+
+    #[test]
+    fn exposure__verbs_are_isolated_on_infiniband_and_ethernet_is_open() {
+        let devices = std::env::temp_dir().join(format!("clearway-ofi-devices-{}", std::process::id()));
+        for (device, layers) in
+            [("ib0", &["InfiniBand\n"][..]), ("roce0", &["Ethernet\n"]), ("both0", &["InfiniBand", "Ethernet"])]
+        {
+            for (port, layer) in layers.iter().enumerate() {
+                let port = devices.join(device).join("ports").join(port.to_string());
+                std::fs::create_dir_all(&port).expect("a directory");
+                std::fs::write(port.join("link_layer"), layer).expect("a file");
+            }
+        }
+        let found = |provider, domain| exposure(&offer(provider, domain, None), &devices);
+        assert_eq!(found("verbs;ofi_rxm", "ib0"), Exposure::Isolated);
+        for open in ["roce0", "both0", "gone0"] {
+            assert_eq!(found("verbs;ofi_rxm", open), Exposure::Open, "{open}");
+        }
+        assert_eq!([found("cxi", "cxi0"), found("tcp", "ib0")], [Exposure::Isolated, Exposure::Open]);
+        assert_eq!([found("novel", "ib0"), found("psm3", "ib0")], [Exposure::Open; 2]);
+        std::fs::remove_dir_all(&devices).expect("removed");
     }
 
     #[test]

@@ -26,17 +26,6 @@ pub(crate) struct Marked {
     pub(crate) refused: u64,
 }
 
-/// The priority of a class's packets in this host's queues: as on the UDP wire. pfifo_fast sends 6 first, 0 next, 1 and
-/// 2 last (`tc-pfifo_fast(8)`).
-const fn priority(class: Class) -> u32 {
-    match class {
-        Class::Control | Class::LowLatency => 6,
-        Class::BestEffort => 0,
-        Class::Bulk => 2,
-        Class::Scavenger => 1,
-    }
-}
-
 /// Marks every connected TCP socket of this process for which `class_of` (own address, peer's address) knows a class.
 pub(crate) fn mark(class_of: &dyn Fn(SocketAddr, SocketAddr) -> Option<Class>) -> Marked {
     let mut marked = Marked::default();
@@ -77,7 +66,7 @@ fn set(socket: &SockRef<'_>, own: SocketAddr, class: Class) -> std::io::Result<(
     } else {
         socket.set_tclass_v6(tos)?
     }
-    socket.set_priority(priority(class))
+    socket.set_priority(class.host_priority())
 }
 
 #[cfg(test)]

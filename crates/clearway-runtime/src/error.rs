@@ -35,6 +35,14 @@ pub enum RuntimeError {
         /// Entries in the list.
         ranks: usize,
     },
+    /// Two ends of different ranks cannot be one: join those of one rank.
+    #[error("a wire of rank {near} and one of rank {far} cannot be joined; both must be of one rank")]
+    OtherRank {
+        /// The rank whose end shares memory.
+        near: Rank,
+        /// The rank of the other end.
+        far: Rank,
+    },
     /// The list of peers names another address for this rank than the one that was bound: correct the list.
     #[error("rank {rank} is listed as {listed} but is bound to {bound}; publish the bound address")]
     OwnAddress {

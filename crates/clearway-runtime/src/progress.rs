@@ -28,9 +28,9 @@ pub trait Host<E: Engine> {
 }
 
 /// Runs `driver` over `wire` until `host` breaks. `control` are descriptors (at most 64) that `host` reads.
-pub fn run<E: Engine, W: Waitable>(
+pub fn run<E: Engine>(
     driver: &mut Driver<E>,
-    wire: &mut W,
+    wire: &mut dyn Waitable,
     control: &[BorrowedFd<'_>],
     host: &mut dyn Host<E>,
 ) {

@@ -25,6 +25,7 @@ use std::os::unix::fs::FileExt;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::Wire;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::{clock, noise};
 
@@ -65,12 +66,12 @@ pub struct Woken {
 }
 
 impl Woken {
-    /// What was found: the wire, and extra descriptors as bits.
+    /// What was found: the wire, and extra descriptors as bits, the first one lowest.
     pub(crate) const fn new(wire: bool, extra: u64) -> Self {
         Self { wire, extra }
     }
 
-    /// The ready extra descriptors, as bits.
+    /// The ready extra descriptors, as bits, the first one lowest.
     pub(crate) const fn extra_set(self) -> u64 {
         self.extra
     }
@@ -99,14 +100,32 @@ pub trait Waitable: Wire {
 }
 
 /// What a wire offers for waiting.
-pub(crate) trait Source {
-    /// What is ready within `timeout` (`None`: as long as it takes). Remembers what it found of the wire.
+pub trait Source {
+    /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at most 64). May return early. A
+    /// wire that is polled without time and without `extra` looks only at itself, as cheaply as it can.
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
+}
+
+/// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within `timeout`. A signal ends the wait
+/// early, with nothing ready.
+pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    let extra = extra.iter().take(EXTRA_MAX);
+    let mut fds: Vec<PollFd<'_>> = extra.chain(&wire).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: (timeout.0 / 1_000_000_000) as _,
+        tv_nsec: (timeout.0 % 1_000_000_000) as _,
+    });
+    if rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) == 0 {
+        return Woken::default();
+    }
+    let found = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let own = wire.is_some() && fds.pop().is_some_and(|fd| found(&fd));
+    Woken::new(own, fds.iter().enumerate().filter(|(_, fd)| found(fd)).fold(0, |set, (i, _)| set | 1 << i))
 }
 
 /// Waits as a [`Waiting`] says.
 #[derive(Debug)]
-pub(crate) struct Pause {
+pub struct Pause {
     waiting: Waiting,
     processors: Processors,
     glanced: LocalNs,
@@ -123,7 +142,8 @@ enum Between {
 }
 
 impl Pause {
-    pub(crate) fn new(waiting: Waiting) -> Self {
+    /// A thread that has not waited yet.
+    pub fn new(waiting: Waiting) -> Self {
         Self { waiting, processors: Processors::default(), glanced: LocalNs(0), exact_timers: false, yields_from: None }
     }
 
@@ -133,7 +153,7 @@ impl Pause {
     }
 
     /// Waits; see [`Waitable::wait`].
-    pub(crate) fn wait(&mut self, source: &mut dyn Source, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    pub fn wait(&mut self, source: &mut dyn Source, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
         let begin = clock::now();
         let may_yield = self.yields_from.is_some_and(|from| from <= begin);
         let (patience, between) = match self.waiting {
@@ -253,6 +273,15 @@ mod tests {
         assert!(is_free(Some(1), 2, Nanos::from_micros(500), elapsed), "5 % is the limit");
         assert!(!is_free(Some(1), 2, Nanos::from_micros(501), elapsed));
         assert!(!is_free(None, 2, Nanos::ZERO, elapsed));
+    }
+
+    #[test]
+    fn ready__tells_the_wire_from_the_others() {
+        let [(silent, _open), (closed, _)] = [(); 2].map(|()| std::io::pipe().expect("a pipe"));
+        let both = [silent.as_fd(), closed.as_fd()];
+        assert_eq!(ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both), Woken::new(false, 0b10));
+        assert_eq!(ready(Some(closed.as_fd()), None, &[]), WIRE);
+        assert_eq!(ready(None, Some(Nanos::ZERO), &[]), Woken::default());
     }
 
     /// A wire that becomes ready at the given poll; extra descriptors are ready when it is asked for them.

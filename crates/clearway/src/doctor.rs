@@ -11,8 +11,10 @@
 
 #![cfg_attr(test, allow(non_snake_case))]
 
+mod fabric;
 mod finding;
 mod lab;
+mod launch;
 mod libraries;
 mod machine;
 mod marking;
@@ -27,6 +29,7 @@ use anyhow::{Context, Result};
 use clearway_lab::{LabError, permission};
 use serde::Serialize;
 
+use self::fabric::{Provider, WireClasses};
 use self::finding::{Section, Status};
 use self::marking::Mark;
 use crate::exit::Exit;
@@ -53,6 +56,10 @@ struct Diagnosis {
     lab: bool,
     sections: Vec<Section>,
     marks: Vec<Mark>,
+    /// What the wires make of the classes asked for.
+    classes: Vec<WireClasses>,
+    /// What libfabric offers, the best first.
+    providers: Vec<Provider>,
 }
 
 impl Diagnosis {
@@ -76,6 +83,8 @@ pub(crate) fn command(form: Form) -> Result<Exit> {
         lab: false,
         sections: Vec::new(),
         marks: Vec::new(),
+        classes: Vec::new(),
+        providers: Vec::new(),
     };
     let mut tell = |section: Section| -> Result<()> {
         writer.text(|paint| sheet::section(&section, paint))?;
@@ -87,10 +96,21 @@ pub(crate) fn command(form: Form) -> Result<Exit> {
     tell(loopback)?;
     let lab = lab::examine(permission, &probe);
     tell(lab.section)?;
-    tell(libraries::examine())?;
+    let wires = fabric::examine();
+    tell(wires.section)?;
+    tell(launch::examine())?;
+    let mut libraries = libraries::examine();
+    if !wires.providers.is_empty() {
+        // It was loaded and said more than its file does.
+        libraries.findings.retain(|finding| finding.item != fabric::LIBRARY);
+    }
+    tell(libraries)?;
     tell(machine::examine())?;
     diagnosis.marks = [lab.marks, loopback_marks].concat();
     diagnosis.lab = lab.refusal.is_none();
+    (diagnosis.classes, diagnosis.providers) = (wires.classes, wires.providers);
+    writer.text(|_| sheet::providers(&diagnosis.providers))?;
+    writer.text(|_| sheet::classes(&diagnosis.classes))?;
     writer.text(|_| sheet::marks(&diagnosis.marks))?;
     writer.text(|_| sheet::verdict(&diagnosis))?;
     writer.json(&diagnosis)?;

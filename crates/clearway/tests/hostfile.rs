@@ -175,6 +175,28 @@ fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
 }
 
 #[test]
+fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
+    let Some(ground) = Ground::with_server("ssh-rate") else { return };
+    fs::write(ground.path("hosts"), HOSTS).expect("written");
+    let mut command = ground.command(HOSTS, &ground.path("clearway"));
+    let path = command.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
+    command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    command.args(["bench", "--time", "1200ms", "--hostfile"]).arg(ground.path("hosts")).env("PATH", path);
+    command.arg("--remote-program").arg(ground.path("clearway")).arg("--out").arg(ground.path("out"));
+    let output = command.output().expect("an end");
+    let said = errors(&output);
+    let measured = said.lines().find(|line| line.starts_with("host links: "));
+    if measured.is_none() {
+        // Then the machine's interfaces said it.
+        return eprintln!("skipped: the interfaces of this machine tell their rate: {said}");
+    }
+    assert!(measured.expect("a line").contains("for each rank, measured between the ranks of one host"), "{said}");
+    let report = fs::read_to_string(ground.path("out/report.json")).expect("a report");
+    assert!(report.contains("\"rate of host links\""), "{report}");
+    ground.expect_nothing_left();
+}
+
+#[test]
 fn hostfile__a_killed_rank_is_named_and_nothing_is_left() {
     let Some(ground) = Ground::with_server("ssh-kill") else { return };
     for (word, how) in [("rank --with-parent", "was killed by signal 9"), ("follow", "is gone: ")] {

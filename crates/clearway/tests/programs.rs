@@ -190,6 +190,8 @@ fn commands__places_and_flags_that_do_not_fit_are_refused() {
         (&["--congestor-cmd", "true", "--fabric", "edr"], 2, "cannot be used with"),
         (&["--congestor-cmd", "true", "--pairs", "7"], 2, "--victim-cmd"),
         (&["--victim-cmd", "true", "--pairs", "5"], 2, "6..=1000"),
+        (&["--victim-cmd", "true", "--slowdown-max", "0.9"], 1, "below 1 no program could ever be unharmed"),
+        (&["--victim-cmd", "true", "--slowdown-max", "NaN"], 1, "a finite number"),
         (&["--congestors", "program"], 1, "which only `clearway bench --congestor-cmd` takes"),
     ] {
         let output = scratch.run(flags);

@@ -65,6 +65,17 @@ impl Class {
         }
     }
 
+    /// The priority of this class's packets in a Linux host's own queues (`SO_PRIORITY`, `socket(7)`): `pfifo_fast` sends 6
+    /// first, 0 next, 1 and 2 last (`tc-pfifo_fast(8)`). Up to 6 no privilege is needed.
+    pub const fn host_priority(self) -> u32 {
+        match self {
+            Self::Control | Self::LowLatency => 6,
+            Self::BestEffort => 0,
+            Self::Bulk => 2,
+            Self::Scavenger => 1,
+        }
+    }
+
     /// The class whose packets carry `dscp`, if there is one.
     pub fn from_dscp(dscp: Dscp) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.dscp() == dscp)

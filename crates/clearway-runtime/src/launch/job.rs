@@ -7,12 +7,22 @@ use std::time::Duration;
 
 use clearway_proto::base::Rank;
 
+use super::munge::{self, Munge};
 use super::rendezvous::frame::Key;
 use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
 
 /// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
 /// has not read: without the pause 3 of 40 sentences were lost on a busy machine.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Who vouches for what was exchanged, beside the launcher that carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voucher {
+    /// Nobody: it is worth what the launcher's ways are worth.
+    Nobody,
+    /// The site's munge: it came from processes of this user, and no others could read it.
+    Munge,
+}
 
 /// The way to the other ranks.
 pub(super) trait Link: fmt::Debug + Send {
@@ -89,6 +99,24 @@ impl Job {
         let all = self.link.exchange(own)?;
         assert_eq!(all.len(), self.size as usize, "an exchange gives one entry for each rank");
         Ok(all)
+    }
+
+    /// As [`exchange`](Self::exchange), with each contribution in a credential of munge where this host has it.
+    ///
+    /// # Errors
+    /// As for an exchange; a contribution that does not come from a process of the same user; munge on some hosts only.
+    /// # Cost
+    /// A question to the host's `munged` for each rank, about 0.1 ms.
+    pub fn exchange_vouched(&mut self, own: &[u8]) -> Result<(Vec<Vec<u8>>, Voucher), LaunchError> {
+        let Some(munge) = Munge::find() else {
+            let all = self.exchange(own)?;
+            (0..).zip(&all).try_for_each(|(rank, bytes)| munge::expect_plain(rank, bytes))?;
+            return Ok((all, Voucher::Nobody));
+        };
+        let credentials = self.exchange(&munge.seal(self.rank.0, own)?)?;
+        let open = |(rank, credential): (u32, &Vec<u8>)| munge.open(rank, credential);
+        let all = (0..).zip(&credentials).map(open).collect::<Result<_, _>>()?;
+        Ok((all, Voucher::Munge))
     }
 
     /// Returns when every rank has called it.

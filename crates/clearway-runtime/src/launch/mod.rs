@@ -20,6 +20,7 @@ mod error;
 pub mod hostfile;
 pub mod hostlist;
 mod job;
+mod munge;
 mod pmi1;
 mod pmix;
 mod rendezvous;
@@ -34,7 +35,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
-pub use job::Job;
+pub use job::{Job, Voucher};
 pub use start::{SshOptions, start_over_ssh};
 
 use environment::Environment;

@@ -353,6 +353,8 @@ impl Started {
 
     /// Ends all that is left.
     fn end(&mut self) {
+        // That their conductor is gone, which they may notice first, is no news here.
+        self.ranks.iter().for_each(|one| one.words.fall_silent());
         self.hall.end(LOST, "the conductor of this job ended it".to_owned());
         for one in &mut self.ranks {
             // The end of its standard input ends the rank, and with it its ssh.

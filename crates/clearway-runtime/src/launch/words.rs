@@ -53,6 +53,11 @@ impl Words {
         self.heard.is_public.store(true, Ordering::Release);
     }
 
+    /// From now on nothing is printed any more.
+    pub(super) fn fall_silent(&self) {
+        self.heard.is_public.store(false, Ordering::Release);
+    }
+
     /// The last line that was not printed, of an ssh that has ended.
     pub(super) fn last(&self) -> Option<String> {
         let _ = self.silence.recv_timeout(PATIENCE);

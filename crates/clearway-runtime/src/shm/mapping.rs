@@ -42,8 +42,15 @@ impl Mapping {
     /// Makes a segment of `length` zeroed bytes, all of them allocated.
     ///
     /// # Errors
-    /// What the system said; `ENOSPC` or `ENOMEM` when memory is short.
+    /// What the system said; `ENOSPC` or `ENOMEM` when memory is short, `FileTooLarge` beyond this process's limit.
     pub(super) fn create(length: usize) -> io::Result<(OwnedFd, Self)> {
+        if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+            && length as u64 > limit
+        {
+            // The kernel would not refuse, it would end this process (SIGXFSZ of `setrlimit(2)`).
+            let said = format!("no file of this process may be longer than {limit} bytes (ulimit -f)");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, said));
+        }
         let file = rustix::fs::memfd_create("clearway", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

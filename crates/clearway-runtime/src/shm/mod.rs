@@ -33,7 +33,7 @@ pub use config::{LOCAL_RANKS_MAX, ShmConfig};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank, SharedClock};
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
     OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
@@ -153,6 +153,42 @@ impl ShmWire {
         };
         self.counters.sent += u64::from(put == Put::Taken);
         Ok(self.answer(put, token))
+    }
+
+    /// Whether `rank` is one of those that share memory with this one.
+    pub(crate) fn reaches(&mut self, rank: Rank) -> bool {
+        self.neighbours.place(rank).is_ok()
+    }
+
+    /// Starts a message whose body lies anywhere. The caller has checked its lengths, and lets peers see it by [`Self::show`].
+    pub(crate) fn send_bytes(
+        &mut self,
+        to: Rank,
+        class: Class,
+        head: &[u8],
+        body: &[u8],
+        token: Option<Token>,
+    ) -> Result<Answer, Missing> {
+        let place = self.neighbours.place(to)?;
+        let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+        let put = self.neighbours.put(place, class, opening, head, body);
+        self.counters.sent += u64::from(put == Put::Taken);
+        Ok(self.answer(put, token))
+    }
+
+    /// Lets peers see what was sent since.
+    pub(crate) fn show(&mut self) {
+        self.neighbours.show();
+    }
+
+    /// Polls together with another wire; see [`Neighbours::poll_beside`].
+    pub(crate) fn poll_beside(
+        &mut self,
+        timeout: Option<Nanos>,
+        extra: &[BorrowedFd<'_>],
+        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> Woken,
+    ) -> Woken {
+        self.neighbours.poll_beside(timeout, extra, sleep)
     }
 
     fn write(

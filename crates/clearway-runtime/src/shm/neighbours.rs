@@ -605,13 +605,46 @@ impl Neighbours {
         let found = fds[wire..].iter().enumerate().filter(|(_, fd)| is_ready(fd));
         let extra = found.fold(0, |set, (i, _)| set | 1 << i);
         let (rung, spoken) = (is_ready(&fds[0]), fds[1..wire].iter().any(is_ready));
+        self.answer_the_bell(rung, spoken);
+        Woken::new(self.has_something(), extra)
+    }
+
+    /// Takes what a sleep was ended with.
+    fn answer_the_bell(&mut self, rung: bool, spoken: bool) {
         if rung {
             self.bell.hush();
         }
         if spoken {
             self.attend();
         }
-        Woken::new(self.has_something(), extra)
+    }
+
+    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and, behind them, the descriptors that end
+    /// a sleep of this one. As many as a `Woken` has bits for: what is lost of a peer behind them is noticed by a harvest.
+    pub(super) fn poll_beside(
+        &mut self,
+        timeout: Option<Nanos>,
+        extra: &[BorrowedFd<'_>],
+        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> Woken,
+    ) -> Woken {
+        let found = self.has_something();
+        if found && extra.is_empty() {
+            return Woken::new(true, 0);
+        }
+        if found || timeout == Some(Nanos::ZERO) {
+            let woken = sleep(Some(Nanos::ZERO), extra);
+            return Woken::new(found || woken.wire, woken.extra_set());
+        }
+        self.bell.lie_down(&self.own);
+        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
+        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
+        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.bell.fd()]).chain(sockets).collect();
+        let woken = sleep(timeout, &fds);
+        let own = woken.extra_set().checked_shr(extra.len() as u32).unwrap_or(0);
+        self.answer_the_bell(own & 1 != 0, own > 1);
+        self.bell.get_up(&self.own);
+        let others = woken.extra_set() & !u64::MAX.checked_shl(extra.len() as u32).unwrap_or(0);
+        Woken::new(woken.wire || self.has_something(), others)
     }
 }
 

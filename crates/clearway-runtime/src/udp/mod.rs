@@ -50,7 +50,7 @@ use self::syscall::SendCall;
 use self::transmit::{Full, Outlet, Planned, Run};
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Waitable, Woken};
+use crate::waiting::{Pause, Source, Waitable, Woken};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
 /// each), the slowest link of the lab. The kernel does not tell when the queue has room.
@@ -434,6 +434,18 @@ impl Wire for UdpWire {
             strangers: self.listener.inbox.strangers,
             errors: self.errors + self.listener.errors,
         }
+    }
+}
+
+impl Source for UdpWire {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let found = self.listener.has_found();
+        let attempt = self.next_attempt().map(|at| at.since(clock::now()));
+        let due = found || attempt == Some(Nanos::ZERO);
+        let timeout = [timeout, attempt, found.then_some(Nanos::ZERO)].into_iter().flatten().min();
+        let mut woken = self.listener.poll(timeout, extra);
+        woken.wire |= due;
+        woken
     }
 }
 

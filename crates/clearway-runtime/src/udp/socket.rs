@@ -42,16 +42,6 @@ impl Default for Buffers {
     }
 }
 
-/// The priority of a class's packets in this host's queues.
-pub(super) const fn priority(class: Class) -> u32 {
-    match class {
-        Class::Control | Class::LowLatency => 6,
-        Class::BestEffort => 0,
-        Class::Bulk => 2,
-        Class::Scavenger => 1,
-    }
-}
-
 /// A bound UDP port whose address can be published before the peers are known.
 #[derive(Debug)]
 pub struct UdpPort {
@@ -163,7 +153,7 @@ fn send_options(
     multicast: Option<Ipv4Addr>,
 ) -> Result<(), RuntimeError> {
     socket.set_tos_v4(u32::from(class.dscp().tos())).map_err(RuntimeError::system("mark packets with their class"))?;
-    socket.set_priority(priority(class)).map_err(RuntimeError::system("give packets their class's priority"))?;
+    socket.set_priority(class.host_priority()).map_err(RuntimeError::system("give packets their class's priority"))?;
     let size = usize::try_from(buffers.send.0).unwrap_or(usize::MAX);
     socket.set_send_buffer_size(size).map_err(RuntimeError::system("size a send buffer"))?;
     syscall::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)

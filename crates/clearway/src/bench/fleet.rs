@@ -5,8 +5,8 @@
 //! are and opened their wires they differ in nothing but in how their end is explained.
 //!
 //! # Invariants
-//! I1. Every rank is ended: dropping the fleet closes all pipes and connections first, which ends the ranks, then reaps those
-//!     of this machine.
+//! I1. Every rank of this machine is ended: dropping the fleet closes all pipes first, which ends the ranks, then reaps them.
+//!     Connections belong to whoever gave them, who ends those ranks.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,11 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_proto::base::{LocalNs, Rank};
+use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
 
 use super::engine::Measure;
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::wire::facts::CLASSES;
+use super::wire::{Far, Setting, Ways};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -124,32 +126,40 @@ pub(super) struct Fleet {
     members: Vec<Member>,
     heard: Receiver<Heard>,
     facts: Ready,
+    far: Far,
+    /// What they talk over, for a person, by name.
+    wires: BTreeMap<String, String>,
 }
 
 impl Fleet {
-    /// Makes `members`, by rank, a fleet on `network`: waits until all wires are open.
+    /// Makes `members`, by rank, a fleet on `network` that talks in one of `ways`: waits until all wires are open.
     pub(super) fn gather(
         members: Vec<Member>,
         network: Network,
+        ways: &Ways,
         run: Run,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
         let (sender, heard) = channel();
-        let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default() };
-        let mut fleet = Self { members, heard, facts };
+        let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
+        let mut fleet = Self { members, heard, facts, far: Far::Nothing, wires: BTreeMap::new() };
         for (rank, member) in (0..).map(Rank).zip(&mut fleet.members) {
             listen(rank, member.output()?, sender.clone());
         }
         for rank in fleet.ranks() {
             let address = fleet.members[rank.index()].address;
-            fleet.tell(rank, &ToRank::Bind(Bind { rank, session: run.session, address, network }))?;
+            fleet.tell(rank, &ToRank::Bind(Bind { rank, session: run.session, address, network, far: ways.far }))?;
         }
         let all: Vec<Rank> = fleet.ranks().collect();
-        let peers = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
+        let mut peers = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
             FromRank::Bound(place) => Some(place),
             _ => None,
         })?;
-        let setup = ToRank::Open(Setup { seed: run.seed, measure: run.measure, peers });
+        let choice = ways.choose(network, &peers, &|rank| fleet.name(rank))?;
+        (fleet.far, fleet.wires) = (choice.far, choice.facts);
+        peers.iter_mut().for_each(|peer| peer.keep(choice.far));
+        let wire = Setting { far: choice.far, hosts: ways.hosts.clone(), peers };
+        let setup = ToRank::Open(Setup { seed: run.seed, measure: run.measure, wire });
         for rank in fleet.ranks() {
             fleet.tell(rank, &setup)?;
         }
@@ -163,6 +173,7 @@ impl Fleet {
             Ready { operations, ..if b.body_max < a.body_max { b } else { a } }
         };
         fleet.facts = ready.into_iter().reduce(common).context("no ranks")?;
+        fleet.wires.insert(CLASSES.to_owned(), classes_of(&fleet.facts));
         Ok(fleet)
     }
 
@@ -174,6 +185,16 @@ impl Fleet {
     /// The names of their hosts.
     pub(super) fn hosts(&self) -> Vec<String> {
         self.members.iter().map(|member| member.host.clone()).collect()
+    }
+
+    /// How ranks reach each other that share no memory.
+    pub(super) fn far(&self) -> Far {
+        self.far
+    }
+
+    /// What the ranks talk over, for a person, by name.
+    pub(super) fn wires(&self) -> &BTreeMap<String, String> {
+        &self.wires
     }
 
     /// What the ranks' wires can do.
@@ -279,6 +300,16 @@ impl Fleet {
     }
 }
 
+/// What becomes of each class between hosts.
+fn classes_of(facts: &Ready) -> String {
+    let mut by_fate: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (class, fate) in Class::ALL.into_iter().zip(&facts.classes) {
+        by_fate.entry(fate).or_default().push(class.name());
+    }
+    let fates: Vec<String> = by_fate.iter().map(|(fate, classes)| format!("{}: {fate}", classes.join(", "))).collect();
+    fates.join("; ")
+}
+
 /// Reads a rank's lines on a thread of their own until its output closes.
 fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
     thread::spawn(move || {
@@ -301,7 +332,11 @@ fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.members.iter_mut().for_each(Member::close);
+        for member in &mut self.members {
+            if let Link::Child(_, orders) = &mut member.link {
+                *orders = None;
+            }
+        }
         for member in &mut self.members {
             if let Link::Child(child, _) = &mut member.link {
                 // A rank that is stopped or stuck would not notice its closed pipe.

@@ -11,6 +11,7 @@
 //!                <-    Time
 //!    Phase, Test ->           run this
 //!                <-    Record what was seen
+//!    Leave       ->           the run is over
 //! ```
 
 use std::net::SocketAddrV4;
@@ -22,6 +23,7 @@ use clearway_proto::wire::OperationSet;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
+use super::wire::{Far, Setting, Whereabouts};
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -37,6 +39,8 @@ pub(super) enum ToRank {
     Phase(Phase),
     /// The same, of GPCNeT's own tests.
     Test(Box<gpcnet::Task>),
+    /// The run is over. A rank whose conductor falls silent without it has lost its conductor.
+    Leave,
 }
 
 /// Who a rank is, and what its address and keys are for.
@@ -47,6 +51,8 @@ pub(super) struct Bind {
     /// Port 0 leaves the choice of a port to the system.
     pub(super) address: SocketAddrV4,
     pub(super) network: Network,
+    /// What to have ready for ranks that share no memory with this one.
+    pub(super) far: Far,
 }
 
 /// What a rank needs to open its wire.
@@ -54,17 +60,7 @@ pub(super) struct Bind {
 pub(super) struct Setup {
     pub(super) seed: u64,
     pub(super) measure: Measure,
-    /// By rank, its own included.
-    pub(super) peers: Vec<Whereabouts>,
-}
-
-/// Where a rank is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Whereabouts {
-    pub(super) address: SocketAddrV4,
-    /// The public half of its keys, on sealed networks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) card: Option<Vec<u8>>,
+    pub(super) wire: Setting,
 }
 
 /// What kind of network the ranks have between them.
@@ -75,7 +71,7 @@ pub(super) enum Network {
     Lab,
     /// One machine's own: its ranks read one clock.
     Machine,
-    /// Between machines; messages are sealed.
+    /// Between machines; messages are sealed, or stay on a fabric that only trusted hosts reach.
     Sealed,
     /// Between machines, as open as the user asked for.
     Insecure,
@@ -115,6 +111,8 @@ pub(super) struct Ready {
     pub(super) overhead: u64,
     /// What it can be asked for.
     pub(super) operations: OperationSet,
+    /// What becomes of each class between hosts, in the order of classes, for a person.
+    pub(super) classes: Vec<String>,
 }
 
 /// What one rank saw.

@@ -33,6 +33,7 @@ mod shares;
 mod stage;
 mod summary;
 mod windows;
+pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 
@@ -59,16 +60,50 @@ pub(crate) struct Order<'a> {
     pub(crate) programs: Option<&'a Programs>,
 }
 
-/// Runs `order` in `place` (in that of `site`, where the place is a job's) and returns its report. Progress goes to standard error.
+/// Runs `order` in `place`, which is no job's, and returns its report. Progress goes to standard error.
 ///
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
-pub(crate) fn run(order: &Order<'_>, place: Place, site: Option<&job::Site>) -> Result<Report> {
-    let mut stage = stage::open(order.scenario, place, site)?;
+pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
+    complete(order, stage::open(order.scenario, place)?)
+}
+
+fn complete(order: &Order<'_>, mut stage: Box<dyn stage::Stage>) -> Result<Report> {
     let mut report = summary::opened(order, &*stage);
     conduct(order, &mut *stage, &mut report)?;
     summary::close(&mut report, &*stage);
     Ok(report)
+}
+
+/// The ranks of a job, ready for a run.
+pub(crate) struct Gathered(stage::JobStage);
+
+impl Gathered {
+    /// Brings the ranks of `site` together for runs with `seed`.
+    ///
+    /// # Errors
+    /// One sentence: which rank cannot take part, and why.
+    pub(crate) fn new(site: &job::Site, seed: u64) -> Result<Self> {
+        stage::job(&stage::Crew { seed, measure: engine::Measure::Congestion, per_host: 1 }, Some(site)).map(Self)
+    }
+
+    /// Measures how fast the host links of `site` are; tells it on standard error.
+    ///
+    /// # Errors
+    /// Nothing comes through between two hosts.
+    pub(crate) fn measure_rate(&mut self, site: &job::Site) -> Result<clearway_proto::base::BitsPerSec> {
+        let measured = self.0.measure_rate(site).context("the interfaces do not say how fast they are; --rate does")?;
+        eprintln!("host links: {measured}; --rate says it instead");
+        Ok(measured.rate)
+    }
+
+    /// Runs `order` and returns its report.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub(crate) fn run(self, order: &Order<'_>) -> Result<Report> {
+        complete(order, Box::new(self.0))
+    }
 }
 
 /// Runs the two commands of `order` on this machine, without any rank, and returns the report.
@@ -82,6 +117,15 @@ pub(crate) fn run_here(order: &Order<'_>) -> Result<Report> {
     program::run(programs, test, order, Ground::Here, &mut report)?;
     summary::ended(&mut report);
     Ok(report)
+}
+
+/// Brings the ranks of `site` together until all of them could send, and lets them go.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn gather(site: &job::Site) -> Result<()> {
+    let crew = stage::Crew { seed: 0, measure: engine::Measure::Congestion, per_host: 1 };
+    stage::job(&crew, Some(site)).map(drop)
 }
 
 /// Simulates `order` again and returns what `wanted` asks about.

@@ -1,7 +1,7 @@
-//! One rank of a run: an engine over UDP, obeying lines on standard input.
+//! One rank of a run: an engine over the wire that its conductor chose, obeying lines on standard input.
 //!
 //! # Invariants
-//! I1. When standard input closes, the rank ends: no rank outlives its conductor.
+//! I1. When standard input closes, the rank ends: no rank outlives its conductor. It says nothing then: whoever waits for it does.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,22 +10,19 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::LocalNs;
-use clearway_proto::wire::{Driver, Wire};
+use clearway_proto::wire::Driver;
 use clearway_runtime::keys::{self, Identity, JobSecret};
-use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
-use clearway_runtime::waiting::Waiting;
 use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
-use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Whereabouts};
+use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
 /// The longest line a conductor sends: a phase of a thousand ranks with all their flows takes a tenth of this.
 const LINE_MAX: usize = 1 << 20;
-/// Bytes that Ethernet (14), IPv4 (20) and UDP (8) add, as a shaped link counts them.
-const NETWORK_OVERHEAD: u64 = 14 + 20 + 8;
 
 /// Runs until standard input closes, or, `with_parent`, the process ends that started this one.
 pub(crate) fn main(with_parent: bool) -> Result<Exit> {
@@ -36,35 +33,35 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
     let bind = match orders.next()? {
         Some(ToRank::Bind(bind)) => bind,
         Some(_) => bail!("an order came before an address"),
-        None => return Ok(Exit::Good),
+        None => return Ok(Exit::Failed),
     };
-    let (port, identity) = match take_place(&bind) {
-        Ok(place) => place,
+    let port = match identity(&bind).and_then(|identity| Port::take(&bind, identity)) {
+        Ok(port) => port,
         Err(error) => return refuse(&error),
     };
-    let card = identity.as_ref().map(|identity| identity.card().to_vec());
-    say(&FromRank::Bound(Whereabouts { address: port.address(), card }))?;
+    if say(&FromRank::Bound(port.whereabouts())).is_err() {
+        return Ok(Exit::Failed);
+    }
     let setup = match orders.next()? {
         Some(ToRank::Open(setup)) => setup,
         Some(_) => bail!("an order came before the setup"),
-        None => return Ok(Exit::Good),
+        None => return Ok(Exit::Failed),
     };
-    match open(port, identity, &bind, &setup).and_then(|wire| run(wire, &setup, orders)) {
-        Ok(()) => Ok(Exit::Good),
+    match port.open(&bind, &setup.wire).and_then(|opened| run(opened, &setup, orders)) {
+        Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),
     }
 }
 
-/// Takes the address of `bind`, and makes keys where the network needs them.
-fn take_place(bind: &Bind) -> Result<(UdpPort, Option<Identity>)> {
-    let port = UdpPort::bind(bind.address)?;
+/// What this rank's keys are made with, where the network needs them.
+fn identity(bind: &Bind) -> Result<Option<Identity>> {
     if bind.network != Network::Sealed {
-        return Ok((port, None));
+        return Ok(None);
     }
     let secret = std::env::var(SECRET_VARIABLE).context("this rank was not told its job's secret")?;
     let secret = Some(JobSecret::new(secret.into_bytes())?);
     let job = keys::Scope { session: bind.session, epoch: 0, secret };
-    Ok((port, Some(Identity::new(bind.rank, job)?)))
+    Ok(Some(Identity::new(bind.rank, job)?))
 }
 
 fn standard_input() -> Result<File> {
@@ -73,8 +70,7 @@ fn standard_input() -> Result<File> {
 
 /// Tells the conductor why this rank takes no part.
 fn refuse(why: &anyhow::Error) -> Result<Exit> {
-    say(&FromRank::Failed(format!("{why:#}")))?;
-    Ok(Exit::Good)
+    Ok(if say(&FromRank::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
 }
 
 /// Orders before the wire is open: one at a time, waiting for each.
@@ -97,59 +93,38 @@ impl Orders {
     }
 }
 
-fn open(port: UdpPort, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
-    let peers = setup.peers.iter().map(|peer| peer.address).collect();
-    let mut config = UdpConfig::new(bind.rank, bind.session, peers);
-    match bind.network {
-        Network::Lab => {
-            config.placement = Placement::OneMachine;
-            // Many hosts share this machine's processors: one that spins would take them from the others.
-            config.waiting = Waiting::Sleep;
-            // A queue must see the packets that a real network would see.
-            config.segmentation = Segmentation::RealPackets;
-        }
-        Network::Machine => config.placement = Placement::OneMachine,
-        Network::Insecure => config.protection = Protection::Insecure,
-        Network::Sealed => {
-            let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
-            let keys = identity.context("keys that were not made")?.agree(&cards)?;
-            config.protection = Protection::Keys(keys);
-        }
-    }
-    Ok(UdpWire::open(port, config)?)
-}
-
-/// Runs the engine of `setup` on `wire`.
-fn run(mut wire: UdpWire, setup: &Setup, orders: Orders) -> Result<()> {
+/// Runs the engine of `setup` on the wire that was opened.
+fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
     match setup.measure {
         Measure::Congestion => {
-            let node = engine::congestion(&mut wire, setup.seed)?;
-            serve(wire, node, orders)
+            let node = engine::congestion(&mut *opened.wire, setup.seed)?;
+            serve(opened, node, orders)
         }
         Measure::Gpcnet => {
-            let node = engine::gpcnet(&mut wire)?;
-            serve(wire, node, orders)
+            let node = engine::gpcnet(&mut *opened.wire)?;
+            serve(opened, node, orders)
         }
     }
 }
 
-fn serve<E: Measuring>(mut wire: UdpWire, node: E, orders: Orders) -> Result<()> {
-    let body_max = wire.capabilities().body_max as u32;
-    let operations = wire.capabilities().operations;
-    say(&FromRank::Ready(Ready { body_max, overhead: NETWORK_OVERHEAD + wire.overhead().0, operations }))?;
+fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> {
+    let Opened { mut wire, overhead, classes } = opened;
+    let (body_max, operations) = (wire.capabilities().body_max as u32, wire.capabilities().operations);
+    let classes = classes.map(|granted| grant_name(granted).to_owned()).to_vec();
+    say(&FromRank::Ready(Ready { body_max, overhead, operations, classes }))?;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
-    let mut host = Host { lines, input: &input, over: false };
+    let mut host = Host { lines, input: &input, over: false, is_dismissed: false };
     loop {
-        progress::run(&mut driver, &mut wire, &[input.as_fd()], &mut host);
-        let Some(first) = driver.engine_mut().seen() else { return Ok(()) };
+        progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
+        let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
         host.over = false;
         let counters = wire.counters();
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
         // A phase that the next one ended may be over in the same instant as that one.
         for seen in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().seen())) {
             if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
-                return Ok(());
+                return Ok(host.end());
             }
         }
     }
@@ -169,6 +144,15 @@ struct Host<'a> {
     input: &'a File,
     /// The loop shall end: a record waits, or standard input closed.
     over: bool,
+    /// The conductor said that the run is over.
+    is_dismissed: bool,
+}
+
+impl Host<'_> {
+    /// How this process ends: well, if it was told to.
+    fn end(&self) -> Exit {
+        if self.is_dismissed { Exit::Good } else { Exit::Failed }
+    }
 }
 
 impl<E: Measuring> progress::Host<E> for Host<'_> {
@@ -181,6 +165,7 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
             Ok(n) if n > 0 => {
                 while let Some(line) = self.lines.next() {
                     match serde_json::from_str(&line) {
+                        Ok(ToRank::Leave) => (self.over, self.is_dismissed) = (true, true),
                         Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
                         // A conductor that says anything else is not one.
                         order => match order.ok().and_then(E::command) {
@@ -209,7 +194,11 @@ impl Lines {
     /// Reads once; returns how much came, zero at the end.
     fn fill(&mut self, mut input: &File) -> Result<usize> {
         let mut chunk = [0; 16 << 10];
-        let count = input.read(&mut chunk)?;
+        let count = match input.read(&mut chunk) {
+            // A connection whose other end died in the middle of what was said.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+            other => other.context("standard input")?,
+        };
         if self.bytes.len() + count > LINE_MAX {
             bail!("a line longer than {LINE_MAX} bytes");
         }

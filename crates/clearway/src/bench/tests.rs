@@ -9,7 +9,7 @@ use crate::scenario;
 fn simulated(text: &str) -> Report {
     let scenario = scenario::read_text(text).unwrap_or_else(|why| panic!("{why}"));
     let order = Order { scenario: &scenario, text, flags: BTreeSet::new(), programs: None };
-    run(&order, Place::Sim, None).unwrap_or_else(|error| panic!("{error:#}"))
+    run(&order, Place::Sim).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// The figures that time of this machine has no part in.

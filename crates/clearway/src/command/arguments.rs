@@ -8,9 +8,11 @@ use clearway_lab::{LabName, QueueKind};
 use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 
+use super::setup_node::MarkRule;
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
 use crate::bench::program::ProgramFlags;
+use crate::bench::wire::WireName;
 use crate::scenario::Time;
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
@@ -62,6 +64,19 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print a shell script with which an administrator gives classes to programs that know nothing of them
+    ///
+    /// Nothing is changed: read the script, then run it as root. It marks what --mark names, serves marked packets by class in
+    /// this node's own queues, and says what can be done for RDMA devices.
+    SetupNode {
+        /// Packets and their class: `port:2049=bulk`, `port:5000-5099=low-latency`, `user:backup=scavenger` or
+        /// `source:10.1.0.7=bulk`; once for each.
+        #[arg(long, value_name = "PACKETS=CLASS")]
+        mark: Vec<MarkRule>,
+        /// Print the script that takes it back.
+        #[arg(long, conflicts_with = "mark")]
+        undo: bool,
+    },
     /// Make report.html again from report.json and print its tables.
     Report {
         /// Directories of runs.
@@ -103,6 +118,9 @@ pub(crate) enum Command {
         /// The command line.
         command: String,
     },
+    /// Brings the ranks of a job together and lets them go: what that costs is measured.
+    #[command(hide = true)]
+    Gather,
     /// Holds a lab; started by the program itself.
     #[command(hide = true)]
     LabKeeper {
@@ -124,6 +142,9 @@ pub(crate) struct JobArguments {
     /// With --on cluster: leave messages between machines unsealed.
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others, as in shm,ofi [default: auto].
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WIRE")]
+    pub(crate) wire: Vec<WireName>,
 }
 
 /// What every run takes.

@@ -9,6 +9,7 @@ mod generate;
 mod gpcnet;
 mod lab;
 mod run;
+mod setup_node;
 mod sim;
 mod topo;
 
@@ -60,6 +61,8 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Sim(command) => sim::command(command),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
+        Command::SetupNode { undo: true, .. } => setup_node::undo(),
+        Command::SetupNode { mark, undo: false } => setup_node::command(&mark),
         Command::Report { directories } => run::report(&directories),
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),
@@ -67,6 +70,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::Follow => crate::bench::job::follow(),
         Command::Guard { command } => crate::bench::program::guard(&command),
+        Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
     }
 }

@@ -12,7 +12,8 @@ use clearway_proto::congestion::{CongestorKind, Placement};
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
 use crate::bench::job::{JobOrder, Role, Sealing, Site, SshHosts};
 use crate::bench::program::Programs;
-use crate::bench::{self, Order, Place};
+use crate::bench::wire::Wanted;
+use crate::bench::{self, Gathered, Order, Place};
 use crate::exit::Exit;
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
@@ -24,7 +25,7 @@ use crate::scenario::{self, Congestion, Fabric, Scenario};
 pub(super) enum HostRate {
     /// The scenario's fabric.
     OfScenario,
-    /// The machines' interfaces.
+    /// The machines' interfaces; where they do not, it is measured.
     OfSite,
 }
 
@@ -47,10 +48,11 @@ impl JobFlags<'_> {
     }
 
     pub(super) fn order(&self) -> Result<JobOrder> {
-        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, hosts: None }) };
+        let wire = Wanted::of(self.given.map_or(&[], |given| &given.wire))?;
+        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, wire, hosts: None }) };
         let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
         let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
-        Ok(JobOrder { sealing, hosts: hosts.transpose()? })
+        Ok(JobOrder { sealing, wire, hosts: hosts.transpose()? })
     }
 }
 
@@ -181,7 +183,10 @@ fn conduct(
         if places.len() > 1 {
             bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
         }
-        return conduct_job(scenario, text, job, flags, programs, output);
+        return conduct_job(&scenario, text, job, flags, programs, output);
+    }
+    if job.given.is_some_and(|given| !given.wire.is_empty()) {
+        bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
     }
     let directory = directory_of(&scenario.name, output);
     // What cannot be written shall not be measured first.
@@ -192,7 +197,7 @@ fn conduct(
     // calibrates.
     for place in places.iter().rev() {
         let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), programs };
-        let report = bench::run(&order, *place, None)?;
+        let report = bench::run(&order, *place)?;
         if *place == Place::Lab && places.contains(&Place::Sim) {
             text = scenario.calibrate(&text, bench::small_messages(&report))?;
         }
@@ -207,7 +212,7 @@ fn conduct(
 
 /// Runs `scenario` on the ranks of a job.
 fn conduct_job(
-    mut scenario: Scenario,
+    scenario: &Scenario,
     text: &str,
     job: &JobFlags<'_>,
     flags: BTreeSet<String>,
@@ -215,27 +220,36 @@ fn conduct_job(
     output: &Output,
 ) -> Result<Exit> {
     let order = job.order()?;
+    let can_run = |ranks: u32| scenario.clone().on_job(ranks, None).map_err(|why| anyhow!(why));
     if let Some(hosts) = &order.hosts {
         // What cannot run on so many ranks is known before any is started.
-        scenario.clone().on_job(hosts.ranks(), None).map_err(|why| anyhow!(why))?;
+        can_run(hosts.ranks())?;
         try_writing(&directory_of(&scenario.name, output))?;
     }
     across(&order, |site| {
-        let rate = match job.rate {
-            HostRate::OfScenario => None,
-            HostRate::OfSite => Some(site.rate().context(
-                "the interfaces of this job do not say how fast they are; say it with --rate, as in --rate 25Gb/s",
-            )?),
-        };
-        scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
+        can_run(site.size())?;
         let directory = directory_of(&scenario.name, output);
         try_writing(&directory)?;
+        let mut gathered = Gathered::new(site, scenario.seed)?;
+        let rate = match (job.rate, site.rate()) {
+            (HostRate::OfScenario, _) => None,
+            (HostRate::OfSite, Some(rate)) => Some(rate),
+            (HostRate::OfSite, None) => Some(gathered.measure_rate(site)?),
+        };
+        let mut scenario = scenario.clone();
+        scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
         let order = Order { scenario: &scenario, text, flags, programs };
-        let report = bench::run(&order, Place::Cluster, Some(site))?;
+        let report = gathered.run(&order)?;
         store::write(&directory, &report)?;
         show(&report, &directory)?;
         Ok(exit_of(&report))
     })
+}
+
+/// Brings the ranks of a job together, as any run does first, and nothing more.
+pub(crate) fn gather() -> Result<Exit> {
+    let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, hosts: None };
+    across(&order, |site| bench::gather(site).map(|()| Exit::Good))
 }
 
 /// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.
@@ -342,6 +356,10 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     list("isolated", take(&mut test.isolated, flags.time));
     list("congested", take(&mut test.congested, flags.time));
     scenario.congestion = Some(test);
+    if let Some(limit) = flags.programs.slowdown_max {
+        scenario.verdict.slowdown_max = limit;
+        set.insert("verdict.slowdown-max".to_owned());
+    }
     Ok((scenario, set))
 }
 

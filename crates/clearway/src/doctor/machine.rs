@@ -57,12 +57,13 @@ fn nft(file: Option<PathBuf>) -> Finding {
 }
 
 /// The first file called `name` that `runs`, in the directories of `path` and of the system.
-fn program(name: &str, path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+pub(super) fn program(name: &str, path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let system = SYSTEM_DIRECTORIES.into_iter().map(PathBuf::from);
     std::env::split_paths(path).chain(system).map(|directory| directory.join(name)).find(|file| runs(file))
 }
 
-fn is_executable(file: &Path) -> bool {
+/// Whether somebody may run `file`.
+pub(super) fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 

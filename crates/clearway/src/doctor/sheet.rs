@@ -4,7 +4,10 @@
 //! I1. No line is wider than [`WIDTH`], save for a single longer word.
 //! I2. Escape sequences stand around status words only, and only when a terminal reads them.
 
+use clearway_proto::base::Class;
+
 use super::Diagnosis;
+use super::fabric::{Provider, WireClasses};
 use super::finding::{Section, Status};
 use super::marking::{Mark, Seen};
 use crate::report::numerals::wrap;
@@ -41,6 +44,35 @@ fn status(status: Status, paint: Paint) -> String {
         Paint::Plain => format!("{word}{pad}"),
         Paint::Colour => format!("\u{1b}[{code}m{word}\u{1b}[0m{pad}"),
     }
+}
+
+/// What libfabric offers, and why it is taken or not; an empty line behind it.
+pub(super) fn providers(providers: &[Provider]) -> String {
+    if providers.is_empty() {
+        return String::new();
+    }
+    let mut text = "Providers of libfabric\n".to_owned();
+    for it in providers {
+        let lines = wrap(&format!("{}; on {}", it.verdict, it.domains.join(", ")), WIDTH - INDENT);
+        for (i, line) in lines.into_iter().enumerate() {
+            let name = if i == 0 { it.provider.as_str() } else { "" };
+            text += &format!("  {name:25} {line}\n");
+        }
+    }
+    text + "\n"
+}
+
+/// What classes become on each wire, an empty line behind it.
+pub(super) fn classes(wires: &[WireClasses]) -> String {
+    let row = |name: &str, cells: [&str; Class::ALL.len()]| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:12}")).collect();
+        format!("  {name:18}{cells}").trim_end().to_owned() + "\n"
+    };
+    let mut text = "What a class asked for becomes\n".to_owned() + &row("wire", Class::ALL.map(Class::name));
+    for it in wires {
+        text += &row(&it.wire, it.granted);
+    }
+    text + "\n"
 }
 
 /// The table of marks, an empty line behind it.
@@ -81,7 +113,26 @@ mod tests {
     use super::super::finding::Finding;
     use super::super::marking::Place;
     use super::*;
-    use clearway_proto::base::Class;
+
+    #[test]
+    fn providers__reasons_wrap_beside_the_names() {
+        let domains = ["eth0 (10.0.0.1)", "eth1 (10.0.1.1)", "docker0 (172.17.0.1)"].map(str::to_owned).into();
+        let verdict = "would do, another comes first".to_owned();
+        let rows = [Provider { provider: "tcp;ofi_rxm".to_owned(), domains, atomics: true, verdict }];
+        let expected = "Providers of libfabric\n  \
+            tcp;ofi_rxm               would do, another comes first; on eth0 (10.0.0.1),\n  \
+            \u{20}                         eth1 (10.0.1.1), docker0 (172.17.0.1)\n\n";
+        assert_eq!(providers(&rows), expected);
+        assert_eq!(providers(&[]), "");
+    }
+
+    #[test]
+    fn classes__stand_in_columns_of_a_narrow_terminal() {
+        let rows = [WireClasses { wire: "ofi tcp;ofi_rxm".to_owned(), granted: ["separate"; 5] }];
+        let text = classes(&rows);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(text.lines().nth(2).expect("a row").split_whitespace().count(), 7);
+    }
 
     fn sample() -> Section {
         let long = "a sentence that is longer than what is left of eighty columns beside the names";

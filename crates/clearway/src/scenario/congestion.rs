@@ -1,7 +1,7 @@
 //! The congestion test as a scenario describes it.
 
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
-use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, VictimKind};
+use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind};
 use serde::{Deserialize, Serialize};
 
 use super::fabric::{Fabric, round};
@@ -242,6 +242,15 @@ impl Congestion {
         }
         let key = RandomKey::new(0);
         let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);
-        draw.map(drop).map_err(|error| error.to_string())
+        draw.map(drop).map_err(|error| match error {
+            PlanError::TooFewHosts { .. } => {
+                let Self { victim_hosts, congestor_hosts, congestor_groups, .. } = self;
+                format!(
+                    "{error}; asked for: victim-hosts {victim_hosts}, congestor-groups {congestor_groups} of congestor-hosts \
+                     {congestor_hosts}"
+                )
+            }
+            error => error.to_string(),
+        })
     }
 }

@@ -39,7 +39,10 @@ fn read__a_rate_without_unit_is_refused_with_the_units() {
 #[test]
 fn read__impossible_roles_are_refused_with_the_numbers() {
     let sentence = refusal(&incast().replace("congestor-hosts = 4", "congestor-hosts = 40"));
-    assert_eq!(sentence, "[congestion]: victims and congestors need 41 hosts, the network has 8");
+    assert_eq!(
+        sentence,
+        "[congestion]: victims and congestors need 41 hosts, the network has 8; asked for: victim-hosts 2, congestor-groups 1 of congestor-hosts 40"
+    );
     let sentence = refusal(&incast().replace("congestor-hosts = 4", "congestor-hosts = 3"));
     assert_eq!(sentence, "[congestion]: congestor-hosts is 3; incast needs a target and at least three senders");
 }

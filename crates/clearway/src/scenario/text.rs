@@ -88,7 +88,16 @@ const KEYS: [(&str, &[&str]); 8] = [
     ("shares", &["queues", "classes", "offered-percent", "slice", "measured"]),
     (
         "verdict",
-        &["factor-max", "null-low", "null-high", "congestor-share-min", "overload-min", "noise-ratio", "delay-ratio"],
+        &[
+            "factor-max",
+            "null-low",
+            "null-high",
+            "congestor-share-min",
+            "overload-min",
+            "noise-ratio",
+            "delay-ratio",
+            "slowdown-max",
+        ],
     ),
 ];
 

@@ -159,8 +159,11 @@ impl Floor {
         let until = Timespec::try_from(until + Duration::from_millis(1)).ok();
         // An interrupted or failed poll is the same as one without news: everything is non-blocking.
         let _ = poll(&mut watched, until.as_ref());
+        // It may have been a long sleep: whatever is due from now on is not due at once.
+        let now = self.begun.elapsed();
         let ready: Vec<bool> = watched.iter().map(|one| !one.revents().is_empty()).collect();
         drop(watched);
+        self.hub.tick(now);
         if ready.first() == Some(&true) {
             self.accept();
         }

@@ -177,7 +177,7 @@ impl Hub {
         self.lose(id, "ended before the job did");
     }
 
-    /// Time passed.
+    /// Time passed: it is `now` for all that happens until the next call.
     pub(in crate::launch) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         let is_late = |one: &Connection| matches!(one.stage, Stage::Stranger { until } if until <= now);

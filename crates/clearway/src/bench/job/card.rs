@@ -8,6 +8,7 @@ use clearway_proto::base::BitsPerSec;
 use serde::{Deserialize, Serialize};
 
 use super::door::Door;
+use super::interface;
 
 /// This program's.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -99,10 +100,7 @@ fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
         if !up || address.is_loopback() || address.is_link_local() {
             continue;
         }
-        // Devices without a rate of their own answer with an error, or with a negative number.
-        let speed = fs::read_to_string(format!("/sys/class/net/{}/speed", interface.interface_name));
-        let rate = speed.ok().and_then(|text| text.trim().parse::<u64>().ok());
-        addresses.push((address, rate));
+        addresses.push((address, interface::speed(&interface.interface_name)));
     }
     Ok(addresses)
 }

@@ -21,6 +21,8 @@ use super::card::{Card, Entrance};
 const GREETING_PATIENCE: Duration = Duration::from_secs(2);
 /// Visitors that are heard at the same time: more than a job's ranks can be that connect at one instant on few processors.
 const GUESTS_MAX: usize = 256;
+/// How often the door is looked at while nobody comes: ranks come one after the other, and each look costs some us.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Bytes of a greeting: a rank, a space, a word, a newline.
 const GREETING_MAX: usize = 64;
 
@@ -97,7 +99,7 @@ impl Door {
                 );
             }
             self.admit(&guests, &sender)?;
-            match came.recv_timeout(Duration::from_millis(5)) {
+            match came.recv_timeout(LOOK_EVERY) {
                 Ok(visitor) => {
                     let is_other = visitor.rank != own;
                     if let Some(place @ None) = visitors.get_mut(visitor.rank.index()).filter(|_| is_other) {

@@ -1,14 +1,16 @@
 //! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_runtime::launch::Job;
 
-use super::{PATIENCE, door, exchange, secret_word};
+use super::{PATIENCE, Sealing, door, exchange, give_up, secret_word};
 use crate::bench::fleet::ending;
 use crate::bench::message::FromRank;
 use crate::bench::rank::SECRET_VARIABLE;
@@ -20,31 +22,81 @@ fn ssh_came_from() -> Option<Ipv4Addr> {
     words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
 }
 
+/// How long a launcher, or the conductor, has to end a job one of whose processes is gone, before a rank does it. They do it within
+/// some tenths of a second, but for Slurm, which does not do it at all unless it is told to.
+const ENDING: Duration = Duration::from_secs(3);
+
 /// A rank of a job that another conducts.
 pub(crate) struct Follower {
     job: Job,
+    conductor: Conductor,
+}
+
+/// The other end.
+struct Conductor {
+    /// Its rank and host.
+    name: String,
     connection: TcpStream,
     job_secret: String,
 }
 
 impl Follower {
-    /// Connects to the conductor of `job`.
-    pub(super) fn new(mut job: Job) -> Result<Self> {
-        let cards = exchange(&mut job, None)?;
-        let with_door = cards.iter().find_map(|card| Some((card, card.door.as_ref()?)));
-        let (conductor, entrance) = with_door.context("no rank of this job conducts it")?;
+    /// Connects to the conductor of `job`. Where it cannot, the job ends for all.
+    pub(super) fn new(mut job: Job, sealing: Sealing) -> Self {
+        match Conductor::find(&mut job, sealing) {
+            Ok(conductor) => Self { job, conductor },
+            Err(error) => give_up(job, &error),
+        }
+    }
+
+    /// Obeys until the conductor is done.
+    pub(crate) fn follow(mut self) -> Result<Exit> {
+        let status = self.conductor.obey()?;
+        if !status.success() {
+            self.end_job(status);
+        }
+        drop(self.conductor);
+        self.job.barrier()?;
+        self.job.finish()?;
+        Ok(Exit::Good)
+    }
+
+    /// Ends the job after this rank's process ended with `status`. Who knows most says why: the conductor, if it is there.
+    fn end_job(self, status: ExitStatus) -> ! {
+        let (conductor, own) = (&self.conductor, self.job.rank());
+        let mut patience = ENDING;
+        let sentence = if conductor.is_gone() {
+            // One voice is enough; the others speak up if it is not.
+            patience *= own.0.min(2);
+            format!("{}, which conducts this run, is gone", conductor.name)
+        } else {
+            conductor.tell(&FromRank::Ended(ending(status)));
+            format!("rank {own} {}, and the conductor of this run, {}, does not end it", ending(status), conductor.name)
+        };
+        thread::sleep(patience);
+        self.job.abort(Exit::Failed as i32, &format!("clearway: {sentence}"))
+    }
+}
+
+impl Conductor {
+    /// Looks for it among the ranks of `job`, and connects.
+    fn find(job: &mut Job, sealing: Sealing) -> Result<Self> {
+        let (cards, _) = exchange(job, None, sealing)?;
+        let with_door = (0u32..).zip(&cards).find_map(|(rank, card)| Some((rank, card, card.door.as_ref()?)));
+        let (rank, conductor, entrance) = with_door.context("no rank of this job conducts it")?;
         let alone = cards.iter().all(|card| card.is_same_host(conductor));
         let mut addresses = conductor.reachable(alone);
         if !alone && let Some(address) = ssh_came_from() {
             addresses.insert(0, address);
         }
         let connection = door::knock(&addresses, entrance, job.rank(), PATIENCE)?;
-        let job_secret = secret_word(&job).or_else(|| entrance.job_secret.clone());
-        Ok(Self { job, connection, job_secret: job_secret.context("a job whose ranks share no secret")? })
+        let job_secret = secret_word(job).or_else(|| entrance.job_secret.clone());
+        let job_secret = job_secret.context("a job whose ranks share no secret")?;
+        Ok(Self { name: format!("rank {rank} on host {}", conductor.host), connection, job_secret })
     }
 
-    /// Obeys until the conductor is done.
-    pub(crate) fn follow(mut self) -> Result<Exit> {
+    /// Lets a process do what it says; how that ended.
+    fn obey(&self) -> Result<ExitStatus> {
         let program = std::env::current_exe().context("the path of this program")?;
         let both = || self.connection.try_clone().map(|it| Stdio::from(OwnedFd::from(it)));
         let [input, output] = [both(), both()].map(|end| end.context("a connection in both directions"));
@@ -55,20 +107,20 @@ impl Follower {
             .stdout(output?)
             .spawn()
             .context("this rank's process cannot start")?;
-        let status = rank.wait().context("this rank's process cannot be waited for")?;
-        if !status.success() {
-            // In the middle of a line the conductor reads this as the end of that line: it hears that something is wrong.
-            let sentence = FromRank::Ended(ending(status));
-            let line = serde_json::to_string(&sentence).context("a sentence that JSON cannot hold")?;
-            let _ = writeln!(&self.connection, "\n{line}");
-            // A launcher ends a job as soon as one of its processes fails, the conductor with it, which shall say why first. It
-            // ends the job itself; if it cannot, this wait has an end too.
-            let _ = self.job.barrier();
-            return Ok(Exit::Failed);
-        }
-        drop(self.connection);
-        self.job.barrier()?;
-        self.job.finish()?;
-        Ok(Exit::Good)
+        rank.wait().context("this rank's process cannot be waited for")
+    }
+
+    /// Whether its end of the connection is closed.
+    fn is_gone(&self) -> bool {
+        let closed = |error: &io::Error| error.kind() != io::ErrorKind::WouldBlock;
+        self.connection.set_nonblocking(true).is_err()
+            || self.connection.peek(&mut [0]).map_or_else(|error| closed(&error), |count| count == 0)
+    }
+
+    /// Says `what`, if it can still be said.
+    fn tell(&self, what: &FromRank) {
+        // In the middle of a line this is the end of that line: the conductor hears that something is wrong.
+        let line = serde_json::to_string(what).unwrap_or_default();
+        let _ = writeln!(&self.connection, "\n{line}");
     }
 }

@@ -10,25 +10,30 @@
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
-//! I1. A follower ends when its connection does, and its process with it.
+//! I1. A follower ends when its connection does, and its process with it. If it was not told that the run is over, it ends the job.
 //! I2. Whoever goes in at the door knows a number that only the exchange told.
 
 mod card;
 mod door;
 mod follow;
+pub(crate) mod interface;
 mod ssh;
 
-use std::net::SocketAddrV4;
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::{SocketAddrV4, TcpStream};
+use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
-use clearway_runtime::launch::{self, Job, Method, Options};
+use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
 use super::fleet::Member;
-use super::message::Network;
+use super::message::{Network, ToRank};
 use super::rank::SECRET_VARIABLE;
 use super::stage::Interrupt;
+use super::wire::{Wanted, Ways};
 use crate::exit::Exit;
 use card::Card;
 use door::{Door, Secret};
@@ -43,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct JobOrder {
     /// Whether others can read its messages.
     pub(crate) sealing: Sealing,
+    /// What its ranks shall talk over.
+    pub(crate) wire: Wanted,
     /// Where this process is to start ranks; without it a launcher has started them, this process among them.
     pub(crate) hosts: Option<SshHosts>,
 }
@@ -61,8 +68,12 @@ pub(crate) struct Site {
     door: Door,
     /// Of all ranks of the job, the conductor's included.
     cards: Vec<Card>,
+    voucher: Voucher,
     sealing: Sealing,
+    wire: Wanted,
     interrupt: Interrupt,
+    /// The connections to the other ranks; their processes end with them.
+    followers: RefCell<Vec<TcpStream>>,
 }
 
 /// What the user wants of messages between machines.
@@ -83,25 +94,32 @@ pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
         let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
-            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?))),
-            _ => Ok(Role::Follower(Follower::new(job)?)),
+            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt)))),
+            _ => Ok(Role::Follower(Follower::new(job, order.sealing))),
         };
     };
     let interrupt = Interrupt::listen()?;
     let job = hosts.start(&interrupt)?;
-    Ok(Role::Conductor(Box::new(Site::new(job, order.sealing, interrupt)?)))
+    Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt))))
 }
 
-/// Gives everybody this process's card, with the door of who has one, and takes theirs.
-fn exchange(job: &mut Job, door: Option<&Door>) -> Result<Vec<Card>> {
+/// Gives everybody this process's card, with the door of who has one, and takes theirs; who vouches for them.
+fn exchange(job: &mut Job, door: Option<&Door>, sealing: Sealing) -> Result<(Vec<Card>, Voucher)> {
     let own = serde_json::to_vec(&Card::own(door)?).context("a card that JSON cannot hold")?;
-    let cards = job.exchange(&own)?;
+    // A launcher that gives its ranks a secret needs nobody to vouch for them.
+    let is_enough = sealing == Sealing::Insecure || job.secret().is_some();
+    let (cards, voucher) = if is_enough { (job.exchange(&own)?, Voucher::Nobody) } else { job.exchange_vouched(&own)? };
     let read = |card: &Vec<u8>| {
         let card: Card =
             serde_json::from_slice(card).context("a rank of another version of this program takes part")?;
         card.check().map(|()| card)
     };
-    cards.iter().map(read).collect()
+    Ok((cards.iter().map(read).collect::<Result<_>>()?, voucher))
+}
+
+/// Ends `job` for all its ranks, because of `error`, before it is a run.
+fn give_up(job: Job, error: &anyhow::Error) -> ! {
+    job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
 }
 
 /// The secret that the launcher of `job` gave its ranks, as a word.
@@ -110,12 +128,23 @@ fn secret_word(job: &Job) -> Option<String> {
 }
 
 impl Site {
-    /// The job that this process conducts.
-    fn new(mut job: Job, sealing: Sealing, interrupt: Interrupt) -> Result<Self> {
+    /// The job that this process conducts. Where it cannot come about it ends for all.
+    fn new(mut job: Job, order: &JobOrder, interrupt: Interrupt) -> Self {
+        let (sealing, wire) = (order.sealing, order.wire);
+        match Self::meet(&mut job, sealing) {
+            Ok((door, cards, voucher)) => {
+                Self { job, door, cards, voucher, sealing, wire, interrupt, followers: RefCell::default() }
+            }
+            Err(error) => give_up(job, &error),
+        }
+    }
+
+    /// Opens the door and tells everybody where it is.
+    fn meet(job: &mut Job, sealing: Sealing) -> Result<(Door, Vec<Card>, Voucher)> {
         let secret = if job.secret().is_some() { Secret::OfLauncher } else { Secret::OfDoor };
         let door = Door::open(secret)?;
-        let cards = exchange(&mut job, Some(&door))?;
-        Ok(Self { job, door, cards, sealing, interrupt })
+        let (cards, voucher) = exchange(job, Some(&door), sealing)?;
+        Ok((door, cards, voucher))
     }
 
     /// Whether the conductor only conducts: it is the last rank of the job then, and none of the run.
@@ -147,9 +176,24 @@ impl Site {
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// How the ranks found each other.
+    /// The ranks of each host, in the order of their first.
+    pub(super) fn hosts(&self) -> Vec<Vec<Rank>> {
+        let mut hosts: Vec<(&Card, Vec<Rank>)> = Vec::new();
+        for (rank, card) in (0..).map(Rank).zip(self.measuring()) {
+            match hosts.iter_mut().find(|(first, _)| first.is_same_host(card)) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => hosts.push((card, vec![rank])),
+            }
+        }
+        hosts.into_iter().map(|(_, ranks)| ranks).collect()
+    }
+
+    /// How the ranks found each other, and who vouches for them.
     pub(super) fn launcher(&self) -> String {
-        self.job.method().to_string()
+        match self.voucher {
+            Voucher::Nobody => self.job.method().to_string(),
+            Voucher::Munge => format!("{}, munge", self.job.method()),
+        }
     }
 
     /// Why the ranks did not find each other in another way, a line each.
@@ -168,25 +212,45 @@ impl Site {
         }
     }
 
+    /// What its ranks can talk over.
+    ///
+    /// # Errors
+    /// One sentence: which ranks cannot reach each other as the user wants.
+    pub(super) fn ways(&self) -> Result<Ways> {
+        let cards = self.measuring();
+        let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
+        let hosts: Vec<u32> = cards.iter().map(host).collect();
+        let name = |rank: Rank| {
+            format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
+        };
+        Ways::of(self.wire, &hosts, &name)
+    }
+
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
     /// can end the wait.
     pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Member>> {
+        // It starts while the others come.
+        let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
         let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, watch)?;
         let name = |rank: usize| self.cards.get(rank).map_or_else(String::new, |card| card.host.clone());
         let mut members = Vec::new();
-        if !self.is_apart() {
+        if let Some(child) = own_rank {
             let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
-            let child = Member::command()?
-                .env(SECRET_VARIABLE, self.secret()?)
-                .spawn()
-                .context("this process's own rank cannot start")?;
             members.push(Member::child(name(0), SocketAddrV4::new(own, 0), child));
         }
         for visitor in visitors {
             let address = SocketAddrV4::new(visitor.from, 0);
+            let kept = visitor.connection.try_clone().context("a connection that stays")?;
+            self.followers.borrow_mut().push(kept);
             members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
         }
         Ok(members)
+    }
+
+    /// The process of this process's own rank. It ends by itself when nobody holds it.
+    fn own_rank(&self) -> Result<Child> {
+        let mut command = Member::command()?;
+        command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
     }
 
     /// What the keys of all ranks are made with.
@@ -197,6 +261,12 @@ impl Site {
 
     /// Leaves the job in order, together with all followers.
     pub(crate) fn leave(mut self) -> Result<()> {
+        let mut line = serde_json::to_vec(&ToRank::Leave).context("an order that JSON cannot hold")?;
+        line.push(b'\n');
+        for mut follower in self.followers.take() {
+            // One that is gone does not come to the barrier, which says so.
+            let _ = follower.write_all(&line);
+        }
         self.job.barrier()?;
         Ok(self.job.finish()?)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_runtime::launch::{self, LaunchError, Method, Options, SshOptions, hostfile};
 
-use super::{Follower, PATIENCE};
+use super::{Follower, PATIENCE, Sealing};
 use crate::bench::stage::Interrupt;
 use crate::exit::Exit;
 
@@ -60,5 +60,5 @@ pub(crate) fn follow() -> Result<Exit> {
     if *job.method() != Method::Ssh {
         bail!("this command is for the program itself; use --hostfile");
     }
-    Follower::new(job)?.follow()
+    Follower::new(job, Sealing::Sealed).follow()
 }

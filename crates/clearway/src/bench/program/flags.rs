@@ -41,6 +41,9 @@ pub(crate) struct ProgramFlags {
     /// A run that takes longer is ended: alone that is an error, beside congestors it counts as infinitely slow [default: 5min].
     #[arg(long, requires = "victim_cmd")]
     pub(crate) victim_limit: Option<Time>,
+    /// The largest slowdown that counts as contained [default: 1.1].
+    #[arg(long, requires = "victim_cmd")]
+    pub(crate) slowdown_max: Option<f64>,
 }
 
 /// Programs and how they are compared.

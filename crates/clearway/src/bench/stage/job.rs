@@ -12,25 +12,33 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
+use super::rate::{self, MeasuredRate};
 use super::{Backdrop, Clocks, Crew, Facts, Hosts, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Run};
 use crate::bench::job::Site;
 use crate::bench::message::Network;
 use crate::bench::program::{ProgramPart, Troupe};
+use crate::bench::wire::Far;
+use crate::bench::wire::facts::{CLASSES, LIBRARY, UNUSED, WIRES};
 use crate::report::model::Report;
 use crate::scenario::Asked;
 
 /// How often a rank is asked for its time: the quickest of so few answers is close to the quickest there is.
 const QUESTIONS: usize = 8;
+/// What of a job's wires its user is told at once; the report has the rest.
+const SAID: [&str; 4] = [WIRES, CLASSES, LIBRARY, UNUSED];
 
 /// A job.
 pub(in crate::bench) struct JobStage {
     pub(in crate::bench) ranks: Ranks,
     network: Network,
+    far: Far,
     launcher: String,
     /// The largest error of a phase's beginning so far.
     skew: Nanos,
+    /// The rate of its host links, where that was measured.
+    rate: Option<MeasuredRate>,
 }
 
 impl JobStage {
@@ -41,11 +49,25 @@ impl JobStage {
         // Another job on the same ports shall not be taken for this one.
         let session =
             RandomKey::new(crew.seed).node(u64::from(std::process::id())).node(clock::now().0).stream().next_u64();
+        let ways = site.ways()?;
         let members = site.members(&mut || interrupt.check())?;
         let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let fleet = Fleet::gather(members, network, run, &mut || interrupt.check())?;
-        let launcher = site.launcher();
-        Ok(Self { ranks: Ranks::new(fleet, interrupt), network, launcher, skew: Nanos::ZERO })
+        let fleet = Fleet::gather(members, network, &ways, run, &mut || interrupt.check())?;
+        for (name, fact) in fleet.wires().iter().filter(|(name, _)| SAID.contains(&name.as_str())) {
+            eprintln!("{name}: {fact}");
+        }
+        let (launcher, far) = (site.launcher(), fleet.far());
+        Ok(Self { ranks: Ranks::new(fleet, interrupt), network, far, launcher, skew: Nanos::ZERO, rate: None })
+    }
+
+    /// Measures how fast the host links are, for a second or some; `site` knows which ranks share a host.
+    ///
+    /// # Errors
+    /// A pair of hosts between which nothing comes through.
+    pub(in crate::bench) fn measure_rate(&mut self, site: &Site) -> Result<MeasuredRate> {
+        let measured = rate::measure(self, &site.hosts())?;
+        self.rate = Some(measured);
+        Ok(measured)
     }
 
     /// When a phase can begin that ranks are told of from now on.
@@ -68,14 +90,14 @@ fn on_clock(network: Network, fleet: &mut Fleet, rank: Rank, begin: LocalNs, ske
 impl JobStage {
     /// How the ranks found each other, and what lies between them, for a person.
     pub(in crate::bench) fn about(&self) -> String {
-        format!("job launched by {}; {}", self.launcher, self.between())
+        let wires = self.ranks.wires().get(WIRES).map_or("", String::as_str);
+        format!("job launched by {}; {}; {wires}", self.launcher, self.between())
     }
 
     fn between(&self) -> &'static str {
         match self.network {
             Network::Lab | Network::Machine => "all ranks on one machine, one clock",
-            Network::Sealed => "several machines, a clock each; messages are sealed",
-            Network::Insecure => "several machines, a clock each; messages are NOT sealed",
+            Network::Sealed | Network::Insecure => "several machines, a clock each",
         }
     }
 }
@@ -138,11 +160,24 @@ impl Stage for JobStage {
     }
 
     fn introduce(&self, report: &mut Report) {
+        if let Some(rate) = self.rate {
+            report.host.facts.insert("rate of host links".into(), rate.to_string());
+        }
         report.host.facts.insert("launched by".into(), self.launcher.clone());
         report.host.facts.insert("ranks".into(), format!("{}; {}", self.hosts().len(), self.between()));
+        report.host.facts.extend(self.ranks.wires().clone());
     }
 
     fn conclude(&self, report: &mut Report) {
+        // Only UDP shows its receiver the mark that arrived; elsewhere a message says which class it was sent in.
+        let unseen = match self.far {
+            Far::Udp | Far::Best => None,
+            Far::Ofi => Some("not shown"),
+            Far::Nothing => Some("no network"),
+        };
+        for (share, unseen) in report.shares.iter_mut().flat_map(|share| unseen.map(|unseen| (share, unseen))) {
+            share.granted = unseen.to_owned();
+        }
         if !self.network.is_one_machine() {
             report.host.facts.insert("phases begin within".into(), format!("{} of each other", self.skew));
         }

@@ -17,6 +17,7 @@ use crate::bench::Place;
 use crate::bench::fleet::{Fleet, Member, Run};
 use crate::bench::message::Network;
 use crate::bench::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, ProgramPart, Troupe};
+use crate::bench::wire::Ways;
 use crate::report::model::{Figure, Real, Report};
 use crate::scenario::Fabric;
 
@@ -47,7 +48,8 @@ impl LabStage {
         // Runs of one machine never meet, but a number of their own costs nothing.
         let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
         let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let fleet = Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, run, &mut || interrupt.check())?;
+        let fleet =
+            Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &Ways::udp(), run, &mut || interrupt.check())?;
         Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new() })
     }
 }

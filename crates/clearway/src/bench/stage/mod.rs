@@ -11,6 +11,7 @@ mod job;
 mod lab;
 mod ports;
 mod ranks;
+mod rate;
 mod sim;
 mod slowest;
 mod watch;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::noise::NoiseSample;
@@ -248,11 +249,11 @@ pub(super) trait Stage {
     fn conclude(&self, report: &mut Report);
 }
 
-/// Makes the `place` of `scenario`; `site` is the job that this process conducts, if it does.
-pub(super) fn open(scenario: &Scenario, place: Place, site: Option<&Site>) -> Result<Box<dyn Stage>> {
+/// Makes the `place` of `scenario`, which is not a job.
+pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> {
     let crew = Crew { seed: scenario.seed, measure: Measure::Congestion, per_host: 1 };
     Ok(match place {
-        Place::Cluster => Box::new(job(&crew, site)?),
+        Place::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
         Place::Lab => Box::new(lab(&scenario.fabric, &crew)?),
         Place::Sim => Box::new(sim::SimStage::open(scenario)?),
     })

@@ -67,6 +67,11 @@ impl Ranks {
         self.fleet.hosts()
     }
 
+    /// What they talk over, for a person, by name.
+    pub(in crate::bench) fn wires(&self) -> &BTreeMap<String, String> {
+        self.fleet.wires()
+    }
+
     /// What all their wires can do.
     pub(in crate::bench) fn wire(&self) -> &Ready {
         self.fleet.facts()

@@ -1,0 +1,340 @@
+//! One wire made of two: messages to ranks of this host go through shared memory, everything else over the other wire.
+//!
+//! # Model
+//! The *near* wire is shared memory, the *far* one any wire that reaches all ranks. The far wire has the regions, and with
+//! them everything that names memory of others: one-sided operations and atomics go over it to every rank, also to one of this
+//! host, because a region cannot lie in two memories. So does multicast, or members of this host would hear twice.
+//!
+//! Bodies of messages lie in the far wire's memory and are copied from there into the near one's rings. Arrived bodies stay where
+//! each wire put them: a harvest gives arrivals of one wire only, of the two in turns while both have some, and
+//! [`RegionId::RECEIVE`] is the memory of that one.
+//!
+//! # Invariants
+//! I1. All ranks of a job are joined, or none: regions have one number everywhere, and a pair of ranks agrees over which wire its
+//!     messages go. Who is alone on its host shares memory with itself.
+//! I2. What this wire says it can do both can, and in what differs it is as weak as the weaker.
+//! I3. Within a peer and class messages keep their order. Between messages and one-sided operations of one peer of this host
+//!     there is none: they go different ways.
+//! I4. `Room` says that one of the two wires takes operations of a class again; what then finds the other full is told again.
+//!
+//! # Not here
+//! Which ranks are of this host (launch).
+
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::wire::{
+    Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, Missing, Operation, PathId, RegionId,
+    Span, StampSource, Wire,
+};
+
+use crate::RuntimeError;
+use crate::shm::ShmWire;
+use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Near,
+    Far,
+}
+
+/// One rank's end of a job over shared memory and another wire.
+#[derive(Debug)]
+pub struct Joined<F> {
+    near: ShmWire,
+    far: F,
+    capabilities: Capabilities,
+    pause: Pause,
+    /// Whose arrivals the last harvest gave.
+    received: Side,
+    /// Memory of the far wire, for one body that came over the near one and leaves over the far one.
+    passage: RegionId,
+    /// Operations for the far wire, and the places of their answers.
+    batch: Vec<Operation>,
+    places: Vec<usize>,
+    /// Whether one of them changes this rank's memory.
+    batch_copies: bool,
+    far_answers: Vec<Answer>,
+}
+
+impl<F: Wire + Source> Joined<F> {
+    /// Joins two ends of one rank. `far` reaches all ranks and has no region yet; it takes a body before `post` returns.
+    ///
+    /// # Errors
+    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`] without memory.
+    pub fn new(near: ShmWire, mut far: F, waiting: Waiting) -> Result<Self, RuntimeError> {
+        if near.rank() != far.rank() {
+            return Err(RuntimeError::OtherRank { near: near.rank(), far: far.rank() });
+        }
+        let capabilities = weaker(near.capabilities(), far.capabilities());
+        let passage = far.register(Bytes(capabilities.body_max as u64)).map_err(|_| RuntimeError::System {
+            what: "allocate memory",
+            cause: std::io::ErrorKind::OutOfMemory.into(),
+        })?;
+        Ok(Self {
+            near,
+            far,
+            capabilities,
+            pause: Pause::new(waiting),
+            received: Side::Far,
+            passage,
+            batch: Vec::new(),
+            places: Vec::new(),
+            batch_copies: false,
+            far_answers: Vec::new(),
+        })
+    }
+
+    /// The wire to ranks of other hosts.
+    pub fn far(&self) -> &F {
+        &self.far
+    }
+
+    /// Whether `operation` goes over the near wire.
+    fn is_near(&mut self, operation: &Operation) -> bool {
+        matches!(*operation, Operation::Send { to: Destination::One(rank), .. } if self.near.reaches(rank))
+    }
+
+    /// Whether `span` lies where the near wire's arrivals are.
+    fn is_from_near(&self, span: Span) -> bool {
+        span.length > 0 && span.region == RegionId::RECEIVE && self.received == Side::Near
+    }
+
+    /// Starts a message to a rank of this host.
+    fn send_near(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        let Operation::Send { to: Destination::One(to), path, class, head, body, token } = *operation else {
+            return Err(Missing::Operation(operation.kind()));
+        };
+        if usize::from(path.0) >= self.capabilities.paths.len() {
+            return Err(Missing::Path);
+        }
+        let head_bytes = head.of(heads).ok_or(Missing::Memory)?;
+        if head_bytes.len() > self.capabilities.head_max {
+            return Err(Missing::Length);
+        }
+        if self.is_from_near(body) {
+            let mut answers = Vec::new();
+            let send = Operation::Send { to: Destination::One(to), path: PathId(0), class, head, body, token };
+            self.near.post(&[send], heads, &mut answers);
+            return answers.pop().ok_or(Missing::Memory);
+        }
+        let bytes = if body.length == 0 { Some(&[][..]) } else { bytes_of(&self.far, body) };
+        self.near.send_bytes(to, class, head_bytes, bytes.ok_or(Missing::Memory)?, token)
+    }
+
+    /// What names the near wire's arrivals and is for the far one: done by way of the far one's memory.
+    fn pass_over(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        match *operation {
+            Operation::Copy { from, into } => {
+                let bytes = bytes_of(&self.near, from).ok_or(Missing::Memory)?;
+                let place = if into.region == self.passage { None } else { self.far.region_mut(into.region) };
+                let place = place.and_then(|place| into.range_in(place.len()).map(|range| &mut place[range]));
+                match place {
+                    Some(place) if place.len() == bytes.len() => place.copy_from_slice(bytes),
+                    _ => return Err(Missing::Memory),
+                }
+                Ok(Answer::Done(0))
+            }
+            Operation::Send { to, path, class, head, body, token } => {
+                let bytes = bytes_of(&self.near, body).ok_or(Missing::Memory)?;
+                let passage = self.far.region_mut(self.passage).and_then(|passage| passage.get_mut(..bytes.len()));
+                passage.ok_or(Missing::Length)?.copy_from_slice(bytes);
+                let body = Span { region: self.passage, offset: 0, length: body.length };
+                self.batch.push(Operation::Send { to, path, class, head, body, token });
+                self.far_answers.clear();
+                self.far.post(&self.batch, heads, &mut self.far_answers);
+                self.batch.clear();
+                self.far_answers.pop().ok_or(Missing::Memory)
+            }
+            // Memory that peers read or write must stay, and arrivals do not.
+            _ => Err(Missing::Memory),
+        }
+    }
+
+    /// Gives the batch to the far wire, and puts its answers in their places.
+    fn flush(&mut self, heads: &[u8], answers: &mut [Answer]) {
+        if self.batch.is_empty() {
+            return;
+        }
+        self.far_answers.clear();
+        self.far.post(&self.batch, heads, &mut self.far_answers);
+        for (place, answer) in self.places.drain(..).zip(&self.far_answers) {
+            answers[place] = *answer;
+        }
+        self.batch.clear();
+        self.batch_copies = false;
+    }
+
+    /// Harvests one of the two.
+    fn harvest_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        match side {
+            Side::Far => self.far.harvest(limit, sink),
+            Side::Near => {
+                let mut given = 0;
+                self.near.harvest(limit, &mut |arrival| {
+                    // That no other rank of this host is left is no news of a path: the far wire has those.
+                    if !matches!(arrival, Arrival::PathState { .. }) {
+                        given += 1;
+                        sink(arrival);
+                    }
+                });
+                given
+            }
+        }
+    }
+}
+
+/// The bytes of `span` in the memory of `wire`.
+fn bytes_of(wire: &dyn Wire, span: Span) -> Option<&[u8]> {
+    let region = wire.region(span.region)?;
+    Some(&region[span.range_in(region.len())?])
+}
+
+/// What of `operation` may name arrived bytes.
+const fn source_of(operation: &Operation) -> Option<Span> {
+    match *operation {
+        Operation::Copy { from, .. } | Operation::Write { from, .. } => Some(from),
+        Operation::Send { body, .. } => Some(body),
+        _ => None,
+    }
+}
+
+/// What two wires can do together: paths and operations are the far one's.
+fn weaker(near: &Capabilities, far: &Capabilities) -> Capabilities {
+    let reliable = near.delivery == Delivery::Reliable && far.delivery == Delivery::Reliable;
+    let mut classes = far.classes;
+    for (class, near) in classes.iter_mut().zip(near.classes) {
+        *class = weaker_grant(near, *class);
+    }
+    Capabilities {
+        name: "joined",
+        operations: far.operations,
+        delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
+        head_max: near.head_max.min(far.head_max),
+        body_max: near.body_max.min(far.body_max),
+        stamp: if near.stamp == far.stamp { near.stamp } else { StampSource::Reading },
+        shared_clock: near.shared_clock.and(far.shared_clock),
+        classes,
+        paths: far.paths.clone(),
+    }
+}
+
+/// A mark also keeps a class apart; being kept apart is no mark.
+const fn weaker_grant(a: Granted, b: Granted) -> Granted {
+    match (a, b) {
+        (Granted::Ignored, _) | (_, Granted::Ignored) => Granted::Ignored,
+        (Granted::Separate, _) | (_, Granted::Separate) => Granted::Separate,
+        (Granted::Marked, Granted::Marked) => Granted::Marked,
+    }
+}
+
+impl<F: Wire + Source> Wire for Joined<F> {
+    fn rank(&self) -> Rank {
+        self.far.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        self.far.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.far.register(length)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        match self.received {
+            Side::Near if region == RegionId::RECEIVE => self.near.region(region),
+            _ => self.far.region(region),
+        }
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.far.region_mut(region)
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.far.join(group)
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        let first = answers.len();
+        for operation in operations {
+            if matches!(*operation, Operation::Send { body, .. } if body.length as usize > self.capabilities.body_max) {
+                answers.push(Answer::Refused(Missing::Length));
+                continue;
+            }
+            let near = self.is_near(operation);
+            let passes = !near && source_of(operation).is_some_and(|span| self.is_from_near(span));
+            if !near && !passes {
+                self.places.push(answers.len() - first);
+                self.batch.push(*operation);
+                self.batch_copies |= matches!(operation, Operation::Copy { .. });
+                // Overwritten when the batch leaves.
+                answers.push(Answer::Posted);
+                continue;
+            }
+            if passes || self.batch_copies {
+                self.flush(heads, &mut answers[first..]);
+            }
+            let answer = if near { self.send_near(operation, heads) } else { self.pass_over(operation, heads) };
+            answers.push(answer.unwrap_or_else(Answer::Refused));
+        }
+        self.flush(heads, &mut answers[first..]);
+        self.near.show();
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let order = match self.received {
+            Side::Near => [Side::Far, Side::Near],
+            Side::Far => [Side::Near, Side::Far],
+        };
+        for side in order {
+            let given = self.harvest_side(side, limit, sink);
+            if given > 0 {
+                self.received = side;
+                return given;
+            }
+        }
+        0
+    }
+
+    fn counters(&self) -> Counters {
+        let (near, far) = (self.near.counters(), self.far.counters());
+        Counters {
+            sent: near.sent + far.sent,
+            received: near.received + far.received,
+            receive_overflow: near.receive_overflow + far.receive_overflow,
+            transmit_dropped: near.transmit_dropped + far.transmit_dropped,
+            no_room: near.no_room + far.no_room,
+            strangers: near.strangers + far.strangers,
+            errors: near.errors + far.errors,
+        }
+    }
+}
+
+/// Both wires, as one waits for them.
+struct Both<'a, F> {
+    near: &'a mut ShmWire,
+    far: &'a mut F,
+}
+
+impl<F: Source> Source for Both<'_, F> {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let far = &mut *self.far;
+        self.near.poll_beside(timeout, extra, &mut |timeout, extra| far.poll(timeout, extra))
+    }
+}
+
+impl<F: Wire + Source> Waitable for Joined<F> {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.pause.wait(&mut Both { near: &mut self.near, far: &mut self.far }, until, extra)
+    }
+}
+
+#[cfg(test)]
+mod tests;

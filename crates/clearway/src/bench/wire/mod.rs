@@ -1,0 +1,145 @@
+//! What ranks talk over: what the user wants, what each rank has, what the conductor takes of it, and how it is opened.
+//!
+//! # Model
+//! ```text
+//!    --wire -> Wanted + hosts of the job -> Ways -> every rank's Whereabouts -> Choice -> every rank's wire
+//!              conductor                           rank                         conductor  rank
+//! ```
+//! Ranks of one host can have *near* wires between them (shared memory), ranks of several need a *far* one that reaches all. A rank
+//! takes its ports before anybody is chosen, because only who holds a port can tell where it is.
+//!
+//! # Invariants
+//! I1. All ranks of a run use the same two wires: who is alone on its host as well.
+//! I2. Messages between machines that nobody seals travel over a fabric that only trusted hosts reach, or the user asked for it.
+
+mod choice;
+pub(super) mod facts;
+mod libfabric;
+mod port;
+mod wanted;
+
+pub(super) use choice::Ways;
+pub(super) use port::{Opened, Port};
+pub(crate) use wanted::{Wanted, WireName};
+
+use std::net::SocketAddrV4;
+
+use clearway_proto::base::Rank;
+use clearway_proto::wire::Granted;
+use serde::{Deserialize, Serialize};
+
+/// How ranks reach those with which they share no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Far {
+    /// Not at all: all are on one host.
+    Nothing,
+    /// The UDP wire.
+    Udp,
+    /// libfabric, whatever its provider.
+    Ofi,
+    /// libfabric if it has a fabric that only trusted hosts reach, else UDP.
+    Best,
+}
+
+/// Where a rank is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Whereabouts {
+    /// On the UDP wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) address: Option<SocketAddrV4>,
+    /// The public half of its keys, on sealed networks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) card: Option<Vec<u8>>,
+    /// What it has of libfabric, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fabric: Option<Fabric>,
+}
+
+impl Whereabouts {
+    /// Forgets what nobody needs who reaches it over `far`: lists of a thousand ranks are long.
+    pub(super) fn keep(&mut self, far: Far) {
+        if far != Far::Udp {
+            self.address = None;
+        }
+        match &mut self.fabric {
+            Some(Fabric::End(end)) if far == Far::Ofi => {
+                let address = std::mem::take(&mut end.address);
+                **end = FabricEnd { address, ..FabricEnd::default() };
+            }
+            fabric => *fabric = None,
+        }
+    }
+}
+
+/// What a rank has of libfabric.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fabric {
+    /// An end of it.
+    End(Box<FabricEnd>),
+    /// Nothing that could be used, and why.
+    None(String),
+}
+
+/// An end of a fabric.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct FabricEnd {
+    /// What peers need, in hexadecimal digits.
+    pub(super) address: String,
+    /// libfabric's name of the provider.
+    pub(super) provider: String,
+    /// The interface or device.
+    pub(super) domain: String,
+    /// The library's version and file.
+    pub(super) library: String,
+    /// Only trusted hosts reach it.
+    pub(super) isolated: bool,
+    /// Everything the library offers, and why it was or was not taken.
+    pub(super) judged: Vec<String>,
+}
+
+/// How a rank opens its wire.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Setting {
+    /// Never [`Far::Best`].
+    pub(super) far: Far,
+    /// The number of each rank's host, where ranks of one host share memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hosts: Option<Vec<u32>>,
+    /// By rank, its own included.
+    pub(super) peers: Vec<Whereabouts>,
+}
+
+impl Setting {
+    /// The ranks that share memory with `rank`, itself included, if any do.
+    fn beside(&self, rank: Rank) -> Option<Vec<Rank>> {
+        let hosts = self.hosts.as_ref()?;
+        let own = hosts.get(rank.index())?;
+        Some((0..).map(Rank).zip(hosts).filter(|(_, host)| *host == own).map(|(rank, _)| rank).collect())
+    }
+}
+
+/// What becomes of a class, for a person.
+pub(super) const fn grant_name(granted: Granted) -> &'static str {
+    match granted {
+        Granted::Marked => "marked",
+        Granted::Separate => "kept apart in each host",
+        Granted::Ignored => "travels like best effort",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside__are_the_ranks_of_the_same_host() {
+        let setting = |hosts| Setting { far: Far::Udp, hosts, peers: Vec::new() };
+        let three = setting(Some(vec![4, 7, 4]));
+        assert_eq!(three.beside(Rank(0)), Some(vec![Rank(0), Rank(2)]));
+        assert_eq!(three.beside(Rank(1)), Some(vec![Rank(1)]));
+        assert_eq!(three.beside(Rank(3)), None);
+        assert_eq!(setting(None).beside(Rank(0)), None);
+    }
+}

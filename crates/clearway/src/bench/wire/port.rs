@@ -1,0 +1,214 @@
+//! A rank's side: takes its ports before peers are known, says where it is, and opens the wire that was chosen.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Verdict};
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::{Granted, Wire};
+use clearway_runtime::joined::Joined;
+use clearway_runtime::keys::Identity;
+use clearway_runtime::shm::{ShmConfig, ShmWire};
+use clearway_runtime::udp::{self, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::waiting::{self, Waitable, Waiting};
+
+use super::libfabric::Libfabric;
+use super::{Fabric, FabricEnd, Far, Setting, Whereabouts};
+use crate::bench::message::{Bind, Network};
+
+/// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
+/// takes some 60 ms, looking here none.
+const FABRIC_DEVICES: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
+/// Bytes that Ethernet (14), IPv4 (20) and UDP (8) add, as a shaped link counts them.
+const UDP_OVERHEAD: u64 = 14 + 20 + 8;
+/// Bytes that the wire (16) and, on the providers of Ethernet, Ethernet (14), IPv4 (20) and TCP with its time stamps (32) add.
+const OFI_OVERHEAD: u64 = 16 + 14 + 20 + 32;
+
+/// What a rank holds before its wire is opened.
+pub(in crate::bench) struct Port {
+    udp: Option<UdpPort>,
+    fabric: Option<OfiPort>,
+    identity: Option<Identity>,
+    whereabouts: Whereabouts,
+}
+
+/// An open wire.
+pub(in crate::bench) struct Opened {
+    pub(in crate::bench) wire: Box<dyn Waitable>,
+    /// Bytes that wire and network add to each message.
+    pub(in crate::bench) overhead: u64,
+    /// What becomes of each class between hosts, by [`Class::index`].
+    pub(in crate::bench) classes: [Granted; Class::ALL.len()],
+}
+
+impl Port {
+    /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, on sealed networks.
+    pub(in crate::bench) fn take(bind: &Bind, identity: Option<Identity>) -> Result<Self> {
+        let udp = matches!(bind.far, Far::Udp | Far::Best).then(|| UdpPort::bind(bind.address)).transpose()?;
+        let asked = bind.far == Far::Ofi || bind.far == Far::Best && has_fabric_device();
+        let fabric = asked.then(|| OfiPort::open(fabric_config(bind)));
+        let fabric = match (fabric, bind.far) {
+            (Some(Ok(port)), Far::Best) if !is_isolated(&port) => Some(Err(SHARED.to_owned())),
+            (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
+        };
+        let whereabouts = Whereabouts {
+            address: udp.as_ref().map(UdpPort::address),
+            card: identity.as_ref().map(|identity| identity.card().to_vec()),
+            fabric: fabric.as_ref().map(|fabric| match fabric {
+                Ok(port) => Fabric::End(Box::new(end_of(port))),
+                Err(why) => Fabric::None(why.clone()),
+            }),
+        };
+        Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, whereabouts })
+    }
+
+    /// What to tell the conductor.
+    pub(in crate::bench) fn whereabouts(&self) -> Whereabouts {
+        self.whereabouts.clone()
+    }
+
+    /// Opens the wire of `setting`, and lets go of what it does not use.
+    pub(in crate::bench) fn open(self, bind: &Bind, setting: &Setting) -> Result<Opened> {
+        let near = setting.beside(bind.rank).map(|local| share_memory(bind, local)).transpose()?;
+        match setting.far {
+            Far::Nothing => {
+                let wire = near.context("a rank without any wire")?;
+                let classes = wire.capabilities().classes;
+                Ok(Opened { wire: Box::new(wire), overhead: 0, classes })
+            }
+            Far::Udp => {
+                let wire = open_udp(self.udp, self.identity, bind, setting)?;
+                let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
+                Ok(Opened { wire: joined(near, wire, bind)?, overhead, classes })
+            }
+            Far::Ofi => {
+                let wire = open_fabric(self.fabric, bind, setting)?;
+                let classes = wire.capabilities().classes;
+                Ok(Opened { wire: joined(near, wire, bind)?, overhead: OFI_OVERHEAD, classes })
+            }
+            Far::Best => bail!("the conductor has not chosen a wire; this is a defect of the program"),
+        }
+    }
+}
+
+/// Why a fabric is not taken unless it was asked for.
+const SHARED: &str = "its best provider runs over a network that others can reach, and seals nothing";
+
+fn has_fabric_device() -> bool {
+    let has_entry = |path: &str| Path::new(path).read_dir().is_ok_and(|mut entries| entries.next().is_some());
+    FABRIC_DEVICES.into_iter().any(has_entry)
+}
+
+fn fabric_config(bind: &Bind) -> OfiConfig {
+    OfiConfig {
+        source: Source::Address(IpAddr::V4(*bind.address.ip())),
+        placement: match bind.network.is_one_machine() {
+            true => clearway_ofi::Placement::OneMachine,
+            false => clearway_ofi::Placement::ManyMachines,
+        },
+        ..OfiConfig::default()
+    }
+}
+
+fn is_isolated(port: &OfiPort) -> bool {
+    port.taken().is_some_and(|taken| taken.exposure == Exposure::Isolated)
+}
+
+fn end_of(port: &OfiPort) -> FabricEnd {
+    let address = port.address().iter().map(|byte| format!("{byte:02x}")).collect();
+    let (provider, domain) = port.taken().map(|taken| (taken.provider.clone(), taken.domain.clone())).unzip();
+    FabricEnd {
+        address,
+        provider: provider.unwrap_or_default(),
+        domain: domain.unwrap_or_default(),
+        library: format!("libfabric {} ({})", port.library().version, port.library().path.display()),
+        isolated: is_isolated(port),
+        judged: port
+            .judged()
+            .iter()
+            .filter(|judged| judged.verdict != Verdict::Behind)
+            .map(ToString::to_string)
+            .collect(),
+    }
+}
+
+/// How ranks on `network` wait.
+const fn waiting(network: Network) -> Waiting {
+    match network {
+        // Many hosts share this machine's processors: one that spins would take them from the others.
+        Network::Lab => Waiting::Sleep,
+        Network::Machine | Network::Sealed | Network::Insecure => Waiting::Adaptive,
+    }
+}
+
+fn share_memory(bind: &Bind, local: Vec<Rank>) -> Result<ShmWire> {
+    let mut config = ShmConfig::new(bind.rank, bind.session, local);
+    config.waiting = waiting(bind.network);
+    ShmWire::open(config).context("ranks of one host cannot share memory (--wire udp does without)")
+}
+
+/// `far`, beside `near` if there is one.
+fn joined<F: Waitable + waiting::Source + 'static>(
+    near: Option<ShmWire>,
+    far: F,
+    bind: &Bind,
+) -> Result<Box<dyn Waitable>> {
+    Ok(match near {
+        Some(near) => Box::new(Joined::new(near, far, waiting(bind.network))?),
+        None => Box::new(far),
+    })
+}
+
+fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setting: &Setting) -> Result<UdpWire> {
+    let peers = setting.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
+    let mut config = UdpConfig::new(bind.rank, bind.session, peers.context("a rank without an address")?);
+    config.waiting = waiting(bind.network);
+    match bind.network {
+        Network::Lab => {
+            config.placement = udp::Placement::OneMachine;
+            // A queue must see the packets that a real network would see.
+            config.segmentation = Segmentation::RealPackets;
+        }
+        Network::Machine => config.placement = udp::Placement::OneMachine,
+        Network::Insecure => config.protection = Protection::Insecure,
+        Network::Sealed => {
+            let cards: Vec<&[u8]> = setting.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
+            let keys = identity.context("keys that were not made")?.agree(&cards)?;
+            config.protection = Protection::Keys(keys);
+        }
+    }
+    Ok(UdpWire::open(port.context("an address that was not taken")?, config)?)
+}
+
+fn open_fabric(port: Option<OfiPort>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
+    let address = |peer: &Whereabouts| match &peer.fabric {
+        Some(Fabric::End(end)) => bytes_of(&end.address),
+        _ => None,
+    };
+    let peers = setting.peers.iter().map(address).collect::<Option<Vec<_>>>().context("a rank without an end")?;
+    let port = port.context("an end that was not opened")?;
+    Ok(Libfabric::new(OfiWire::open(port, bind.rank, bind.session, &peers)?, waiting(bind.network)))
+}
+
+/// The bytes that hexadecimal digits stand for.
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of__what_is_no_list_of_bytes_is_none() {
+        assert_eq!(bytes_of("00ff7a"), Some(vec![0, 255, 0x7a]));
+        assert_eq!(bytes_of(""), Some(Vec::new()));
+        for none in ["0", "zz", "\u{e9}", "0\u{e9}f"] {
+            assert_eq!(bytes_of(none), None, "{none}");
+        }
+    }
+}

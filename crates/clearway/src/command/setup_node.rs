@@ -1,0 +1,277 @@
+//! Writes the script with which an administrator gives classes to programs that know nothing of them.
+//!
+//! # Model
+//! Two rules of the kernel's packet filter: the first marks packets that match, the second gives every packet that carries a
+//! class's mark that class's priority in the node's own queues, whoever marked it. The second also mends a trap: a program that
+//! sets `IP_TOS` gets its priority by a table of 1992 that knows no code points, so that EF waits behind everything else.
+//!
+//! Marks that a user asks for without privilege (`clearway-ofi`) miss the opening of a TCP connection and what an accepting
+//! side sends before it is told; `tcp_reflect_tos` lets it answer with the mark of the opening packet.
+//!
+//! # Source
+//! `nft(8)`; `ip-sysctl` of the kernel's documentation; `Documentation/ABI/stable/sysfs-class-infiniband` and `rdma_cm`'s
+//! configfs; libfabric's `fi_opx(7)`, `fi_psm3(7)`.
+//!
+//! # Invariants
+//! I1. No word of the command line gets into the script but those that [`MarkRule`] accepted.
+//! I2. The script can be run again, and changes nothing of the machine's own rules.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::Result;
+use clearway_proto::base::Class;
+
+use super::print;
+use crate::exit::Exit;
+
+/// Where the kernel lists RDMA devices.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
+/// The longest name of a user: `useradd(8)`.
+const USER_MAX: usize = 32;
+
+/// Which packets get which class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MarkRule {
+    packets: Packets,
+    class: Class,
+}
+
+/// What packets are told by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Packets {
+    /// Either port, TCP or UDP, from the first to the last.
+    Port(u16, u16),
+    /// Who owns the socket.
+    User(String),
+    /// The sending address.
+    Source(IpAddr),
+}
+
+impl FromStr for MarkRule {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (packets, class) = text.rsplit_once('=').ok_or("it needs packets and a class: port:2049=bulk")?;
+        let class = class.parse().map_err(|error| format!("`{class}` is {error}"))?;
+        Ok(Self { packets: packets.parse()?, class })
+    }
+}
+
+impl FromStr for Packets {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("port", ports)) => {
+                let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+                let port = |text: &str| text.parse().ok().filter(|port: &u16| *port > 0);
+                match (port(first), port(last)) {
+                    (Some(first), Some(last)) if first <= last => Ok(Self::Port(first, last)),
+                    _ => Err(format!("`{ports}` is no port and no range of ports; 2049 and 5000-5099 are")),
+                }
+            }
+            Some(("user", name)) => {
+                let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+                let usable = (1..=USER_MAX).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-');
+                if usable { Ok(Self::User(name.to_owned())) } else { Err(format!("`{name}` is no name of a user")) }
+            }
+            Some(("source", address)) => {
+                address.parse().map(Self::Source).map_err(|_| format!("`{address}` is no address; 10.1.0.7 is"))
+            }
+            _ => Err(format!("`{text}` names no packets; port:N, user:NAME and source:ADDRESS do")),
+        }
+    }
+}
+
+/// Prints the script.
+pub(super) fn command(marks: &[MarkRule]) -> Result<Exit> {
+    print(&script(marks, &rdma_ports(Path::new(RDMA_DEVICES))))?;
+    Ok(Exit::Good)
+}
+
+/// Prints the script that takes it back.
+pub(super) fn undo() -> Result<Exit> {
+    print(
+        "#!/bin/sh\n# Made by `clearway setup-node --undo`; run it as root.\nset -eu\n\
+         nft 'table inet clearway; delete table inet clearway'\n\
+         sysctl -w net.ipv4.tcp_reflect_tos=0   # the kernel's default\n",
+    )?;
+    Ok(Exit::Good)
+}
+
+fn script(marks: &[MarkRule], ports: &[RdmaPort]) -> String {
+    let mut text = String::from(
+        "#!/bin/sh\n\
+         # Made by `clearway setup-node`. Read it, then run it as root, on every node. It holds until the next start of the\n\
+         # machine; `clearway setup-node --undo` prints what takes it back.\n\
+         set -eu\n\n\
+         # Who accepts a TCP connection answers with the mark of its opening packet (Linux 5.10).\n\
+         sysctl -w net.ipv4.tcp_reflect_tos=1\n\n\
+         # A table of its own, made anew each time.\n\
+         nft -f - <<'RULES'\n\
+         table inet clearway\n\
+         delete table inet clearway\n\
+         table inet clearway {\n",
+    );
+    if !marks.is_empty() {
+        text += "\t# Marks, whatever the program asked for.\n\tchain marks {\n\t\ttype route hook output priority mangle;\n";
+        marks.iter().flat_map(MarkRule::rules).for_each(|rule| text += &format!("\t\t{rule}\n"));
+        text += "\t}\n";
+    }
+    text += "\t# This node's own queues serve packets by the class in their mark, whoever set it.\n\
+             \tchain service {\n\t\ttype filter hook postrouting priority mangle + 10;\n";
+    for family in ["ip", "ip6"] {
+        let entry = |class: &Class| format!("{} : 0:{}", class.dscp().0, class.host_priority());
+        let marked = Class::ALL.iter().filter(|class| class.dscp() != Class::BestEffort.dscp());
+        let map: Vec<String> = marked.map(entry).collect();
+        let _ = writeln!(text, "\t\tmeta priority set {family} dscp map {{ {} }}", map.join(", "));
+    }
+    text += "\t}\n}\nRULES\n";
+    for port in ports {
+        text += &port.advice();
+    }
+    text
+}
+
+impl MarkRule {
+    fn rules(&self) -> Vec<String> {
+        let dscp = self.class.dscp().0;
+        let set = |matching: &str, family: &str| format!("{matching} {family} dscp set {dscp}");
+        let either = |matching: &str| [set(matching, "ip"), set(matching, "ip6")];
+        match &self.packets {
+            Packets::Port(first, last) => {
+                let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
+                let side = |side: &str| either(&format!("meta l4proto {{ tcp, udp }} th {side} {ports}"));
+                [side("dport"), side("sport")].concat()
+            }
+            Packets::User(name) => either(&format!("meta skuid \"{name}\"")).into(),
+            Packets::Source(address @ IpAddr::V4(_)) => vec![set(&format!("ip saddr {address}"), "ip")],
+            Packets::Source(address @ IpAddr::V6(_)) => vec![set(&format!("ip6 saddr {address}"), "ip6")],
+        }
+    }
+}
+
+/// A port of an RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RdmaPort {
+    device: String,
+    port: String,
+    /// `Ethernet` or `InfiniBand`, as the kernel says.
+    layer: String,
+}
+
+/// All ports below `devices`; none where there is no RDMA.
+fn rdma_ports(devices: &Path) -> Vec<RdmaPort> {
+    let names = |path: &Path| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        // Others than plain names are nobody's device, and shall not get into a script.
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().ok().filter(|name| is_plain(name));
+        let mut names: Vec<String> = entries.filter_map(name).collect();
+        names.sort();
+        names
+    };
+    let ports_of = |device: String| {
+        let ports = devices.join(&device).join("ports");
+        let layer = |port: &str| fs::read_to_string(ports.join(port).join("link_layer")).unwrap_or_default();
+        let port = |port: String| RdmaPort { layer: layer(&port).trim().to_owned(), device: device.clone(), port };
+        names(&ports).into_iter().map(port).collect::<Vec<_>>()
+    };
+    names(devices).into_iter().flat_map(ports_of).collect()
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+}
+
+impl RdmaPort {
+    /// What can be done for it, as comments: each of it is for all programs on the port.
+    fn advice(&self) -> String {
+        let Self { device, port, layer } = self;
+        let tos = Class::Bulk.dscp().tos();
+        let lines = if device.starts_with("hfi1") {
+            "One class for each process, by its environment: FI_OPX_SL for libfabric's opx.\n".to_owned()
+        } else if layer == "Ethernet" {
+            format!(
+                "No program can choose a class for libfabric's verbs. For all that connect by RDMA-CM, here as bulk:\n\
+                 mkdir -p /sys/kernel/config/rdma_cm/{device}\n\
+                 echo {tos} > /sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_tos\n\
+                 For everything on the port, whatever programs ask for:\n\
+                 echo {tos} > /sys/class/infiniband/{device}/tc/{port}/traffic_class\n\
+                 psm3 has one class for each process, by its environment: PSM3_NIC_SL.\n"
+            )
+        } else {
+            "The subnet manager gives service levels: quality-of-service rules by service id in OpenSM's policy file.\n\
+             psm3 has one for each process, by its environment: PSM3_NIC_SL.\n"
+                .to_owned()
+        };
+        let head = format!("\n# {device}, port {port}, {layer}. Nothing is done here:\n");
+        lines.lines().fold(head, |text, line| text + "#   " + line + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        text.parse::<MarkRule>().expect_err(text)
+    }
+
+    #[test]
+    fn mark__what_is_no_rule_is_refused_with_what_would_be() {
+        assert_eq!(refusal("port:2049"), "it needs packets and a class: port:2049=bulk");
+        assert_eq!(refusal("ports:1=bulk"), "`ports:1` names no packets; port:N, user:NAME and source:ADDRESS do");
+        for ports in ["0", "70000", "9-3", "", "1-", "x"] {
+            assert!(refusal(&format!("port:{ports}=bulk")).contains("2049 and 5000-5099 are"), "{ports}");
+        }
+        assert!(refusal("port:1=fast").contains("`fast` is not a traffic class; the classes are control"));
+        assert!(refusal("source:host1=bulk").contains("is no address"));
+    }
+
+    #[test]
+    fn mark__no_word_can_leave_its_place_in_the_script() {
+        for name in
+            ["a\"; flush ruleset; \"", "a\nRULES\nreboot", "$(reboot)", "`reboot`", "", "-x", "a b", &"x".repeat(33)]
+        {
+            assert!(refusal(&format!("user:{name}=bulk")).contains("no name of a user"), "{name}");
+        }
+    }
+
+    #[test]
+    fn script__serves_every_marked_class_and_marks_both_families() {
+        let marks = ["port:5000-5099=low-latency", "user:backup=scavenger", "source:fd00::1=bulk"];
+        let text = script(&marks.map(|text| text.parse().expect(text)), &[]);
+        for line in [
+            "meta priority set ip dscp map { 48 : 0:6, 46 : 0:6, 8 : 0:2, 1 : 0:1 }",
+            "meta l4proto { tcp, udp } th dport 5000-5099 ip dscp set 46",
+            "meta l4proto { tcp, udp } th sport 5000-5099 ip6 dscp set 46",
+            "meta skuid \"backup\" ip dscp set 1",
+            "ip6 saddr fd00::1 ip6 dscp set 8",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!script(&[], &[]).contains("chain marks"));
+    }
+
+    #[test]
+    fn rdma_ports__are_advised_by_what_they_are_and_only_in_comments() {
+        let devices = std::env::temp_dir().join(format!("clearway-rdma-{}", std::process::id()));
+        for (device, port, layer) in
+            [("mlx5_0", "1", "Ethernet\n"), ("mlx5_1", "1", "InfiniBand\n"), ("$(reboot)", "1", "")]
+        {
+            let port = devices.join(device).join("ports").join(port);
+            fs::create_dir_all(&port).expect("made");
+            fs::write(port.join("link_layer"), layer).expect("written");
+        }
+        let ports = rdma_ports(&devices);
+        assert_eq!(ports.iter().map(|port| port.device.as_str()).collect::<Vec<_>>(), ["mlx5_0", "mlx5_1"]);
+        let with = script(&[], &ports);
+        assert!(with.contains("default_roce_tos") && with.contains("OpenSM"), "{with}");
+        let added = with.strip_prefix(&script(&[], &[])).expect("advice comes last");
+        assert!(added.lines().all(|line| line.is_empty() || line.starts_with('#')), "{added}");
+        fs::remove_dir_all(&devices).expect("removed");
+        assert_eq!(rdma_ports(&devices), []);
+    }
+}

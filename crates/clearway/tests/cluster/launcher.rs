@@ -1,0 +1,73 @@
+//! The launchers that this machine has, and how each starts five ranks.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::ground::Ground;
+use super::slurm::Slurm;
+
+/// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
+const RANKS: &str = "5";
+
+/// A way to start ranks.
+pub(crate) struct Launcher<'a> {
+    pub(crate) name: String,
+    /// The beginning of how ranks must report that they found each other.
+    pub(crate) method: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    /// The cluster to be on, if it is not this machine.
+    pub(crate) cluster: Option<&'a Slurm>,
+}
+
+impl Launcher<'static> {
+    /// The launcher `name` for ranks on this machine; nothing, and the reason printed, where it is not installed.
+    pub(crate) fn local(name: &str) -> Option<Self> {
+        let (method, arguments): (_, &[&str]) = match name {
+            "mpiexec.hydra" => ("PMI-1", &[]),
+            "mpirun.openmpi" => ("PMIx", &["--oversubscribe"]),
+            "prterun" => ("PMIx", &["--map-by", ":OVERSUBSCRIBE"]),
+            other => panic!("no such launcher: {other}"),
+        };
+        let program = program(name)?;
+        let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+        Some(Self { name: name.to_owned(), method, program, arguments, cluster: None })
+    }
+}
+
+impl Launcher<'_> {
+    /// The same `srun`, told to end a step one of whose ranks dies: it does not do so by itself.
+    pub(crate) fn ending_steps(mut self) -> Self {
+        self.arguments.push("--kill-on-bad-exit".to_owned());
+        self
+    }
+
+    /// Starts a run of the scenario of `ground`.
+    pub(crate) fn start(&self, ground: &Ground) -> Child {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(["-n", RANKS]);
+        command.arg(ground.path("clearway")).arg("run").arg(ground.path("short.toml"));
+        command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
+        // Without these Open MPI and PRRTE refuse to run for root.
+        for family in ["OMPI", "PRTE"] {
+            command.env(format!("{family}_ALLOW_RUN_AS_ROOT"), "1");
+            command.env(format!("{family}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match self.cluster {
+            Some(cluster) => cluster.spawn(command),
+            None => command.spawn().expect("the launcher"),
+        }
+    }
+}
+
+/// The program `name` where the system keeps programs; nothing, and the reason printed, where it is not installed.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = places.map(|place| place.join(name)).find(|program| program.is_file());
+    if found.is_none() {
+        eprintln!("skipped: {name} is not installed");
+    }
+    found
+}

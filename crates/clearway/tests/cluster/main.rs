@@ -1,0 +1,125 @@
+//! Runs across real processes that a launcher starts: that they find each other, and that the death of any of them ends all.
+#![allow(non_snake_case)] // tests are named function__case
+
+mod ground;
+mod launcher;
+mod slurm;
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+
+use ground::Ground;
+use launcher::Launcher;
+use slurm::Slurm;
+
+/// A run from its start to its report.
+fn measure(ground: &Ground, launcher: &Launcher<'_>) {
+    let output = launcher.start(ground).wait_with_output().expect("an end");
+    // On a busy machine any verdict may be right; that there is one is the point.
+    let code = output.status.code().expect("no signal");
+    assert!([0, 3, 4].contains(&code), "{}: {code}: {}", launcher.name, ground::text(&output));
+    let report = fs::read(ground.path("out/report.json")).expect("a report");
+    let report: Value = serde_json::from_slice(&report).expect("JSON");
+    let method = report["host"]["facts"]["launched by"].as_str().expect("a fact");
+    assert!(method.starts_with(launcher.method), "{}: {method}", launcher.name);
+    assert!(launcher.cluster.is_none() || method.ends_with(", munge"), "{}: {method}", launcher.name);
+    let marks = |queue: &str, class: &str| {
+        let shares = report["shares"].as_array().expect("classes");
+        let row = shares.iter().find(|row| row["labels"]["queue"] == queue && row["class"] == class);
+        row.unwrap_or_else(|| panic!("no {class} on {queue}"))["granted"].clone()
+    };
+    assert_eq!(marks("classes", "low-latency"), "46 seen");
+    assert_eq!(marks("classes", "bulk"), "8 seen");
+    assert_eq!(marks("one-class", "best-effort"), "0 seen");
+    ground.expect_nothing_left();
+}
+
+/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the conductor.
+fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
+    let run = launcher.start(ground);
+    let measuring = ground.wait_for("rank --with-parent", 4);
+    kill(measuring[3], Signal::SIGKILL).expect("killed");
+    let said = end_badly(ground, launcher, run);
+    assert!(said.contains("was killed by signal 9 in the middle of the run"), "{}: {said}", launcher.name);
+    assert!(said.contains("clearway: rank ") && said.contains(" on host "), "{}: {said}", launcher.name);
+
+    for rank in [3, 0] {
+        let run = launcher.start(ground);
+        ground.wait_for("rank --with-parent", 4);
+        kill(ground.wait_for_rank(rank), Signal::SIGKILL).expect("killed");
+        end_badly(ground, launcher, run);
+    }
+}
+
+/// A run that loses a rank before the ranks know each other.
+fn lose_one_early(ground: &Ground, launcher: &Launcher<'_>) {
+    let run = launcher.start(ground);
+    kill(ground.wait_for_rank(3), Signal::SIGKILL).expect("killed");
+    end_badly(ground, launcher, run);
+}
+
+/// Waits for the end of a run that lost a process: what it said.
+fn end_badly(ground: &Ground, launcher: &Launcher<'_>, run: std::process::Child) -> String {
+    let output = run.wait_with_output().expect("an end");
+    let said = ground::text(&output);
+    assert!(!output.status.success(), "{}: {said}", launcher.name);
+    assert!(!ground.path("out/report.json").exists(), "{}: a report of half a run", launcher.name);
+    ground.expect_nothing_left();
+    said
+}
+
+/// Both tests with a launcher that starts everything on this machine.
+fn local(name: &str, test: fn(&Ground, &Launcher<'_>)) {
+    let Some(launcher) = Launcher::local(name) else { return };
+    test(&Ground::new(name), &launcher);
+}
+
+#[test]
+fn hydra__ranks_measure_their_network_with_one_class_and_with_several() {
+    local("mpiexec.hydra", measure);
+}
+
+#[test]
+fn hydra__whichever_process_dies_all_end() {
+    local("mpiexec.hydra", lose_one_each);
+}
+
+#[test]
+fn hydra__a_rank_that_dies_while_ranks_join_ends_all() {
+    local("mpiexec.hydra", lose_one_early);
+}
+
+#[test]
+fn openmpi__ranks_measure_their_network_with_one_class_and_with_several() {
+    local("mpirun.openmpi", measure);
+}
+
+#[test]
+fn openmpi__whichever_process_dies_all_end() {
+    local("mpirun.openmpi", lose_one_each);
+}
+
+#[test]
+fn prterun__ranks_measure_their_network_with_one_class_and_with_several() {
+    local("prterun", measure);
+}
+
+#[test]
+fn prterun__whichever_process_dies_all_end() {
+    local("prterun", lose_one_each);
+}
+
+#[test]
+fn slurm__ranks_on_two_nodes_measure_and_end_together_each_way() {
+    let ground = Ground::new("slurm");
+    let Some(slurm) = Slurm::start(&ground) else { return };
+    for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
+        let Some(launcher) = slurm.launcher(way, method) else { continue };
+        measure(&ground, &launcher);
+        fs::remove_dir_all(ground.path("out")).expect("removed");
+        lose_one_each(&ground, &launcher);
+        lose_one_early(&ground, &launcher.ending_steps());
+    }
+}

@@ -1,0 +1,96 @@
+//! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of the packet filter on both sides.
+
+#![cfg(target_os = "linux")]
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// A lab of two hosts, gone when dropped.
+struct Lab(String);
+
+fn clearway(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_clearway")).args(arguments).output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Lab {
+    fn up() -> Result<Self, String> {
+        let name = format!("setup{}", std::process::id());
+        let up = clearway(&["lab", "up", "--name", &name, "--hosts", "2"]);
+        // 5: a permission is missing.
+        if up.status.code() == Some(5) {
+            return Err(text(&up.stderr));
+        }
+        assert!(up.status.success(), "{}", text(&up.stderr));
+        Ok(Self(name))
+    }
+
+    /// What `sh` prints in `host` when it reads `script`.
+    fn shell(&self, host: &str, script: &str) -> String {
+        let mut shell = Command::new(env!("CARGO_BIN_EXE_clearway"))
+            .args(["lab", "exec", "--name", &self.0, host, "--", "bash"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        shell.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("read");
+        let output = shell.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{host}: {script}\n{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        clearway(&["lab", "down", "--name", &self.0]);
+    }
+}
+
+/// The packets of the counter behind `matching` in a listed table.
+fn counted(listing: &str, matching: &str) -> u64 {
+    let line = listing.lines().find(|line| line.contains(matching)).unwrap_or_else(|| panic!("{matching}\n{listing}"));
+    let count = line.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn setup_node__marks_and_serves_and_is_taken_back() {
+    for tool in ["nft", "sysctl", "bash"] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.is_ok_and(|found| found.status.success()) {
+            return eprintln!("skipped: {tool} is not installed");
+        }
+    }
+    let lab = match Lab::up() {
+        Ok(lab) => lab,
+        Err(reason) => return eprintln!("skipped: no lab: {reason}"),
+    };
+    lab.shell(
+        "h1",
+        "nft -f - <<'E'\ntable ip seen {\n chain in {\n type filter hook input priority 0;\n udp dport 5555 ip dscp cs1 counter\n udp \
+         dport 6666 ip dscp cs0 counter\n }\n}\nE\n",
+    );
+    lab.shell(
+        "h0",
+        "nft -f - <<'E'\ntable ip seen {\n chain out {\n type filter hook postrouting priority 300;\n meta priority 0:2 counter\n }\n}\nE\n",
+    );
+    let setup = clearway(&["setup-node", "--mark", "port:5555=bulk"]);
+    assert!(setup.status.success());
+    let send = "for port in 5555 6666; do for i in 1 2 3; do echo x > /dev/udp/10.77.0.2/$port; done; done\n";
+    // Twice: what is there already is made anew.
+    lab.shell("h0", &text(&setup.stdout));
+    lab.shell("h0", &text(&setup.stdout));
+    lab.shell("h0", send);
+    let (sent, arrived) = (lab.shell("h0", "nft list table ip seen"), lab.shell("h1", "nft list table ip seen"));
+    assert_eq!(counted(&sent, "meta priority"), 3, "{sent}");
+    assert_eq!((counted(&arrived, "5555"), counted(&arrived, "6666")), (3, 3), "{arrived}");
+    lab.shell("h0", &text(&clearway(&["setup-node", "--undo"]).stdout));
+    lab.shell("h0", send);
+    let arrived = lab.shell("h1", "nft list table ip seen");
+    assert_eq!((counted(&arrived, "5555"), counted(&arrived, "6666")), (3, 6), "{arrived}");
+}

@@ -1,0 +1,142 @@
+//! `cargo xtask bench start`: ranks under Hydra until all of them could send, beside the least program that Hydra can start.
+//!
+//! # Model
+//! Two contestants, as many ranks each: `clearway gather`, which does all that a run does before its first message and then ends, and
+//! a shell that says to the launcher what any program of a job must (greeting, one barrier, farewell). What the former takes more is
+//! Clearway's own. Each round runs both, forwards and then backwards. Processor time of all processes together decides, since
+//! many ranks share few processors here; a site has at least one for each rank.
+//!
+//! # Not here
+//! The first message itself: some 10 us on any wire.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::contest::value;
+use super::{Asked, load, spread};
+
+/// The launcher.
+const LAUNCHER: &str = "mpiexec.hydra";
+/// Ranks of a run.
+const RANKS: usize = 16;
+/// Longest run in s; one that hangs is ended.
+const DEADLINE_S: &str = "60";
+/// The least that a rank must say in PMI-1.
+const LEAST: &str = r#"for words in 'init pmi_version=1 pmi_subversion=1' barrier_in finalize; do
+    echo "cmd=$words" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; done"#;
+/// Runs its arguments and says what they took, in s; the shell's own measure has three digits behind the point.
+const TIMED: &str = r#"TIMEFORMAT="user %U system %S wall %R"; { time "$@" >/dev/null 2>&3; } 3>&2"#;
+
+/// What one contestant took in each round, in ms.
+#[derive(Default)]
+struct Taken {
+    processor: Vec<f64>,
+    wall: Vec<f64>,
+}
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    if Command::new(LAUNCHER).arg("--version").output().is_err() {
+        eprintln!("skipped: bench start needs {LAUNCHER}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = build()?;
+    let own: Vec<&str> = vec![program.to_str().context("the program's path is no text")?, "gather"];
+    let contests = [own, vec!["bash", "-c", LEAST]];
+    let mut taken = [Taken::default(), Taken::default()];
+    let loaded = load();
+    for round in 0..asked.rounds {
+        for turn in 0..contests.len() {
+            let at = if round % 2 == 0 { turn } else { contests.len() - 1 - turn };
+            time(&contests[at], &mut taken[at])?;
+        }
+    }
+    let [own, least] = &taken;
+    if asked.json {
+        println!("{}", record(asked, loaded, own, least));
+    } else {
+        print!("{}", text(asked, loaded, own, least));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program as users' programs are built.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["build", "--release", "-p", "clearway"]).status().context("cargo")?;
+    ensure!(status.success(), "the program does not build");
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    Ok(Path::new(&metadata.target_directory).join("release/clearway"))
+}
+
+/// Runs `rank` once on every rank.
+fn time(rank: &[&str], taken: &mut Taken) -> Result<()> {
+    let mut command = Command::new("timeout");
+    command.args([DEADLINE_S, "bash", "-c", TIMED, "bash", LAUNCHER, "-n", &RANKS.to_string()]).args(rank);
+    let output = command.output().context("timeout")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{LAUNCHER}: {}", said.trim());
+    let last = said.lines().last().context("the shell did not say what was taken")?;
+    taken.processor.push(1e3 * (value(last, "user")? + value(last, "system")?));
+    taken.wall.push(1e3 * value(last, "wall")?);
+    Ok(())
+}
+
+/// What medians differ by: processor time of all ranks, of one, and time by the clock.
+fn own_share(own: &Taken, least: &Taken) -> Option<[f64; 3]> {
+    let processor = spread(&own.processor)?.0 - spread(&least.processor)?.0;
+    let wall = spread(&own.wall)?.0 - spread(&least.wall)?.0;
+    Some([processor, processor / RANKS as f64, wall])
+}
+
+fn text(asked: &Asked, loaded: f64, own: &Taken, least: &Taken) -> String {
+    let mut text = format!(
+        "{RANKS} ranks under {LAUNCHER}, {} rounds, load {loaded} before and {} after\nmedian (least to greatest), ms\n\n",
+        asked.rounds,
+        load()
+    );
+    for (name, taken) in [("clearway gather", own), ("least program", least)] {
+        for (what, values) in [("processor time, all ranks", &taken.processor), ("by the clock", &taken.wall)] {
+            if let Some((median, least, greatest)) = spread(values) {
+                text.push_str(&format!("  {name:<18} {what:<28} {median:>9.1} ({least:.1} to {greatest:.1})\n"));
+            }
+        }
+    }
+    if let Some([all, each, wall]) = own_share(own, least) {
+        text.push_str(&format!("\n  own processor time {all:.1}, {each:.1} a rank; own time by the clock {wall:.1}\n"));
+    }
+    text
+}
+
+fn record(asked: &Asked, loaded: f64, own: &Taken, least: &Taken) -> serde_json::Value {
+    let each = |taken: &Taken| json!({"processor_ms": taken.processor, "wall_ms": taken.wall});
+    json!({
+        "bench": "start",
+        "rounds": asked.rounds,
+        "ranks": RANKS,
+        "load": [loaded, load()],
+        "figures": {"clearway gather": each(own), "least program": each(least)},
+        "own_ms": own_share(own, least),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_share__is_what_medians_differ_by() {
+        let own = Taken { processor: vec![900.0, 340.0, 330.0], wall: vec![60.0] };
+        let least = Taken { processor: vec![20.0], wall: vec![10.0] };
+        assert_eq!(own_share(&own, &least), Some([320.0, 20.0, 50.0]));
+        assert_eq!(own_share(&own, &Taken::default()), None);
+    }
+
+    #[test]
+    fn time__reads_what_the_shell_measured() {
+        assert_eq!(value("user 0.010 system 0.002 wall 0.100", "system").ok(), Some(0.002));
+    }
+}
