@@ -35,7 +35,7 @@ impl FromStr for Kept {
 }
 
 /// Flags of the congestion test that say nothing about these.
-const OF_THE_OTHER: [&str; 9] = [
+const OF_THE_OTHER: [&str; 11] = [
     "victims",
     "congestors",
     "intensity",
@@ -45,6 +45,8 @@ const OF_THE_OTHER: [&str; 9] = [
     "draws",
     "time",
     "print_scenario",
+    "victim_cmd",
+    "congestor_cmd",
 ];
 
 /// GPCNeT's own tests: `clearway bench --gpcnet --fabric edr --nodes 64`.
