@@ -18,6 +18,9 @@ pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
     let usual = Class::BestEffort;
     let job = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) };
     let places = places(flags, &job)?;
+    if let [_, second, ..] = &flags.queues[..] {
+        bail!("GPCNeT's own tests run on one queue, and --queues names {second} as well; keep one of them");
+    }
     let order = GpcnetOrder {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),

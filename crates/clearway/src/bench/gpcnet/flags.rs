@@ -34,13 +34,28 @@ impl FromStr for Kept {
     }
 }
 
+/// Flags of the congestion test that say nothing about these.
+const OF_THE_OTHER: [&str; 11] = [
+    "victims",
+    "congestors",
+    "intensity",
+    "victim_hosts",
+    "congestor_hosts",
+    "congestor_groups",
+    "draws",
+    "time",
+    "print_scenario",
+    "victim_cmd",
+    "congestor_cmd",
+];
+
 /// GPCNeT's own tests: `clearway bench --gpcnet --fabric edr --nodes 64`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "GPCNeT's own tests")]
 pub(crate) struct GpcnetFlags {
     /// Run GPCNeT's own tests and print its tables: `network` (eight tests) or `load` (three of them, alone and beside four
     /// congestors) [default: load].
-    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "load")]
+    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "load", conflicts_with_all = OF_THE_OTHER)]
     pub(crate) gpcnet: Option<Suite>,
     /// Ranks on each host; across a job its launcher says it [default: 1].
     #[arg(long, requires = "gpcnet", value_parser = clap::value_parser!(u16).range(1..=1024))]
