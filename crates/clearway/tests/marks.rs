@@ -19,12 +19,16 @@ congested = "1.2s"
 null-control = "skip"
 "#;
 /// Counts what comes in over TCP: by the marks of low latency (46), bulk (8) and best effort (0), and all.
-const COUNTERS: &str = "table inet count { chain in { type filter hook input priority 0;
-    meta l4proto tcp ip dscp 46 counter
-    meta l4proto tcp ip dscp 8 counter
-    meta l4proto tcp ip dscp 0 counter
-    meta l4proto tcp counter
-} }";
+const COUNTERS: &str = "table inet count {
+    chain in {
+        type filter hook input priority 0;
+        meta l4proto tcp ip dscp 46 counter
+        meta l4proto tcp ip dscp 8 counter
+        meta l4proto tcp ip dscp 0 counter
+        meta l4proto tcp counter
+    }
+}
+";
 
 /// A lab that is gone at the end, and a directory.
 struct Ground {

@@ -66,6 +66,15 @@ fn processes(directory: &Path) -> Vec<(u32, String)> {
     of_run.map(|(pid, _, line)| (*pid, line.clone())).collect()
 }
 
+/// Waits until no process of this run is left: who was told to end may be doing it when the launcher has ended.
+fn expect_nothing_left(directory: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !processes(directory).is_empty() {
+        assert!(Instant::now() < deadline, "left behind: {:?}", processes(directory));
+        std::thread::yield_now();
+    }
+}
+
 /// The report of a run that came to a verdict. On a busy machine any may be right; that there is one is the point.
 fn report_of(run: Child, directory: &Path) -> Value {
     let output = run.wait_with_output().expect("an end");
@@ -155,7 +164,7 @@ fn wires__without_a_libfabric_the_sentence_says_so_and_nothing_is_left() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("--wire ofi: rank 0 on host ") && said.contains(" has none: no libfabric: "), "{said}");
-    assert_eq!(processes(&directory), []);
+    expect_nothing_left(&directory);
     fs::remove_dir_all(&directory).expect("removed");
 }
 
@@ -177,7 +186,7 @@ fn wires__memory_that_cannot_be_shared_is_one_sentence_and_nothing_is_left() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("ranks of one host cannot share memory (--wire udp does without): "), "{said}");
     assert!(said.contains("(ulimit -f)"), "{said}");
-    assert_eq!(processes(&directory), []);
+    expect_nothing_left(&directory);
     fs::remove_dir_all(&directory).expect("removed");
 }
 
@@ -211,9 +220,6 @@ fn a_rank_is_killed(wire: &str) {
     let said = text(&output);
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("was killed by signal 9 in the middle of the run"), "{said}");
-    while !processes(&directory).is_empty() {
-        assert!(Instant::now() < deadline, "left behind: {:?}", processes(&directory));
-        std::thread::yield_now();
-    }
+    expect_nothing_left(&directory);
     fs::remove_dir_all(&directory).expect("removed");
 }
