@@ -321,10 +321,12 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("-p{}", silent.local_addr().unwrap().port());
     let mut command = Command::new(meet);
-    command.arg("--hosts").arg(hosts).args(["--patience", "1", "--ssh-argument", &port, "--"]);
+    command.arg("--hosts").arg(hosts).args(["--patience", "2", "--ssh-argument", &port, "--"]);
     let (status, errors) = Running::start(&mut command).end();
     assert_eq!(status.code(), Some(1));
-    assert!(errors.contains("host 127.0.0.1 cannot be reached over ssh"), "{errors}");
+    // On a busy machine ssh may not get to say it first.
+    let said = ["host 127.0.0.1 cannot be reached over ssh", "rank 0 on 127.0.0.1 did not join within 2 s"];
+    assert!(said.into_iter().any(|said| errors.contains(said)), "{errors}");
 }
 
 /// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot be had.

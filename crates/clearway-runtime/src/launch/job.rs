@@ -1,6 +1,7 @@
 //! What every rank of a joined job can do, whichever way it was joined.
 
 use std::fmt;
+use std::io::Write;
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -138,19 +139,25 @@ impl Job {
     /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`.
     /// Which rank's code the launcher then ends with is the launcher's choice.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
-        eprintln!("{sentence}");
+        say(sentence);
         thread::sleep(LAST_WORDS);
         self.link.abort(code, sentence);
         end_process(code, None)
     }
 }
 
+/// Says `sentence`, if there is anything to say. Standard error may be a pipe to a process that has ended, and this one shall end too
+/// then: nothing depends on who reads it.
+fn say(sentence: &str) {
+    if !sentence.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{sentence}");
+    }
+}
+
 /// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
 #[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
 pub(super) fn end_process(code: i32, sentence: Option<&str>) -> ! {
-    if let Some(sentence) = sentence {
-        eprintln!("{sentence}");
-    }
+    say(sentence.unwrap_or_default());
     process::exit(code)
 }
 

@@ -4,7 +4,7 @@
 //! I1. Memory: one line of at most `LINE_MAX` bytes for each ssh, whatever it says.
 //! I2. Nobody waits for an ssh to fall silent: what it left in the background may keep the pipe open for ever.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -76,7 +76,8 @@ fn listen(pipe: ChildStderr, host: &str, heard: &Heard, _alive: &Sender<()>) {
         }
         let Some(line) = printable(&line) else { continue };
         if heard.is_public.load(Ordering::Acquire) {
-            eprintln!("{host}: {line}");
+            // Nobody may be there to read it, which is no reason to stop listening.
+            let _ = writeln!(std::io::stderr(), "{host}: {line}");
         } else {
             *heard.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         }
