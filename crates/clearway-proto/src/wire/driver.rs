@@ -120,13 +120,15 @@ impl<E: Engine> Driver<E> {
 
     /// One harvest and everything that follows from it; returns the number of inputs given.
     fn round(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> usize {
-        let mut given = wire.harvest(HARVEST_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
+        // What ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
+        let mut given = 0;
         for _ in 0..self.completed.len() {
             if let Some((token, status, value)) = self.completed.pop_front() {
                 self.give(now, Input::Arrival(Arrival::Done { token, status, value, at: now }));
                 given += 1;
             }
         }
+        given += wire.harvest(HARVEST_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
         if self.wants_more || self.engine.deadline().is_some_and(|at| at <= now) {
             self.wants_more = false;
             self.give(now, Input::Tick);
