@@ -20,7 +20,7 @@ use super::context::{Context, Failure, Label, Purpose};
 use super::frame::Frame;
 use super::kinds::OUTSTANDING;
 use super::reduce::{Fold, Lane, Reduction};
-use crate::base::{Bytes, LocalNs, Nanos, Rank};
+use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Operation, PathId, RemoteSpan, Span, Status};
 
 /// Short messages that a rank runs ahead of their arrival: 128 KiB of 4 KiB each, which is what socket buffers and eager
@@ -28,10 +28,6 @@ use crate::wire::{Operation, PathId, RemoteSpan, Span, Status};
 const EAGER: u64 = 32;
 /// Messages up to this length are copied and sent at once (libraries commonly: 4 KiB to 64 KiB).
 const EAGER_LENGTH: Bytes = Bytes(4096);
-
-/// Time until what found no room is tried again unasked: a queue can be drained, and say so, before its refusal has been heard.
-/// Our choice: far longer than a message takes through a full queue between processes, and rare.
-const RETRY: Nanos = Nanos::from_millis(1);
 
 /// What an iteration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +103,6 @@ pub(super) struct Exchange {
     missing: u64,
     step: usize,
     one_sided: OneSided,
-    /// When to try again what found no room.
-    retry_at: Option<LocalNs>,
 }
 
 impl Exchange {
@@ -130,7 +124,6 @@ impl Exchange {
             missing: 0,
             step: 0,
             one_sided: OneSided::default(),
-            retry_at: None,
             wrong: 0,
         }
     }
@@ -272,9 +265,6 @@ impl Exchange {
             Status::Flushed => return Err(Failure::Gone),
             _ => {}
         }
-        if status == Status::NoRoom {
-            self.retry_at = Some(cx.now + RETRY);
-        }
         match (label.purpose, status) {
             (Purpose::Segment, _) => drop(self.channels.done(cx, label, status)),
             (Purpose::Step, Status::NoRoom) => self.slice.no_room(),
@@ -288,7 +278,6 @@ impl Exchange {
 
     /// A transmit queue has room again.
     pub(super) fn room(&mut self, cx: &mut Context<'_>) {
-        self.retry_at = None;
         self.channels.room(cx);
         self.slice.room(cx);
         let again = core::mem::take(&mut self.one_sided.again);
@@ -297,13 +286,10 @@ impl Exchange {
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
-        [self.channels.deadline(), self.slice.deadline(), self.retry_at].into_iter().flatten().min()
+        [self.channels.deadline(), self.slice.deadline()].into_iter().flatten().min()
     }
 
     pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
-        if self.retry_at.is_some_and(|at| at <= cx.now) {
-            self.room(cx);
-        }
         self.channels.tick(cx);
         self.slice.tick(cx);
         self.go_on(cx);

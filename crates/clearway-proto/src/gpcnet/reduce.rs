@@ -137,7 +137,7 @@ impl Reduction {
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
-        self.timeout_at
+        self.timeout_at.filter(|_| !self.blocked)
     }
 
     pub(super) fn arrival(

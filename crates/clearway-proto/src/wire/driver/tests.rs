@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::base::{Class, Nanos, Rank};
+use crate::base::{Bytes, Class, GroupId, Nanos, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Destination, Missing, PathId, Span};
+use crate::wire::{Capabilities, Counters, Destination, Missing, PathId, RegionId, Span};
 
 /// What a [`Script`] does at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -155,4 +155,67 @@ fn boot__an_idle_engine_has_nothing_to_wake_for() {
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 3);
     let progress = driver.step(fabric.wire(Rank(0)), &mut |_| {});
     assert_eq!(progress, Progress { inputs: 0, next: None });
+}
+
+/// A wire whose queue is full at every post and empty again at the next harvest.
+struct Drained<'a> {
+    wire: &'a mut dyn Wire,
+    refused: bool,
+}
+
+impl Wire for Drained<'_> {
+    fn rank(&self) -> Rank {
+        self.wire.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.wire.capabilities()
+    }
+
+    fn now(&self) -> LocalNs {
+        self.wire.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.wire.register(length)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.wire.region(region)
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.wire.region_mut(region)
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.wire.join(group)
+    }
+
+    fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<Answer>) {
+        self.refused = true;
+        answers.extend(operations.iter().map(|_| Answer::NoRoom));
+    }
+
+    fn harvest(&mut self, _limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        if !core::mem::take(&mut self.refused) {
+            return 0;
+        }
+        sink(Arrival::Room { path: PathId(0), class: Class::Bulk });
+        1
+    }
+
+    fn counters(&self) -> Counters {
+        self.wire.counters()
+    }
+}
+
+#[test]
+fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
+    driver.command(LocalNs(0), send(0, 7, None));
+    driver.step(&mut Drained { wire: fabric.wire(Rank(0)), refused: false }, &mut |_| {});
+    let seen: Vec<Seen> = driver.engine_mut().seen.iter().map(|(_, seen)| *seen).collect();
+    assert_eq!(seen, [Seen::Tick, Seen::Done(7, Status::NoRoom), Seen::Room]);
 }

@@ -29,7 +29,6 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
-use super::engine::Measure;
 use super::fleet::Member;
 use super::message::{Network, ToRank};
 use super::rank::SECRET_VARIABLE;
@@ -213,19 +212,18 @@ impl Site {
         }
     }
 
-    /// What its ranks can talk over to measure that.
+    /// What its ranks can talk over.
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other as the user wants.
-    pub(super) fn ways(&self, measure: Measure) -> Result<Ways> {
-        let wanted = if measure == Measure::Gpcnet { self.wire.or_udp() } else { self.wire };
+    pub(super) fn ways(&self) -> Result<Ways> {
         let cards = self.measuring();
         let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
         let hosts: Vec<u32> = cards.iter().map(host).collect();
         let name = |rank: Rank| {
             format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
         };
-        Ways::of(wanted, &hosts, &name)
+        Ways::of(self.wire, &hosts, &name)
     }
 
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and

@@ -49,7 +49,7 @@ impl JobStage {
         // Another job on the same ports shall not be taken for this one.
         let session =
             RandomKey::new(crew.seed).node(u64::from(std::process::id())).node(clock::now().0).stream().next_u64();
-        let ways = site.ways(crew.measure)?;
+        let ways = site.ways()?;
         let members = site.members(&mut || interrupt.check())?;
         let run = Run { session, seed: crew.seed, measure: crew.measure };
         let fleet = Fleet::gather(members, network, &ways, run, &mut || interrupt.check())?;

@@ -51,14 +51,6 @@ impl Wanted {
         };
         Ok(Self { near, far })
     }
-
-    /// The same where `auto` means UDP: for tests that shall be alike on every network.
-    pub(crate) fn or_udp(self) -> Self {
-        match self.far {
-            Far::Best => Self { near: Near::Never, far: Far::Udp },
-            _ => self,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -69,7 +61,6 @@ mod tests {
     fn of__words_that_do_not_go_together_are_refused() {
         use WireName::{Auto, Ofi, Shm, Udp};
         assert_eq!(Wanted::of(&[]).ok(), Wanted::of(&[Auto]).ok());
-        assert_eq!(Wanted::of(&[]).map(Wanted::or_udp).ok(), Wanted::of(&[Udp]).ok());
         assert_eq!(Wanted::of(&[Shm, Ofi]).ok(), Some(Wanted { near: Near::Always, far: Far::Ofi }));
         for names in [&[Udp, Ofi][..], &[Auto, Shm], &[Shm, Shm], &[Shm, Udp, Ofi]] {
             let said = Wanted::of(names).expect_err("no meaning").to_string();
