@@ -51,7 +51,7 @@ fn fusermount(file: Option<PathBuf>) -> Finding {
 
 fn nft(file: Option<PathBuf>) -> Finding {
     let item = "nft";
-    let purpose = "Clearway does not use it; you may, to mark or count packets yourself";
+    let purpose = "the script of `clearway setup-node` is for it";
     let found = |file: PathBuf| Finding::ok(item, format!("{}; {purpose}", file.display()));
     file.map_or_else(|| Finding::missing(item, purpose, "install nftables, if you want it"), found)
 }
