@@ -18,15 +18,7 @@ use nix::unistd::Pid;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders.
 const HOSTS: &str = "127.0.0.1 slots=5\n";
-const SCENARIO: &str = r#"
-name = "short"
-[fabric]
-topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
-[congestion]
-isolated = "1.2s"
-congested = "1.2s"
-null-control = "skip"
-"#;
+const SCENARIO: &str = include_str!("fixtures/short.toml");
 
 /// A directory with everything that a run over ssh needs, and the server; both gone at the end.
 struct Ground {

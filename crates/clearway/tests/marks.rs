@@ -9,15 +9,7 @@ use std::process::{Command, Output};
 const HOSTS: u32 = 5;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = r#"
-name = "short"
-[fabric]
-topology = { kind = "star", hosts = 5, rate = "100Mb/s" }
-[congestion]
-isolated = "1.2s"
-congested = "1.2s"
-null-control = "skip"
-"#;
+const SCENARIO: &str = include_str!("fixtures/short.toml");
 /// Counts what comes in over TCP: by the marks of low latency (46), bulk (8) and best effort (0), and all.
 const COUNTERS: &str = "table inet count {
     chain in {

@@ -13,15 +13,7 @@ const LAUNCHER: &str = "mpiexec.hydra";
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = r#"
-name = "short"
-[fabric]
-topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
-[congestion]
-isolated = "1.2s"
-congested = "1.2s"
-null-control = "skip"
-"#;
+const SCENARIO: &str = include_str!("fixtures/short.toml");
 
 /// A directory of this test alone.
 fn directory(name: &str) -> PathBuf {

@@ -149,9 +149,7 @@ fn here(
     try_writing(&directory)?;
     let order = Order { scenario: &scenario, text, flags, programs: Some(programs) };
     let report = bench::run_here(&order)?;
-    store::write(&directory, &report)?;
-    show(&report, &directory)?;
-    Ok(exit_of(&report))
+    conclude(&report, &directory)
 }
 
 /// Runs, reports, and says how it went.
@@ -205,9 +203,7 @@ fn conduct(
     }
     reports.reverse();
     let report = beside::merge(reports).context("no place to run at")?;
-    store::write(&directory, &report)?;
-    show(&report, &directory)?;
-    Ok(exit_of(&report))
+    conclude(&report, &directory)
 }
 
 /// Runs `scenario` on the ranks of a job.
@@ -240,9 +236,7 @@ fn conduct_job(
         scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
         let order = Order { scenario: &scenario, text, flags, programs };
         let report = gathered.run(&order)?;
-        store::write(&directory, &report)?;
-        show(&report, &directory)?;
-        Ok(exit_of(&report))
+        conclude(&report, &directory)
     })
 }
 
@@ -269,6 +263,13 @@ pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) 
         Ok(exit) => site.leave().map(|()| exit),
         Err(error) => site.abort(super::exit_of(&error), &error),
     }
+}
+
+/// Writes `report` into `directory`, shows it, and says how the run went.
+fn conclude(report: &Report, directory: &Path) -> Result<Exit> {
+    store::write(directory, report)?;
+    show(report, directory)?;
+    Ok(exit_of(report))
 }
 
 /// Makes `directory` and tries whether files can be made in it.

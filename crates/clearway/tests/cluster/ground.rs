@@ -10,15 +10,7 @@ use nix::unistd::Pid;
 /// The longest that anything here may take on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = r#"
-name = "short"
-[fabric]
-topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
-[congestion]
-isolated = "1.2s"
-congested = "1.2s"
-null-control = "skip"
-"#;
+const SCENARIO: &str = include_str!("../fixtures/short.toml");
 
 /// A process of a run.
 struct Process {

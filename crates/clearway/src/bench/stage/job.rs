@@ -175,8 +175,8 @@ impl Stage for JobStage {
             Far::Ofi => Some("not shown"),
             Far::Nothing => Some("no network"),
         };
-        for (share, unseen) in report.shares.iter_mut().flat_map(|share| unseen.map(|unseen| (share, unseen))) {
-            share.granted = unseen.to_owned();
+        if let Some(unseen) = unseen {
+            report.shares.iter_mut().for_each(|share| share.granted = unseen.to_owned());
         }
         if !self.network.is_one_machine() {
             report.host.facts.insert("phases begin within".into(), format!("{} of each other", self.skew));
