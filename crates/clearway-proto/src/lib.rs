@@ -5,7 +5,8 @@
 //! sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
-//! quantiles, intervals), [`wire`] (the contract); the engines: [`congestion`] and [`gpcnet`].
+//! quantiles, intervals), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
+//! their files); the engines: [`congestion`] and [`gpcnet`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -15,8 +16,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod archive;
 pub mod base;
 pub mod congestion;
 pub mod gpcnet;
+pub mod microslice;
 pub mod stats;
 pub mod wire;

@@ -1,0 +1,439 @@
+//! Reads archives from bytes as they come, item by item.
+//!
+//! # Model
+//! The reader always waits for one run of bytes whose length it knows, keeps the bytes of the item so far, and takes from what it is
+//! given no more than that run. When an item is whole it is lent out where it lies; the next call forgets it.
+//!
+//! # Invariants
+//! I1. Memory: one item and its list of components, each at most twice as large as it is, and no more than [`Limits`] allow.
+//! I2. Every byte is looked at once; how the stream is cut into pieces changes nothing.
+//! I3. After an error nothing is read any more, and every call repeats it.
+
+use core::ops::Range;
+
+use alloc::vec::Vec;
+
+use super::header::{HEADER_NEWEST, NAME_BYTES_MAX, SIGNATURE_BYTES, library_of};
+use super::{
+    ArchiveError, ComponentDescriptor, Compression, Fault, Header, Kind, Timeslice, TimesliceDescriptor, Versions,
+};
+use crate::microslice::{Microslice, MicrosliceDescriptor};
+
+/// Length of a class: whether it is tracked, and its version.
+const CLASS: usize = 5;
+
+/// Length of the two numbers before the elements of a list: how many, and their version.
+const LIST: usize = 12;
+
+/// Equipment numbers have 16 bits, so no timeslice has more components.
+const COMPONENTS_MAX: u64 = 1 << 16;
+
+/// How much is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest item in bytes.
+    pub item_bytes: u64,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The header. Where it names a compression, all further bytes have to be given decompressed.
+    Header(&'a Header),
+    /// An item, and the versions that it is written in.
+    Item(Item<'a>, Versions),
+}
+
+/// One item of an archive.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// Of a `.msa`.
+    Microslice(Microslice<'a>),
+    /// Of a `.tsa`.
+    Timeslice(Timeslice<'a>),
+}
+
+/// What is left when the stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing: it ended behind its header or an item.
+    Nothing,
+    /// The beginning of an item, so many bytes of it: the writer was stopped.
+    CutItem(u64),
+    /// The beginning of a header, so many bytes of it.
+    CutHeader(u64),
+}
+
+/// What the reader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Signature,
+    HeaderClass,
+    /// Kind, compression, time, length of the host's name.
+    HeaderFields,
+    /// The host's name, length of the user's.
+    Host,
+    User,
+    /// Classes, descriptor, length of the content.
+    Microslice,
+    Content,
+    /// Classes of timeslice and descriptor.
+    TimesliceClasses,
+    /// Descriptor, class of the list, list of data.
+    Timeslice,
+    /// Length of a component's data, and how many components are still to come with it.
+    DataLength(u64),
+    Data(u64),
+    /// Class of the list, list of descriptors.
+    Components,
+    ComponentClass(u64),
+    ComponentDescriptors,
+}
+
+/// Reads one archive.
+///
+/// ```
+/// use clearway_proto::archive::{Limits, Reader, Rest};
+/// let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
+/// let mut bytes: &[u8] = b"\x16\0\0\0\0\0\0\0serialization::arch";
+/// assert!(reader.feed(&mut bytes).unwrap().is_none());
+/// assert_eq!(reader.rest(), Rest::CutHeader(27));
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    limits: Limits,
+    stage: Stage,
+    /// The item so far.
+    bytes: Vec<u8>,
+    /// How many of `bytes` have been read.
+    done: usize,
+    /// How many bytes behind `done` the stage waits for.
+    want: usize,
+    /// Bytes of the stream before `bytes`.
+    before: u64,
+    /// `bytes` have been lent out.
+    lent: bool,
+    header: Header,
+    /// Whether the classes of an item, of a component have been named.
+    named: (bool, bool),
+    descriptor: TimesliceDescriptor,
+    parts: Vec<Range<usize>>,
+    components: Vec<ComponentDescriptor>,
+    failed: Option<ArchiveError>,
+}
+
+/// What a step has finished.
+enum Done {
+    Part,
+    Header,
+    Item,
+}
+
+impl Reader {
+    /// A reader at the beginning of an archive.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            stage: Stage::Signature,
+            bytes: Vec::new(),
+            done: 0,
+            want: SIGNATURE_BYTES,
+            before: 0,
+            lent: false,
+            header: Header {
+                versions: Versions::NEWEST,
+                kind: Kind::Timeslices,
+                compression: Compression::None,
+                created_s: 0,
+                host: Vec::new(),
+                user: Vec::new(),
+            },
+            named: (false, false),
+            descriptor: TimesliceDescriptor::default(),
+            parts: Vec::new(),
+            components: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Takes bytes from the front of `input` until something is whole. `None` when all are taken and more are needed.
+    ///
+    /// # Errors
+    /// [`ArchiveError`] when the bytes are no archive, or one that is not read here; also in all later calls.
+    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Event<'_>>, ArchiveError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.forget_lent();
+        while self.fill(input) {
+            match self.step() {
+                Ok(Done::Part) => {}
+                Ok(Done::Header) => return Ok(Some(Event::Header(&self.header))),
+                Ok(Done::Item) => return Ok(Some(self.item())),
+                Err(fault) => {
+                    let error = ArchiveError { at: self.before + self.done as u64, fault };
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What of an item has come without the rest of it; to be asked when the stream has ended.
+    pub fn rest(&self) -> Rest {
+        let bytes = self.bytes.len() as u64;
+        match self.stage {
+            _ if self.lent => Rest::Nothing,
+            Stage::Signature | Stage::HeaderClass | Stage::HeaderFields | Stage::Host | Stage::User => {
+                Rest::CutHeader(bytes)
+            }
+            _ if bytes == 0 => Rest::Nothing,
+            _ => Rest::CutItem(bytes),
+        }
+    }
+
+    /// Goes on behind what was lent out.
+    fn forget_lent(&mut self) {
+        if !self.lent {
+            return;
+        }
+        // Behind a header in the clear the compressed stream begins, which counts its own bytes.
+        let header = matches!(self.stage, Stage::User);
+        let restart = header && self.header.compression == Compression::Zstd;
+        self.before = if restart { 0 } else { self.before + self.bytes.len() as u64 };
+        self.bytes.clear();
+        self.parts.clear();
+        self.components.clear();
+        (self.done, self.lent) = (0, false);
+        let classes = if self.named.0 { 0 } else { 2 * CLASS };
+        (self.stage, self.want) = match self.header.kind {
+            Kind::Microslices => (Stage::Microslice, classes + MicrosliceDescriptor::BYTES + 8),
+            Kind::Timeslices if classes > 0 => (Stage::TimesliceClasses, classes),
+            Kind::Timeslices => (Stage::Timeslice, self.timeslice_bytes() + LIST),
+        };
+    }
+
+    /// Takes what the stage waits for, as far as `input` has it.
+    fn fill(&mut self, input: &mut &[u8]) -> bool {
+        let lacking = self.done + self.want - self.bytes.len();
+        let (taken, left) = input.split_at(lacking.min(input.len()));
+        self.bytes.extend_from_slice(taken);
+        *input = left;
+        taken.len() == lacking
+    }
+
+    fn item(&self) -> Event<'_> {
+        let item = match self.header.kind {
+            Kind::Microslices => {
+                let content = self.done - self.want;
+                let head = self.bytes[content - 8 - MicrosliceDescriptor::BYTES..].first_chunk();
+                let descriptor = MicrosliceDescriptor::from_bytes(head.unwrap_or(&[0; MicrosliceDescriptor::BYTES]));
+                Item::Microslice(Microslice { descriptor, content: &self.bytes[content..] })
+            }
+            Kind::Timeslices => Item::Timeslice(Timeslice {
+                descriptor: self.descriptor,
+                bytes: &self.bytes,
+                parts: &self.parts,
+                descriptors: &self.components,
+            }),
+        };
+        Event::Item(item, self.header.versions)
+    }
+
+    /// Reads the run of bytes that the stage waited for, which is there.
+    fn step(&mut self) -> Result<Done, Fault> {
+        let run = self.done..self.done + self.want;
+        match self.stage {
+            Stage::Signature => {
+                self.header.versions.library = library_of(&self.bytes[run])?;
+                Ok(self.go_on(Stage::HeaderClass, CLASS))
+            }
+            Stage::HeaderClass => {
+                let version = self.class(0, "ArchiveDescriptor", HEADER_NEWEST)?;
+                self.header.versions.header = version;
+                Ok(self.go_on(Stage::HeaderFields, 4 * version as usize + 16))
+            }
+            Stage::HeaderFields => self.header_fields(),
+            Stage::Host => {
+                let name = self.want - 8;
+                self.header.host = self.bytes[run][..name].to_vec();
+                let length = self.number(name)?;
+                let length = name_length(length)?;
+                Ok(self.go_on(Stage::User, length))
+            }
+            Stage::User => {
+                self.header.user = self.bytes[run].to_vec();
+                Ok(self.whole(Done::Header))
+            }
+            Stage::Microslice => {
+                if !self.named.0 {
+                    self.class(0, "StorableMicroslice", 0)?;
+                    self.class(CLASS, "MicrosliceDescriptor", 0)?;
+                    self.named.0 = true;
+                }
+                let length = self.number(self.want - 8)?;
+                self.demand(Stage::Content, length)
+            }
+            Stage::Content => Ok(self.whole(Done::Item)),
+            Stage::TimesliceClasses => {
+                self.class(0, "StorableTimeslice", 0)?;
+                self.header.versions.timeslice =
+                    self.class(CLASS, "TimesliceDescriptor", TimesliceDescriptor::NEWEST)?;
+                self.demand(Stage::Timeslice, (self.timeslice_bytes() + CLASS + LIST) as u64)
+            }
+            Stage::Timeslice => self.timeslice(),
+            Stage::DataLength(left) => {
+                let length = self.number(0)?;
+                self.demand(Stage::Data(left), length)
+            }
+            Stage::Data(left) => {
+                self.parts.push(run);
+                self.data_from(left - 1)
+            }
+            Stage::Components => self.components(),
+            Stage::ComponentClass(count) => {
+                let version = self.class(0, "TimesliceComponentDescriptor", ComponentDescriptor::NEWEST)?;
+                self.header.versions.component = version;
+                self.named.1 = true;
+                self.descriptors_of(count)
+            }
+            Stage::ComponentDescriptors => {
+                let version = self.header.versions.component;
+                let each = self.bytes[run].chunks_exact(self.component_bytes());
+                self.components.extend(each.map(|bytes| ComponentDescriptor::from_bytes(bytes, version)));
+                Ok(self.whole(Done::Item))
+            }
+        }
+    }
+
+    fn header_fields(&mut self) -> Result<Done, Fault> {
+        let version = self.header.versions.header;
+        let kind = if version >= 1 { self.signed(0)? } else { 0 };
+        let compression = if version >= 2 { self.signed(4)? } else { 0 };
+        self.header.kind = Kind::of(kind)?;
+        self.header.compression = Compression::of(compression)?;
+        self.header.created_s = self.number(self.want - 16)? as i64;
+        let length = self.number(self.want - 8)?;
+        let length = name_length(length)?;
+        Ok(self.go_on(Stage::Host, length + 8))
+    }
+
+    fn timeslice(&mut self) -> Result<Done, Fault> {
+        let length = self.timeslice_bytes();
+        let bytes = &self.bytes[self.done..self.done + length];
+        self.descriptor = TimesliceDescriptor::from_bytes(bytes, self.header.versions.timeslice);
+        let count = self.list(length, "vector of data")?;
+        let stated = u64::from(self.descriptor.components);
+        if stated != count {
+            return Err(Fault::Count { stated, found: count });
+        }
+        self.data_from(count)
+    }
+
+    /// Goes on to the next of `left` components' data, or to the list of their descriptors.
+    fn data_from(&mut self, left: u64) -> Result<Done, Fault> {
+        match left {
+            0 => self.demand(Stage::Components, (self.list_class() + LIST) as u64),
+            _ => self.demand(Stage::DataLength(left), 8),
+        }
+    }
+
+    fn components(&mut self) -> Result<Done, Fault> {
+        let count = self.list(0, "vector of descriptors")?;
+        let stated = self.parts.len() as u64;
+        if stated != count {
+            return Err(Fault::Count { stated, found: count });
+        }
+        // Both lists have been seen, so their classes are not named again.
+        self.named.0 = true;
+        if count > 0 && !self.named.1 {
+            return self.demand(Stage::ComponentClass(count), CLASS as u64);
+        }
+        self.descriptors_of(count)
+    }
+
+    fn descriptors_of(&mut self, count: u64) -> Result<Done, Fault> {
+        self.demand(Stage::ComponentDescriptors, count * self.component_bytes() as u64)
+    }
+
+    /// The run is read; next comes one of `want` bytes.
+    fn go_on(&mut self, stage: Stage, want: usize) -> Done {
+        self.done += self.want;
+        (self.stage, self.want) = (stage, want);
+        Done::Part
+    }
+
+    /// The same, where the length of the next run is part of an item.
+    fn demand(&mut self, stage: Stage, want: u64) -> Result<Done, Fault> {
+        let bytes = (self.done as u64 + self.want as u64).saturating_add(want);
+        let most = self.limits.item_bytes;
+        match usize::try_from(want) {
+            Ok(want) if bytes <= most => Ok(self.go_on(stage, want)),
+            _ => Err(Fault::TooLong { bytes, most }),
+        }
+    }
+
+    fn whole(&mut self, what: Done) -> Done {
+        self.done += self.want;
+        self.lent = true;
+        what
+    }
+
+    /// The number at `at` of the run.
+    fn number(&self, at: usize) -> Result<u64, Fault> {
+        let bytes = self.bytes[self.done + at..].first_chunk().ok_or(Fault::Signature)?;
+        Ok(u64::from_le_bytes(*bytes))
+    }
+
+    fn signed(&self, at: usize) -> Result<i32, Fault> {
+        let bytes = self.bytes[self.done + at..].first_chunk().ok_or(Fault::Signature)?;
+        Ok(i32::from_le_bytes(*bytes))
+    }
+
+    /// The version of `class`, which is named at `at` of the run.
+    fn class(&self, at: usize, class: &'static str, newest: u32) -> Result<u32, Fault> {
+        let version = self.signed(at + 1)? as u32;
+        match self.bytes[self.done + at] {
+            0 if version <= newest => Ok(version),
+            0 => Err(Fault::Class { class, version, newest }),
+            _ => Err(Fault::Tracked(class)),
+        }
+    }
+
+    /// How many elements the list at `at` of the run has.
+    fn list(&self, at: usize, class: &'static str) -> Result<u64, Fault> {
+        let named = self.list_class();
+        if named > 0 {
+            self.class(at, class, 0)?;
+        }
+        let count = self.number(at + named)?;
+        let version = self.signed(at + named + 8)? as u32;
+        match version {
+            _ if count > COMPONENTS_MAX => Err(Fault::TooMany(count)),
+            0 => Ok(count),
+            _ => Err(Fault::Elements(version)),
+        }
+    }
+
+    /// Length of the class before a list: only the first timeslice names it.
+    fn list_class(&self) -> usize {
+        if self.named.0 { 0 } else { CLASS }
+    }
+
+    fn timeslice_bytes(&self) -> usize {
+        TimesliceDescriptor::BYTES[self.header.versions.timeslice as usize]
+    }
+
+    fn component_bytes(&self) -> usize {
+        ComponentDescriptor::BYTES[self.header.versions.component as usize]
+    }
+}
+
+/// A length that names of hosts and users have.
+fn name_length(length: u64) -> Result<usize, Fault> {
+    match length {
+        0..=NAME_BYTES_MAX => Ok(length as usize),
+        _ => Err(Fault::Name(length)),
+    }
+}

@@ -1,0 +1,223 @@
+//! Timeslices as they lie in an archive or in memory, and the walk through their microslices.
+//!
+//! # Model
+//! The data of a component are the descriptors of all its microslices, and behind them the contents. A content begins at its
+//! descriptor's offset minus that of the first one.
+//!
+//! # Invariants
+//! I1. No offset, size or count of a descriptor is followed beyond the data that are there.
+
+use core::ops::Range;
+
+use crate::microslice::{Microslice, MicrosliceDescriptor};
+
+/// What is missing or cut in a timeslice or a component of it, by bit, as FLESnet has it since 2026.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimesliceFlags(pub u32);
+
+impl TimesliceFlags {
+    /// Microslices are missing.
+    pub const MISSING_MICROSLICES: Self = Self(1);
+    /// The readout cut a content off.
+    pub const OVERFLOW_READOUT: Self = Self(2);
+    /// A component of a part is missing; for timeslices only.
+    pub const MISSING_COMPONENTS: Self = Self(4);
+    /// A whole part is missing; for timeslices only.
+    pub const MISSING_PARTS: Self = Self(8);
+
+    /// Whether data that belong here are missing or cut.
+    pub const fn is_incomplete(self) -> bool {
+        let all =
+            Self::MISSING_MICROSLICES.0 | Self::OVERFLOW_READOUT.0 | Self::MISSING_COMPONENTS.0 | Self::MISSING_PARTS.0;
+        self.0 & all != 0
+    }
+}
+
+/// Describes a timeslice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimesliceDescriptor {
+    /// Its number in the run; zero before version 1.
+    pub index: u64,
+    /// When it begins, in nanoseconds of experiment time; zero before version 2.
+    pub start_ns: u64,
+    /// How long it is, in nanoseconds; zero before version 2.
+    pub duration_ns: u64,
+    /// What is missing; nothing before version 2.
+    pub flags: TimesliceFlags,
+    /// Its number at its builder; all bits set where nobody counted.
+    pub position: u64,
+    /// Microslices of each component without those that overlap the next timeslice.
+    pub core_microslices: u32,
+    /// Components.
+    pub components: u32,
+}
+
+impl TimesliceDescriptor {
+    /// The newest version.
+    pub(super) const NEWEST: u32 = 2;
+    /// Length in bytes by version.
+    pub(super) const BYTES: [usize; 3] = [16, 24, 44];
+
+    pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
+        let mut rest = Fields(bytes);
+        let mut descriptor = Self::default();
+        if version >= 1 {
+            descriptor.index = rest.u64();
+        }
+        if version >= 2 {
+            descriptor.start_ns = rest.u64();
+            descriptor.duration_ns = rest.u64();
+            descriptor.flags = TimesliceFlags(rest.u32());
+        }
+        descriptor.position = rest.u64();
+        descriptor.core_microslices = rest.u32();
+        descriptor.components = rest.u32();
+        descriptor
+    }
+
+    /// The descriptor as bytes, of which the first so many count.
+    pub(super) fn to_bytes(self, version: u32) -> ([u8; 44], usize) {
+        let mut bytes = Built::default();
+        if version >= 1 {
+            bytes.put(&self.index.to_le_bytes());
+        }
+        if version >= 2 {
+            bytes.put(&self.start_ns.to_le_bytes());
+            bytes.put(&self.duration_ns.to_le_bytes());
+            bytes.put(&self.flags.0.to_le_bytes());
+        }
+        bytes.put(&self.position.to_le_bytes());
+        bytes.put(&self.core_microslices.to_le_bytes());
+        bytes.put(&self.components.to_le_bytes());
+        (bytes.bytes, bytes.length)
+    }
+}
+
+/// Describes one component of a timeslice: what one input gave to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComponentDescriptor {
+    /// The timeslice that it belongs to.
+    pub timeslice: u64,
+    /// Where its data began in the ring of the builder, in bytes; of no further use.
+    pub offset: u64,
+    /// Length of its data in bytes.
+    pub size: u64,
+    /// Its microslices.
+    pub microslices: u64,
+    /// What is missing; nothing before version 1.
+    pub flags: TimesliceFlags,
+}
+
+impl ComponentDescriptor {
+    /// The newest version.
+    pub(super) const NEWEST: u32 = 1;
+    /// Length in bytes by version.
+    pub(super) const BYTES: [usize; 2] = [32, 36];
+
+    pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
+        let mut rest = Fields(bytes);
+        let [timeslice, offset, size, microslices] = [rest.u64(), rest.u64(), rest.u64(), rest.u64()];
+        let flags = TimesliceFlags(if version >= 1 { rest.u32() } else { 0 });
+        Self { timeslice, offset, size, microslices, flags }
+    }
+
+    /// The descriptor as bytes, of which the first so many count.
+    pub(super) fn to_bytes(self, version: u32) -> ([u8; 44], usize) {
+        let mut bytes = Built::default();
+        for number in [self.timeslice, self.offset, self.size, self.microslices] {
+            bytes.put(&number.to_le_bytes());
+        }
+        if version >= 1 {
+            bytes.put(&self.flags.0.to_le_bytes());
+        }
+        (bytes.bytes, bytes.length)
+    }
+}
+
+/// One component where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Component<'a> {
+    /// Describes it.
+    pub descriptor: ComponentDescriptor,
+    /// Descriptors of its microslices, then their contents.
+    pub data: &'a [u8],
+}
+
+impl<'a> Component<'a> {
+    /// Its microslices in order; `Err` with the descriptor for one whose content is not within the data. Ends early where the
+    /// data hold fewer descriptors than stated.
+    pub fn microslices(&self) -> impl Iterator<Item = Result<Microslice<'a>, MicrosliceDescriptor>> + use<'a> {
+        let (heads, _) = self.data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
+        let stated = usize::try_from(self.descriptor.microslices).unwrap_or(usize::MAX);
+        let (heads, whole) = match heads.get(..stated) {
+            Some(heads) => (heads, true),
+            None => (heads, false),
+        };
+        // Where even the descriptors are cut short there are no contents.
+        let contents = if whole { &self.data[heads.len() * MicrosliceDescriptor::BYTES..] } else { &[] };
+        let origin = heads.first().map_or(0, |first| MicrosliceDescriptor::from_bytes(first).offset);
+        heads.iter().map(move |bytes| {
+            let descriptor = MicrosliceDescriptor::from_bytes(bytes);
+            let begin = usize::try_from(descriptor.offset.wrapping_sub(origin)).ok();
+            let content = begin.and_then(|begin| contents.get(begin..begin.checked_add(descriptor.size as usize)?));
+            content.map(|content| Microslice { descriptor, content }).ok_or(descriptor)
+        })
+    }
+}
+
+/// A timeslice where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeslice<'a> {
+    /// Describes it.
+    pub descriptor: TimesliceDescriptor,
+    pub(super) bytes: &'a [u8],
+    pub(super) parts: &'a [Range<usize>],
+    pub(super) descriptors: &'a [ComponentDescriptor],
+}
+
+impl<'a> Timeslice<'a> {
+    /// Its components in the order of the archive.
+    pub fn components(&self) -> impl ExactSizeIterator<Item = Component<'a>> + Clone + use<'a> {
+        let bytes = self.bytes;
+        let parts = self.parts.iter().zip(self.descriptors);
+        parts.map(move |(part, descriptor)| Component { descriptor: *descriptor, data: &bytes[part.clone()] })
+    }
+}
+
+/// Little-endian numbers, one after the other; what is not there reads as zero, so lengths are checked before.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (first, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
+        self.0 = rest;
+        *first
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+}
+
+/// A descriptor while it is written.
+struct Built {
+    bytes: [u8; 44],
+    length: usize,
+}
+
+impl Default for Built {
+    fn default() -> Self {
+        Self { bytes: [0; 44], length: 0 }
+    }
+}
+
+impl Built {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}

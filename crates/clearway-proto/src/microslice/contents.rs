@@ -1,0 +1,121 @@
+//! What can be checked of a microslice's content: its CRC, and the ramp of FLESnet's pattern generator.
+//!
+//! # Model
+//! The ramp is made of 64-bit words: the one that begins at byte `i` is `channel << 48 | i`. Its generator does not set the CRC
+//! flag and writes another checksum into that field: the exclusive or of all 32-bit halves, [`fold`].
+
+use crc::{CRC_32_ISCSI, Crc, Table};
+
+use super::{Microslice, MicrosliceDescriptor};
+
+/// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
+const CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+
+/// The subsystem of FLESnet's own generators.
+pub(super) const FLES: u8 = 0xf0;
+
+/// How a subsystem of [`FLES`] calls the ramp.
+pub(super) const RAMP: u8 = 0x81;
+
+/// How a subsystem of [`FLES`] calls content that nobody wrote.
+const UNINITIALISED: u8 = 0x80;
+
+/// CRC-32C of `content`.
+pub fn crc32c(content: &[u8]) -> u32 {
+    CRC.checksum(content)
+}
+
+/// The checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or; bytes after the last whole 64-bit word
+/// do not count.
+pub fn fold(content: &[u8]) -> u32 {
+    let words = content.chunks_exact(8).map(word).fold(0, |sum, word| sum ^ word);
+    (words ^ (words >> 32)) as u32
+}
+
+/// What is known of the content by its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// The ramp.
+    Ramp,
+    /// Nothing was written there.
+    Uninitialised,
+    /// A detector's data, or a pattern of its hardware.
+    Foreign,
+}
+
+/// What the descriptor says that the content is.
+pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> Pattern {
+    match (descriptor.subsystem, descriptor.subsystem_format) {
+        (FLES, RAMP) => Pattern::Ramp,
+        (FLES, UNINITIALISED) => Pattern::Uninitialised,
+        _ => Pattern::Foreign,
+    }
+}
+
+/// The channel of the ramp in `microslice`, or `None` where it is not that of one channel. An empty ramp belongs to `expected`, or
+/// to channel 0.
+pub fn ramp_channel(microslice: &Microslice<'_>, expected: Option<u16>) -> Option<u16> {
+    let mut words = microslice.content.chunks_exact(8).map(word).zip((0u64..).step_by(8));
+    let first = microslice.content.first_chunk().map(|first| (u64::from_le_bytes(*first) >> 48) as u16);
+    let channel = expected.or(first).unwrap_or(0);
+    words.all(|(word, at)| word == ramp_word(channel, at)).then_some(channel)
+}
+
+/// Writes the ramp of `channel`; bytes after the last whole word become zero.
+pub(super) fn write_ramp(channel: u16, content: &mut [u8]) {
+    let mut words = content.chunks_exact_mut(8);
+    for (word, at) in words.by_ref().zip((0u64..).step_by(8)) {
+        word.copy_from_slice(&ramp_word(channel, at).to_le_bytes());
+    }
+    words.into_remainder().fill(0);
+}
+
+const fn ramp_word(channel: u16, at: u64) -> u64 {
+    (channel as u64) << 48 | at
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::microslice::MicrosliceFlags;
+
+    fn microslice(content: &[u8]) -> Microslice<'_> {
+        let descriptor =
+            MicrosliceDescriptor { flags: MicrosliceFlags(0), ..MicrosliceDescriptor::from_bytes(&[0; 32]) };
+        Microslice { descriptor, content }
+    }
+
+    #[test]
+    fn crc32c__is_that_of_the_standard() {
+        // RFC 3720, appendix B.4: 32 bytes of zeros, of ones, and counted upwards.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        let counted: [u8; 32] = core::array::from_fn(|i| i as u8);
+        assert_eq!(crc32c(&counted), 0x46dd_794e);
+        assert_eq!(crc32c(&[]), 0);
+    }
+
+    #[test]
+    fn fold__takes_both_halves_of_whole_words() {
+        let content = [1, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0x80, 99];
+        assert_eq!(fold(&content), 1 ^ 2 ^ 4 ^ 0x8000_0000);
+    }
+
+    #[test]
+    fn ramp_channel__tells_the_ramp_from_anything_else() {
+        let mut content = [0; 24];
+        write_ramp(0x0102, &mut content);
+        assert_eq!(content[8..16], [8, 0, 0, 0, 0, 0, 2, 1]);
+        assert_eq!(ramp_channel(&microslice(&content), None), Some(0x0102));
+        assert_eq!(ramp_channel(&microslice(&content), Some(0x0102)), Some(0x0102));
+        assert_eq!(ramp_channel(&microslice(&content), Some(3)), None);
+        content[17] ^= 1;
+        assert_eq!(ramp_channel(&microslice(&content), None), None);
+        assert_eq!(ramp_channel(&microslice(&[]), Some(3)), Some(3));
+        assert_eq!(ramp_channel(&microslice(&[1, 2, 3]), None), Some(0));
+    }
+}

@@ -1,0 +1,18 @@
+//! Microslices: their descriptor as every FLESnet file and ring holds it, checks of their contents, and a source of made-up ones.
+//!
+//! # Source
+//! The packed structure that the readout of the CBM experiment writes, as FLESnet (cbm-fles/flesnet) declares it; so are the flags,
+//! the numbers of subsystems, and the ramp of its pattern generator.
+//!
+//! # Not here
+//! Files of microslices: [`crate::archive`].
+
+mod contents;
+mod descriptor;
+mod generator;
+mod sizes;
+
+pub use contents::{Pattern, crc32c, fold, pattern_of, ramp_channel};
+pub use descriptor::{Microslice, MicrosliceDescriptor, MicrosliceFlags};
+pub use generator::{Checksum, Generator, GeneratorPlan};
+pub use sizes::{Sizes, UnknownSizes};
