@@ -1,9 +1,10 @@
 //! Measures an allreduce over the shared-memory wire among more ranks than processors, for `cargo xtask bench crowd`.
 //!
 //! # Model
-//! `shm_allreduce RANK RANKS SESSION`, one process for each rank, a power of two of them: sums of 8 bytes by recursive
-//! doubling. In each of log2(RANKS) rounds a rank exchanges its sum with the one whose number differs in one bit.
-//! Each rank waits as a progress loop does. Rank 0 prints one line.
+//! `shm_allreduce RANK RANKS SESSION`, one process for each rank: sums of 8 bytes in one round, in which each rank sends its
+//! number to all others in one post. Where ranks share processors every round that depends on another costs a turn of all
+//! of them, and a turn costs more than the messages: recursive doubling, with three rounds among eight ranks on two
+//! processors, takes three times as long (measured). Each rank waits as a progress loop does. Rank 0 prints one line.
 //!
 //! # Not here
 //! `MPI_Allreduce` in the same circumstances: `xtask/src/bench/allreduce_peer.c`.
@@ -28,43 +29,63 @@ const PATIENCE: Nanos = Nanos::from_secs(10);
 struct End {
     wire: ShmWire,
     rank: u64,
-    /// Sums that came, by round of the running allreduce and of the next: a peer may be one ahead.
+    /// Numbers that came, by rank, of the running allreduce and of the next: a peer may be one ahead.
     came: Vec<[Option<u64>; 2]>,
+    out: Out<()>,
+    sends: Vec<Operation>,
     answers: Vec<Answer>,
 }
 
 impl End {
-    fn send(&mut self, to: u64, number: u64, round: usize, sum: u64) -> Result<(), Box<dyn Error>> {
-        let mut out: Out<()> = Out::with_limit(1);
-        let mut head = [0; 10];
-        head[..8].copy_from_slice(&sum.to_le_bytes());
-        head[8..].copy_from_slice(&[round as u8, (number % 2) as u8]);
-        let (to, class, head) = (Destination::One(Rank(to as u32)), Class::LowLatency, out.head(&head));
-        let send = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
-        self.answers.clear();
-        self.wire.post(&[send], out.heads(), &mut self.answers);
-        if self.answers == [Answer::Done(0)] { Ok(()) } else { Err(format!("{:?}", self.answers).into()) }
+    fn new(wire: ShmWire, rank: u64, ranks: u64) -> Self {
+        let out = Out::with_limit(1);
+        Self { wire, rank, came: vec![[None; 2]; ranks as usize], out, sends: Vec::new(), answers: Vec::new() }
     }
 
-    /// Waits for the sum of `round` of allreduce `number`.
-    fn receive(&mut self, number: u64, round: usize) -> Result<u64, Box<dyn Error>> {
+    /// Sends this rank's number to all others.
+    fn send(&mut self, number: u64, own: u64) -> Result<(), Box<dyn Error>> {
+        let mut head = [0; 9];
+        head[..8].copy_from_slice(&own.to_le_bytes());
+        head[8] = (number % 2) as u8;
+        self.out.clear();
+        let (path, class, head) = (PathId(0), Class::LowLatency, self.out.head(&head));
+        let others = (0..self.came.len() as u64).filter(|rank| *rank != self.rank);
+        self.sends.clear();
+        self.sends.extend(others.map(|rank| {
+            let to = Destination::One(Rank(rank as u32));
+            Operation::Send { to, path, class, head, body: Span::EMPTY, token: None }
+        }));
+        self.answers.clear();
+        self.wire.post(&self.sends, self.out.heads(), &mut self.answers);
+        let taken = self.answers.iter().all(|answer| *answer == Answer::Done(0));
+        if taken { Ok(()) } else { Err(format!("{:?}", self.answers).into()) }
+    }
+
+    /// Waits for the others' numbers of allreduce `number`; returns their sum.
+    fn receive(&mut self, number: u64) -> Result<u64, Box<dyn Error>> {
         let until = self.wire.now() + PATIENCE;
-        let mut alone = false;
+        let (mut sum, mut missing, mut alone) = (0, self.came.len() - 1, false);
+        let parity = (number % 2) as usize;
         loop {
-            if let Some(sum) = self.came[round][(number % 2) as usize].take() {
-                return Ok(sum);
+            for came in &mut self.came {
+                if let Some(number) = came[parity].take() {
+                    (sum, missing) = (sum + number, missing - 1);
+                }
             }
             // Peers that are done may be gone already; what they sent is here.
+            if missing == 0 {
+                return Ok(sum);
+            }
             if alone {
                 return Err("the other ranks are gone".into());
             }
             let came = &mut self.came;
             let given = self.wire.harvest(64, &mut |arrival| match arrival {
                 Arrival::Datagram(datagram) => {
-                    if let ([sum @ .., round, parity], 10) = (datagram.head, datagram.head.len())
-                        && let Ok(sum) = sum.try_into()
+                    if let ([number @ .., parity], 9) = (datagram.head, datagram.head.len())
+                        && let Ok(number) = number.try_into()
                     {
-                        came[usize::from(*round)][usize::from(*parity)] = Some(u64::from_le_bytes(sum));
+                        came[datagram.from.index()][usize::from(*parity)] = Some(u64::from_le_bytes(number));
                     }
                 }
                 Arrival::PathState { .. } => alone = true,
@@ -78,24 +99,16 @@ impl End {
     }
 
     fn allreduce(&mut self, number: u64, own: u64) -> Result<u64, Box<dyn Error>> {
-        let mut sum = own;
-        for round in 0..self.came.len() {
-            self.send(self.rank ^ 1 << round, number, round, sum)?;
-            sum += self.receive(number, round)?;
-        }
-        Ok(sum)
+        self.send(number, own)?;
+        Ok(own + self.receive(number)?)
     }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [rank, ranks, session] = arguments[..] else { return Err("usage: shm_allreduce RANK RANKS SESSION".into()) };
-    if !ranks.is_power_of_two() || ranks > 64 {
-        return Err("RANKS is a power of two, at most 64".into());
-    }
     let wire = ShmWire::open(ShmConfig::new(Rank(rank as u32), session, (0..ranks as u32).map(Rank).collect()))?;
-    let came = vec![[None; 2]; ranks.trailing_zeros() as usize];
-    let mut end = End { wire, rank, came, answers: Vec::new() };
+    let mut end = End::new(wire, rank, ranks);
     let expected = ranks * (ranks + 1) / 2;
     let mut took = Vec::with_capacity(COUNT as usize);
     for number in 0..WARM + COUNT {

@@ -187,6 +187,8 @@ impl Peer {
             self.hidden |= 1 << class.index();
             if writer.hidden() >= BATCH_WORDS {
                 self.show();
+                fence(Ordering::SeqCst);
+                self.knock();
             }
             return Ok(Put::Taken);
         }
@@ -201,7 +203,7 @@ impl Peer {
         self.readers.iter().zip(tails).map(|(reader, tail)| reader.is_ready(tail.load(Ordering::SeqCst)))
     }
 
-    /// Shows the peer everything written, and wakes it if it sleeps.
+    /// Shows the peer everything written. Behind a fence [`Peer::knock`] must follow; see `bell`.
     #[inline]
     fn show(&mut self) {
         if self.hidden == 0 {
@@ -213,8 +215,11 @@ impl Peer {
         }
         self.shows = self.shows.wrapping_add(1);
         self.segment.half(self.shows_at).store(self.shows, Ordering::Release);
-        // Between showing and looking at the epoch; see `bell`.
-        fence(Ordering::SeqCst);
+    }
+
+    /// Wakes the peer if it sleeps.
+    #[inline]
+    fn knock(&mut self) {
         self.knocker.knock(&self.segment);
     }
 
@@ -342,12 +347,16 @@ impl Neighbours {
         }
     }
 
-    /// Shows everybody what was put for them.
+    /// Shows everybody what was put for them, and wakes who sleeps. One fence for all: it takes as long as a short message.
     #[inline]
     pub(super) fn show(&mut self) {
-        for place in bits(std::mem::take(&mut self.put)) {
-            self.peers[place].show();
+        let put = std::mem::take(&mut self.put);
+        if put == 0 {
+            return;
         }
+        bits(put).for_each(|place| self.peers[place].show());
+        fence(Ordering::SeqCst);
+        bits(put).for_each(|place| self.peers[place].knock());
     }
 
     /// Tells the engine something with the next harvest.
