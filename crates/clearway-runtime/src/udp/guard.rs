@@ -17,6 +17,7 @@
 //! I3. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use clearway_proto::base::{Class, GroupId, Rank};
 use clearway_proto::wire::{Destination, Missing, OperationKind};
@@ -24,11 +25,15 @@ use clearway_proto::wire::{Destination, Missing, OperationKind};
 use super::frame::{self, Sealed};
 use super::receive::Origin;
 use super::window::Window;
-use crate::keys::{Cipher, Duplex, GroupKey, Keys};
+use crate::keys::{Cipher, Duplex, GroupKey, Keys, NONCE_LENGTH, TAG_LENGTH};
 use crate::{Member, RuntimeError};
 
 /// Messages of one class under one key: 50 TB of full datagrams; then a wire refuses to send, and a new epoch is due.
 const NUMBERS_MAX: u64 = 1 << 35;
+
+/// Datagrams that are copied together and then sealed together. A cipher begins by waiting until the processor's earlier
+/// stores are done, which right behind a copy takes 40 ns (measured); 16 full ones still lie in its first-level cache then.
+const STAGED_MAX: usize = 16;
 
 /// Classes have numbers and windows of their own, by [`Class::index`].
 type ByClass<T> = [T; Class::ALL.len()];
@@ -71,12 +76,22 @@ impl Group {
     }
 }
 
+/// A datagram that lies in the staging bytes as it is.
+#[derive(Debug)]
+struct Staged {
+    to: Destination,
+    nonce: [u8; NONCE_LENGTH],
+    place: Range<usize>,
+}
+
 /// The keys of a wire, and what was sent and received under them.
 #[derive(Debug)]
 pub(super) struct Guard {
     keys: Keys,
     pairs: Vec<Pair>,
     groups: BTreeMap<GroupId, Group>,
+    /// Not sealed yet.
+    staged: Vec<Staged>,
     /// Genuine datagrams that came before: repeated by the network or by an attacker.
     pub(super) replayed: u64,
 }
@@ -84,39 +99,59 @@ pub(super) struct Guard {
 impl Guard {
     pub(super) fn new(keys: Keys) -> Self {
         let pair = |keys| Pair { keys, numbers: Numbers::default(), windows: ByClass::default() };
-        Self { pairs: keys.datagrams().map(pair).collect(), keys, groups: BTreeMap::new(), replayed: 0 }
+        let pairs = keys.datagrams().map(pair).collect();
+        Self { pairs, keys, groups: BTreeMap::new(), staged: Vec::with_capacity(STAGED_MAX), replayed: 0 }
     }
 
-    /// Puts a sealed datagram behind what is in `staging`: the frame, the sealed `head` and `body`, the tag.
-    pub(super) fn seal(
+    /// Puts a datagram that is to be sealed behind what is in `staging`: the frame, `head` and `body` as they are, room for the tag.
+    /// Its number is used up.
+    pub(super) fn stage(
         &mut self,
         to: Destination,
         class: Class,
         [head, body]: [&[u8]; 2],
         staging: &mut Vec<u8>,
     ) -> Result<(), Missing> {
-        let (cipher, numbers, kind) = match to {
+        let (numbers, kind) = match to {
             Destination::One(rank) => {
-                let pair = self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?;
-                (&pair.keys.out, &mut pair.numbers, OperationKind::Send)
+                (&mut self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?.numbers, OperationKind::Send)
             }
             Destination::Group(group) => {
-                let group = self.groups.get_mut(&group).ok_or(Missing::Group)?;
-                (&group.key.cipher, &mut group.numbers, OperationKind::Multicast)
+                (&mut self.groups.get_mut(&group).ok_or(Missing::Group)?.numbers, OperationKind::Multicast)
             }
         };
-        let number = numbers.next(class).ok_or(Missing::Operation(kind))?;
         let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
+        let number = numbers.next(class).ok_or(Missing::Operation(kind))?;
         let Member { rank, session, .. } = self.keys.member();
         let frame = Sealed { from: rank, head_length, class, number };
-        let header = frame.write(session);
-        staging.extend_from_slice(&header);
         let start = staging.len();
+        staging.reserve(frame::SEALED_OVERHEAD + head.len() + body.len());
+        staging.extend_from_slice(&frame.write(session));
         staging.extend_from_slice(head);
         staging.extend_from_slice(body);
-        let tag = cipher.seal(frame.nonce(), &header, &mut staging[start..]).ok_or(Missing::Length)?;
-        staging.extend_from_slice(&tag);
+        staging.extend_from_slice(&[0; TAG_LENGTH]);
+        self.staged.push(Staged { to, nonce: frame.nonce(), place: start..staging.len() });
+        if self.staged.len() == STAGED_MAX {
+            self.seal(staging);
+        }
         Ok(())
+    }
+
+    /// Seals what was staged since, in its place. Nothing leaves before.
+    ///
+    /// # Panics
+    /// Never: what was staged has a key and the length of a packet.
+    pub(super) fn seal(&mut self, staging: &mut [u8]) {
+        for Staged { to, nonce, place } in self.staged.drain(..) {
+            let cipher = match to {
+                Destination::One(rank) => self.pairs.get(rank.index()).map(|pair| &pair.keys.out),
+                Destination::Group(group) => self.groups.get(&group).map(|group| &group.key.cipher),
+            };
+            let (header, rest) = staging[place].split_at_mut(frame::SEALED_LENGTH);
+            let (bytes, tag) = rest.split_at_mut(rest.len() - TAG_LENGTH);
+            let made = cipher.and_then(|cipher| cipher.seal(nonce, header, bytes));
+            tag.copy_from_slice(&made.expect("a staged datagram can be sealed"));
+        }
     }
 
     /// Opens a datagram in place, whose frame says `sealed`; `None` when no member sealed it for this end, or it came

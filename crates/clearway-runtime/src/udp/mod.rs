@@ -228,15 +228,15 @@ impl UdpWire {
         Ok(())
     }
 
-    /// Puts a message's frame, head and body into the staging bytes, sealed where the job has keys; returns the body if it
-    /// leaves from its place.
+    /// Puts a message's frame, head and body into the staging bytes, to be sealed where the job has keys; returns the body if
+    /// it leaves from its place.
     fn stage(&mut self, to: Destination, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
         let bytes = self.memory.bytes(self.listener.inbox.arena(), body)?;
         let Members { rank, session, guard, .. } = &mut self.listener.members;
         if let Some(guard) = guard {
             // What cannot leave need not be sealed, and uses up no number.
             if self.lanes[class.index()].blocked.is_none() {
-                guard.seal(to, class, [head, bytes], &mut self.staging)?;
+                guard.stage(to, class, [head, bytes], &mut self.staging)?;
             }
             return Ok(Span::EMPTY);
         }
@@ -253,6 +253,9 @@ impl UdpWire {
 
     /// Sends all plans, the most urgent class first, and corrects the answers of what found no room.
     fn flush(&mut self, answers: &mut [Answer]) {
+        if let Some(guard) = &mut self.listener.members.guard {
+            guard.seal(&mut self.staging);
+        }
         for (class, lane) in Class::ALL.into_iter().zip(&mut self.lanes) {
             if lane.planned.is_empty() {
                 continue;

@@ -11,7 +11,9 @@ fn guards(ranks: u32) -> Vec<Guard> {
 
 fn seal(guard: &mut Guard, to: Destination, class: Class) -> Result<Vec<u8>, Missing> {
     let mut staging = Vec::new();
-    guard.seal(to, class, [b"", b"body"], &mut staging).map(|()| staging)
+    guard.stage(to, class, [b"", b"body"], &mut staging)?;
+    guard.seal(&mut staging);
+    Ok(staging)
 }
 
 #[test]
@@ -27,6 +29,28 @@ fn seal__no_nonce_comes_twice_under_one_key() {
                 assert!(nonces.insert(sealed.nonce()), "{sealed:?}");
             }
         }
+    }
+}
+
+#[test]
+fn seal__every_datagram_of_a_batch_is_opened_by_its_own_receiver() {
+    let mut guards = guards(3);
+    let mut others = guards.split_off(1);
+    // More than are sealed at once, to two receivers in turn.
+    let (mut staging, mut ends) = (Vec::new(), Vec::new());
+    for i in 0..2 * STAGED_MAX + 3 {
+        let to = Destination::One(Rank(1 + i as u32 % 2));
+        guards[0].stage(to, Class::Bulk, [&[i as u8], &[7; 40]], &mut staging).expect("staged");
+        ends.push(staging.len());
+    }
+    guards[0].seal(&mut staging);
+    let mut begin = 0;
+    for (i, end) in ends.into_iter().enumerate() {
+        let datagram = &mut staging[begin..end];
+        let sealed = Sealed::parse(datagram, 7).expect("a frame");
+        assert_eq!(others[i % 2].open(&sealed, datagram, Origin::Port), Some(()));
+        assert_eq!(datagram[frame::SEALED_LENGTH..][..41], [&[i as u8][..], &[7; 40]].concat()[..]);
+        begin = end;
     }
 }
 

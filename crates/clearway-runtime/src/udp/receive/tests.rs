@@ -27,7 +27,9 @@ fn sealed_members(session: u64, epoch: u32) -> Vec<Members> {
 
 fn seal(from: &mut Members, to: Destination, class: Class) -> Vec<u8> {
     let mut datagram = Vec::new();
-    from.guard.as_mut().expect("keys").seal(to, class, [HEAD, BODY], &mut datagram).expect("sealed");
+    let guard = from.guard.as_mut().expect("keys");
+    guard.stage(to, class, [HEAD, BODY], &mut datagram).expect("staged");
+    guard.seal(&mut datagram);
     datagram
 }
 
