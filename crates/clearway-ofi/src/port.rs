@@ -101,7 +101,7 @@ impl OfiPort {
             Marking::Provider(_) => Class::ALL.iter().map(|class| Some(provider::tclass(*class))).collect(),
         };
         let lanes = classes.len();
-        let mut device = Device::open(offer, &classes, layout::keys(lanes), config.waking)?;
+        let mut device = Device::open(offer, &classes, rule.queues(), layout::keys(lanes), config.waking)?;
         device.add_memory(layout::receive_length(lanes))?;
         device.add_memory(layout::staging_length(lanes))?;
         let names = (0..lanes).map(|lane| device.name(lane)).collect::<Result<_, _>>()?;

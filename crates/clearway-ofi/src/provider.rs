@@ -172,6 +172,15 @@ impl Marking {
     }
 }
 
+/// How completion queues are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queues {
+    /// One for all lanes: looking costs the same, however many lanes it is for.
+    Shared,
+    /// One for each lane: to look at a queue asks the kernel once for each lane of it.
+    OfLane,
+}
+
 /// What is known of a provider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
@@ -257,6 +266,14 @@ pub(crate) const fn tclass(class: Class) -> u32 {
 /// The rule for a provider by libfabric's name.
 pub(crate) fn rule(provider: &str) -> Rule {
     RULES.into_iter().find(|rule| rule.name == provider).unwrap_or(UNKNOWN)
+}
+
+impl Rule {
+    /// `ofi_rxm` progresses each endpoint by itself (`rxm_ep_do_progress`: one `poll` or `epoll_wait` over its sockets), `net` and `tcp`
+    /// have one set of sockets for a domain (`xnet_run_progress`), and devices are looked at in memory.
+    pub(crate) fn queues(&self) -> Queues {
+        if self.name.ends_with(";ofi_rxm") { Queues::OfLane } else { Queues::Shared }
+    }
 }
 
 /// Who can reach the end that `facts` offer; `devices` is where the kernel lists devices of verbs.

@@ -1,13 +1,13 @@
 //! One opened provider: fabric, domain, endpoints, queue, addresses and memory, owned together and closed in order.
 //!
 //! # Model
-//! A [`Device`] has one endpoint for each *lane*, all on one address vector and one completion queue. Memory is made here
-//! and never leaves: callers name it as [`Place`] (piece, offset, length), and every call checks a place before a
+//! A [`Device`] has one endpoint for each *lane*, all on one address vector, and one completion queue for all of them or for
+//! each ([`Queues`]). Memory is made here and never leaves: callers name it as [`Place`] (piece, offset, length), and every call checks a place before a
 //! pointer is made of it. What is under way is known by a *key*, the number of one of the device's own contexts; the
 //! library gets that context's address, and what it hands back is turned into a key again only if it is one.
 //!
 //! # Invariants
-//! I1. Endpoints are closed before the queue and the addresses they use; memory is freed after everything that could
+//! I1. Endpoints are closed before the queues and the addresses they use; memory is freed after everything that could
 //!     touch it is closed; registrations that are bound to an endpoint (`FI_MR_ENDPOINT`) are closed before it.
 //! I2. No pointer from the library is followed; addresses in completions become offsets or nothing.
 //! I3. Memory never moves and is never unregistered while the device lives.
@@ -16,16 +16,18 @@ mod opening;
 
 use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use clearway_proto::wire::AtomicKind;
 
-use self::opening::{Bytes, Owned, open_addresses, open_endpoint, open_queue, owned, refusal, step};
+use self::opening::{Bytes, Owned, Wake, open_addresses, open_endpoint, open_queues, owned, refusal, step};
 use crate::abi::*;
 use crate::error::OfiError;
 use crate::library::{Facts, Offer};
 use crate::port::Waking;
+use crate::provider::Queues;
 
 /// Completions taken in one call.
 pub(crate) const BATCH: usize = 64;
@@ -64,7 +66,7 @@ pub(crate) enum Posting {
 }
 
 /// The end of something that was under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     /// Its key; `None` for what was given none, and for nonsense.
     pub(crate) key: Option<usize>,
@@ -89,13 +91,13 @@ pub(crate) struct Device {
     // In the order in which they are closed; `drop` empties the first two.
     endpoints: Vec<Owned<FidEp>>,
     pieces: Vec<Piece>,
-    queue: Owned<FidCq>,
+    wake: Option<Wake>,
+    queues: Vec<Owned<FidCq>>,
     addresses: Owned<FidAv>,
     domain: Owned<FidDomain>,
     fabric: Owned<FidFabric>,
     contexts: Vec<FiContext2>,
     keys_drawn: u64,
-    wake: Option<RawFd>,
     offer: Offer,
 }
 
@@ -121,7 +123,13 @@ impl Device {
     ///
     /// # Errors
     /// The step that the provider refused, and what it said.
-    pub(crate) fn open(offer: Offer, classes: &[Option<u32>], keys: usize, waking: Waking) -> Result<Self, OfiError> {
+    pub(crate) fn open(
+        offer: Offer,
+        classes: &[Option<u32>],
+        queues: Queues,
+        keys: usize,
+        waking: Waking,
+    ) -> Result<Self, OfiError> {
         let (code, fabric) = offer.library.open_fabric(&offer);
         let fabric = owned(&offer, "open the fabric", code, fabric)?;
         let mut domain = ptr::null_mut();
@@ -130,23 +138,25 @@ impl Device {
             unsafe { ((*(*fabric.raw()).ops).domain)(fabric.raw(), offer.info(), &mut domain, ptr::null_mut()) };
         let domain = owned(&offer, "open the domain", answer, domain)?;
         let addresses = open_addresses(&offer, &domain)?;
-        let (queue, wake) = open_queue(&offer, &domain, waking)?;
+        let count = if queues == Queues::Shared { 1 } else { classes.len() };
+        let (queues, wake) = open_queues(&offer, &domain, count, waking)?;
         let mut endpoints = Vec::new();
-        for class in classes {
+        for (lane, class) in classes.iter().enumerate() {
             let special = class.and_then(|class| offer.with_class(class));
-            endpoints.push(open_endpoint(special.as_ref().unwrap_or(&offer), &domain, &addresses, &queue)?);
+            let queue = &queues[lane.min(count - 1)];
+            endpoints.push(open_endpoint(special.as_ref().unwrap_or(&offer), &domain, &addresses, queue)?);
         }
         let contexts = vec![FiContext2 { internal: [ptr::null_mut(); 8] }; keys];
         Ok(Self {
             endpoints,
             pieces: Vec::new(),
-            queue,
+            wake,
+            queues,
             addresses,
             domain,
             fabric,
             contexts,
             keys_drawn: 0,
-            wake,
             offer,
         })
     }
@@ -456,43 +466,49 @@ impl Device {
         }
     }
 
-    /// Takes at most `out.len()` (and [`BATCH`]) completions; makes progress even when there are none. `receive` is the
-    /// piece of memory that receive buffers lie in.
-    pub(crate) fn poll(&mut self, receive: usize, out: &mut [Completion]) -> usize {
-        let none = FiCompletion { op_context: ptr::null_mut(), flags: 0, len: 0, buf: ptr::null_mut(), data: 0 };
-        let mut entries = [none; BATCH];
-        let count = out.len().min(BATCH);
-        let queue = self.queue.raw();
-        // SAFETY: a live queue of the data format; at most `count` entries are written.
-        let read = unsafe { ((*(*queue).ops).read)(queue, entries.as_mut_ptr().cast(), count) };
+    /// How many queues there are: one, or one for each lane.
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Puts at most [`BATCH`] completions of a queue into `out`, in place of what it held; makes progress on the queue's
+    /// lanes even when there are none. `receive` is the piece of memory that receive buffers lie in.
+    pub(crate) fn poll(&mut self, queue: usize, receive: usize, out: &mut Vec<Completion>) {
+        out.clear();
+        let mut entries = [const { MaybeUninit::<FiCompletion>::uninit() }; BATCH];
+        let raw = self.queues[queue].raw();
+        // SAFETY: a live queue of the data format; at most `BATCH` entries are written.
+        let read = unsafe { ((*(*raw).ops).read)(raw, entries.as_mut_ptr().cast(), BATCH) };
         if read == -(FI_EAVAIL as isize) {
-            return self.poll_error(out);
+            return out.extend(self.poll_error(queue));
         }
-        let read = usize::try_from(read).unwrap_or(0).min(count);
-        for (entry, out) in entries[..read].iter().zip(out) {
+        let read = usize::try_from(read).unwrap_or(0).min(BATCH);
+        for entry in &entries[..read] {
+            // SAFETY: the library said that it wrote this many entries.
+            let entry = unsafe { entry.assume_init_ref() };
             let received = entry.flags & FI_RECV != 0;
-            *out = Completion {
+            out.push(Completion {
                 key: self.key_of(entry.op_context),
                 failed: None,
                 released: entry.flags & FI_MULTI_RECV != 0,
                 length: if received { entry.len } else { 0 },
                 offset: if received { self.offset_in(receive, entry.buf, entry.len) } else { None },
-            };
+            });
         }
-        read
     }
 
-    fn poll_error(&mut self, out: &mut [Completion]) -> usize {
+    fn poll_error(&mut self, queue: usize) -> Option<Completion> {
         // SAFETY: all members are numbers and pointers, for which zero is a value.
         let mut error: FiCqErrEntry = unsafe { std::mem::zeroed() };
-        let queue = self.queue.raw();
+        let queue = self.queues[queue].raw();
         // SAFETY: a live queue; one entry is written, and later releases' longer one fits as well.
         let read = unsafe { ((*(*queue).ops).readerr)(queue, &mut error, 0) };
-        let (1, Some(out)) = (read, out.first_mut()) else { return 0 };
+        if read != 1 {
+            return None;
+        }
         let key = self.key_of(error.op_context);
         let released = error.flags & FI_MULTI_RECV != 0;
-        *out = Completion { key, failed: Some(error.err.max(1)), released, length: 0, offset: None };
-        1
+        Some(Completion { key, failed: Some(error.err.max(1)), released, length: 0, offset: None })
     }
 
     /// Where `start` lies in a piece, if all of `length` does.
@@ -504,16 +520,17 @@ impl Device {
 
     /// The descriptor that becomes readable when there is something to poll for, if the provider has one.
     pub(crate) fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the descriptor belongs to the queue and stays open as long as it; the borrow ends before.
-        self.wake.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+        self.wake.as_ref().map(Wake::descriptor)
     }
 
     /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell of.
     pub(crate) fn may_wait(&mut self) -> bool {
         let fabric = self.fabric.raw();
-        let mut fids = [self.queue.fid()];
-        // SAFETY: a live fabric and a live queue of it that was opened with a descriptor.
-        unsafe { (*(*fabric).ops).trywait.is_some_and(|trywait| trywait(fabric, fids.as_mut_ptr(), 1) == 0) }
+        self.queues.iter().all(|queue| {
+            let mut fids = [queue.fid()];
+            // SAFETY: a live fabric and a live queue of it that was opened with a descriptor.
+            unsafe { (*(*fabric).ops).trywait.is_some_and(|trywait| trywait(fabric, fids.as_mut_ptr(), 1) == 0) }
+        })
     }
 
     fn unregister(&mut self) {

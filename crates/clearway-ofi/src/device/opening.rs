@@ -4,8 +4,10 @@
 //! I1. What a value here owns is closed or freed once, when the value is dropped. In which order is the device's matter.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
+
+use rustix::event::epoll;
 
 use crate::abi::*;
 use crate::error::OfiError;
@@ -88,34 +90,74 @@ pub(super) fn open_addresses(offer: &Offer, domain: &Owned<FidDomain>) -> Result
     owned(offer, "open an address vector", code, addresses)
 }
 
-/// Opens the queue, with a descriptor to wait for if one is wanted and the provider has it.
-pub(super) fn open_queue(
+/// What becomes readable when one of the queues has something.
+pub(super) enum Wake {
+    /// The descriptor of the only queue.
+    Queue(RawFd),
+    /// An `epoll` over those of all queues.
+    Any(OwnedFd),
+}
+
+impl Wake {
+    /// Of queues with these descriptors, as far as they have them.
+    fn of(descriptors: Option<Vec<RawFd>>) -> Option<Self> {
+        let descriptors = descriptors?;
+        if let [one] = descriptors[..] {
+            return Some(Self::Queue(one));
+        }
+        let any = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+        for fd in descriptors {
+            // SAFETY: the descriptor of a live queue, borrowed for one call.
+            let queue = unsafe { BorrowedFd::borrow_raw(fd) };
+            epoll::add(&any, queue, epoll::EventData::new_u64(0), epoll::EventFlags::IN).ok()?;
+        }
+        Some(Self::Any(any))
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            // SAFETY: it belongs to the queue, which the device keeps as long as this value.
+            Self::Queue(fd) => unsafe { BorrowedFd::borrow_raw(*fd) },
+            Self::Any(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Opens `count` queues, with something to wait for if that is wanted and the provider has it.
+pub(super) fn open_queues(
     offer: &Offer,
     domain: &Owned<FidDomain>,
+    count: usize,
     waking: Waking,
-) -> Result<(Owned<FidCq>, Option<RawFd>), OfiError> {
-    let open = |wait_obj| {
-        // SAFETY: all members are numbers and pointers, for which zero is a value.
-        let mut attributes: FiCqAttr = unsafe { std::mem::zeroed() };
-        attributes.size = QUEUE_LENGTH;
-        attributes.format = FI_CQ_FORMAT_DATA;
-        attributes.wait_obj = wait_obj;
-        let mut queue = ptr::null_mut();
-        // SAFETY: a live domain; the attributes are read during the call.
-        let code =
-            unsafe { ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut()) };
-        owned(offer, "open a completion queue", code, queue)
-    };
+) -> Result<(Vec<Owned<FidCq>>, Option<Wake>), OfiError> {
+    let open = |wait_obj| (0..count).map(|_| open_queue(offer, domain, wait_obj)).collect::<Result<Vec<_>, _>>();
     if waking == Waking::Descriptor
-        && let Ok(queue) = open(FI_WAIT_FD)
+        && let Ok(queues) = open(FI_WAIT_FD)
     {
-        let mut fd: RawFd = -1;
-        let fid = queue.fid();
-        // SAFETY: a live queue opened with a descriptor, which is written to `fd`.
-        let code = unsafe { ((*(*fid).ops).control)(fid, FI_GETWAIT, (&raw mut fd).cast()) };
-        return Ok((queue, (code == 0 && fd >= 0).then_some(fd)));
+        let wake = Wake::of(queues.iter().map(descriptor_of).collect());
+        return Ok((queues, wake));
     }
     Ok((open(FI_WAIT_NONE)?, None))
+}
+
+fn open_queue(offer: &Offer, domain: &Owned<FidDomain>, wait_obj: i32) -> Result<Owned<FidCq>, OfiError> {
+    // SAFETY: all members are numbers and pointers, for which zero is a value.
+    let mut attributes: FiCqAttr = unsafe { std::mem::zeroed() };
+    attributes.size = QUEUE_LENGTH;
+    attributes.format = FI_CQ_FORMAT_DATA;
+    attributes.wait_obj = wait_obj;
+    let mut queue = ptr::null_mut();
+    // SAFETY: a live domain; the attributes are read during the call.
+    let code = unsafe { ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut()) };
+    owned(offer, "open a completion queue", code, queue)
+}
+
+fn descriptor_of(queue: &Owned<FidCq>) -> Option<RawFd> {
+    let mut fd: RawFd = -1;
+    let fid = queue.fid();
+    // SAFETY: a live queue opened with a descriptor, which is written to `fd`.
+    let code = unsafe { ((*(*fid).ops).control)(fid, FI_GETWAIT, (&raw mut fd).cast()) };
+    (code == 0 && fd >= 0).then_some(fd)
 }
 
 pub(super) fn open_endpoint(

@@ -28,21 +28,35 @@ impl OfiWire {
 
     /// Takes what the provider has, and does everything that is due then.
     pub(super) fn progress(&mut self) {
-        let mut completions = [Completion::default(); BATCH];
+        self.looks.begin(now());
+        self.found = false;
+        for queue in 0..self.device.queues() {
+            if self.looks.is_due(queue) {
+                self.drain(queue);
+            }
+        }
+        self.settle();
+    }
+
+    /// Takes what a queue has. A batch that is not full was all.
+    fn drain(&mut self, queue: usize) {
+        let mut completions = std::mem::take(&mut self.completions);
         for _ in 0..POLLS_MAX {
             if self.listed.len() + BATCH > LISTED_MAX {
                 break;
             }
-            let count = self.device.poll(RECEIVE, &mut completions);
-            if count == 0 {
+            self.device.poll(queue, RECEIVE, &mut completions);
+            if !completions.is_empty() {
+                self.looks.heard(queue);
+                self.found = true;
+                let at = now();
+                completions.iter().for_each(|completion| self.complete(completion, at));
+            }
+            if completions.len() < BATCH {
                 break;
             }
-            let at = now();
-            for completion in &completions[..count] {
-                self.complete(completion, at);
-            }
         }
-        self.settle();
+        self.completions = completions;
     }
 
     fn complete(&mut self, completion: &Completion, at: LocalNs) {

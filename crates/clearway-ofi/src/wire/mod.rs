@@ -34,6 +34,7 @@
 
 mod incoming;
 pub(crate) mod layout;
+mod looks;
 mod outgoing;
 mod peers;
 mod remote;
@@ -52,11 +53,12 @@ use clearway_proto::wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use self::layout::{BUFFERS, OWN_PIECES, RECEIVE, SLOTS};
+use self::looks::Looks;
 use self::peers::{Peers, REGIONS_MAX, Standing};
 use self::slots::Slots;
 use crate::abi::{FI_MR_ENDPOINT, FI_ORDER_SAW};
 use crate::address::Published;
-use crate::device::{Device, Place};
+use crate::device::{BATCH, Completion, Device, Place};
 use crate::error::OfiError;
 use crate::frame::{self, Note, Sender};
 use crate::library::socket_address;
@@ -78,6 +80,8 @@ const LISTED_MAX: usize = 1024;
 pub enum Rest<'a> {
     /// Until this descriptor can be read.
     Descriptor(BorrowedFd<'a>),
+    /// Not now: something is there already.
+    Again,
     /// Not at all: harvest again soon.
     Poll,
 }
@@ -113,6 +117,11 @@ pub struct OfiWire {
     /// Notes that wait for a slot, by lane.
     notes: Vec<VecDeque<(Rank, Note)>>,
     listed: VecDeque<Listed>,
+    looks: Looks,
+    /// The completions of one look, to be used again.
+    completions: Vec<Completion>,
+    /// The last look found something.
+    found: bool,
     /// Receive buffers to post again with the next harvest.
     released: Vec<usize>,
     /// Lanes that answered `NoRoom`, with the class that was refused.
@@ -170,6 +179,9 @@ impl OfiWire {
             round: 0,
             notes: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
             listed: VecDeque::with_capacity(LISTED_MAX + lanes * SLOTS),
+            looks: Looks::new(device.queues()),
+            completions: Vec::with_capacity(BATCH),
+            found: false,
             released: (0..lanes * BUFFERS).collect(),
             refused: [false; Class::ALL.len()],
             greeted: Vec::new(),
@@ -198,18 +210,23 @@ impl OfiWire {
     }
 
     /// How the caller may rest until there is something to harvest. Call it after a harvest that gave nothing, or after
-    /// [`OfiWire::look`] found nothing.
+    /// [`OfiWire::look`] found nothing. The next look is at all queues.
     pub fn rest(&mut self) -> Rest<'_> {
+        self.looks.all();
         let idle = self.listed.is_empty()
             && self.released.is_empty()
             && self.notes.iter().all(VecDeque::is_empty)
             && !self.unmarked
             && self.greeted.is_empty()
             && self.backlog.iter().all(VecDeque::is_empty);
-        if idle && self.device.wake_descriptor().is_some() && self.device.may_wait() {
-            return self.device.wake_descriptor().map_or(Rest::Poll, Rest::Descriptor);
+        if !idle || self.device.wake_descriptor().is_none() {
+            return Rest::Poll;
         }
-        Rest::Poll
+        // Not every provider says of itself that its queue is not empty: `net` of 1.17 lets everybody wait.
+        if self.found || !self.device.may_wait() {
+            return Rest::Again;
+        }
+        self.device.wake_descriptor().map_or(Rest::Poll, Rest::Descriptor)
     }
 
     /// Sockets of the provider's that carry their class's mark, and those that refused it, summed over all walks.

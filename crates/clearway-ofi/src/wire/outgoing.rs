@@ -69,6 +69,7 @@ impl OfiWire {
         let address = link.address;
         let accepted = self.device.inject(lane, address, layout::staging(slot, length)) == Posting::Accepted;
         if accepted {
+            self.looks.stir(lane);
             self.peers.link(to, lane).injected += 1;
         }
         accepted
@@ -149,6 +150,7 @@ impl OfiWire {
         };
         match posting {
             Posting::Accepted => {
+                self.looks.stir(lane);
                 self.slots.get_mut(slot).stage = Stage::Provider;
                 self.peers.link(to, lane).injected = 0;
                 self.follow(slot, lane, to);

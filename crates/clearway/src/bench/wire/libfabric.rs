@@ -44,6 +44,7 @@ impl Source for Looked<'_> {
         let (descriptor, longest) = match self.0.rest() {
             Rest::Descriptor(descriptor) => (Some(descriptor), DOZE),
             Rest::Poll => (None, NAP),
+            Rest::Again => (None, Nanos::ZERO),
         };
         let timeout = timeout.map_or(longest, |timeout| timeout.min(longest));
         woken = waiting::ready(descriptor, Some(timeout), extra);
