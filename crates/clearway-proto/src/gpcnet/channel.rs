@@ -4,7 +4,8 @@
 //! A *channel* is a pair of counters for each direction. The sender knows how many segments it was asked to send, has sent, and
 //! knows to be through; the receiver how many have arrived without a gap, and which beyond. A message is through when its
 //! last segment is. Where the wire loses nothing a segment is through when the network has it, unless the receiver's word is
-//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again.
+//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again. What is in time is learned from the
+//! peer's earlier confirmations ([`super::trip`]).
 //!
 //! # Invariants
 //! I1. A segment counts once, however often it comes.
@@ -17,15 +18,12 @@ use alloc::vec::Vec;
 
 use super::context::{Context, Label, Purpose};
 use super::frame::Frame;
-use crate::base::{Bytes, LocalNs, Nanos, Rank};
+use super::trip::RoundTrip;
+use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Delivery, Status};
 
 /// Segments between receipts: a quarter of the window of a lossy wire, so that it never runs dry waiting for one.
 const RECEIPT_EVERY: u32 = 4;
-/// First time-out: twice a full queue of 100 packets at 100 Mb/s (11.5 ms).
-pub(super) const TIMEOUT_FIRST: Nanos = Nanos::from_millis(25);
-/// Longest time-out: four full queues of 100 packets at 25 Mb/s.
-pub(super) const TIMEOUT_MAX: Nanos = Nanos::from_millis(200);
 
 /// Who says that a message is through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +70,7 @@ struct Channel {
     through_beyond: u128,
     /// Sent in vain: bit `i` is segment `through + i`.
     again: u128,
-    timeout: Nanos,
+    trip: RoundTrip,
     timeout_at: Option<LocalNs>,
     received: u64,
     received_beyond: u128,
@@ -129,7 +127,7 @@ impl Channels {
             through: 0,
             through_beyond: 0,
             again: 0,
-            timeout: TIMEOUT_FIRST,
+            trip: RoundTrip::new(),
             timeout_at: None,
             received: 0,
             received_beyond: 0,
@@ -196,6 +194,7 @@ impl Channels {
             }
             let sequence = if channel.again == 0 {
                 channel.sent += 1;
+                channel.trip.sent(channel.sent - 1, cx.now);
                 channel.sent - 1
             } else {
                 let first = channel.again.trailing_zeros();
@@ -212,7 +211,7 @@ impl Channels {
         let label = Label { purpose: Purpose::Segment, place, sequence };
         cx.send(channel.peer, frame, self.shape.body_of(sequence), Some(label));
         if self.receipts != Receipts::OfWire && channel.timeout_at.is_none() {
-            let at = cx.now + channel.timeout;
+            let at = cx.now + channel.trip.timeout();
             channel.timeout_at = Some(at);
             self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
         }
@@ -262,6 +261,7 @@ impl Channels {
         channel.through += moved;
         channel.again = channel.again.checked_shr(shift).unwrap_or(0) & !through_beyond;
         channel.through_beyond = through_beyond;
+        channel.trip.confirmed(channel.through, cx.now);
         self.restart_timer(cx, place);
         self.settle(cx, place, before)
     }
@@ -281,8 +281,7 @@ impl Channels {
     /// There was news: the peer lives, and the time begins anew if something is still under way.
     fn restart_timer(&mut self, cx: &Context<'_>, place: usize) {
         let channel = &mut self.channels[place];
-        channel.timeout = TIMEOUT_FIRST;
-        channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + TIMEOUT_FIRST);
+        channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + channel.trip.timeout());
         if let Some(at) = channel.timeout_at {
             self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
         }
@@ -305,6 +304,7 @@ impl Channels {
                 if channel.through_beyond & (1 << beyond) == 0 {
                     channel.again |= 1 << beyond;
                 }
+                channel.trip.forget();
                 self.blocked = true;
                 News::default()
             }
@@ -344,8 +344,8 @@ impl Channels {
                 let all = u128::MAX.checked_shr(128 - under_way).unwrap_or(0);
                 channel.again = all & !channel.through_beyond;
                 self.resent += u64::from(channel.again.count_ones());
-                channel.timeout = TIMEOUT_MAX.min(channel.timeout.times(2));
-                channel.timeout_at = (under_way > 0).then_some(cx.now + channel.timeout);
+                channel.trip.missed();
+                channel.timeout_at = (under_way > 0).then_some(cx.now + channel.trip.timeout());
             }
         }
         self.timeout_at = self.channels.iter().filter_map(|channel| channel.timeout_at).min();

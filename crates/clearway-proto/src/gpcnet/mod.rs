@@ -35,6 +35,7 @@ mod reduce;
 mod summary;
 mod table;
 mod task;
+mod trip;
 
 pub use context::{Event, Failure, MEMORY, NodeConfig};
 pub use defects::{Defect, Mended, UnknownDefect};

@@ -16,9 +16,9 @@
 
 use alloc::vec::Vec;
 
-use super::channel::{TIMEOUT_FIRST, TIMEOUT_MAX};
 use super::context::{Context, Label, Purpose};
 use super::frame::{Answer, Frame};
+use super::trip::{FIRST, MOST, RoundTrip};
 use crate::base::{LocalNs, Nanos, Rank};
 
 /// Steps of a reduction over two million ranks.
@@ -87,6 +87,8 @@ pub(super) struct Reduction {
     round: Round,
     previous: Round,
     early: [Option<u64>; STEPS_MAX],
+    /// How long rounds take. Ranks come to a barrier when they are ready, so it only shortens the first time-out.
+    trip: RoundTrip,
     timeout: Nanos,
     timeout_at: Option<LocalNs>,
     /// A message found no room in a transmit queue.
@@ -108,7 +110,8 @@ impl Reduction {
             round: Round::new(0, 0, [None; STEPS_MAX]),
             previous: Round::new(u32::MAX, 0, [None; STEPS_MAX]),
             early: [None; STEPS_MAX],
-            timeout: TIMEOUT_FIRST,
+            trip: RoundTrip::new(),
+            timeout: FIRST,
             timeout_at: None,
             blocked: false,
             ranks,
@@ -121,8 +124,10 @@ impl Reduction {
         let next = Round::new(self.round.number.wrapping_add(1), value, heard);
         self.previous = core::mem::replace(&mut self.round, next);
         self.fold = fold;
-        self.timeout = TIMEOUT_FIRST;
+        self.timeout = FIRST.min(self.trip.timeout());
         self.timeout_at = Some(cx.now + self.timeout);
+        self.trip.forget();
+        self.trip.sent(u64::from(self.round.number), cx.now);
         self.advance(cx);
     }
 
@@ -175,7 +180,8 @@ impl Reduction {
         if self.round.sent[waiting].is_some() {
             self.send(cx, waiting, self.round, Answer::Wanted);
         }
-        self.timeout = TIMEOUT_MAX.min(self.timeout.times(2));
+        self.trip.forget();
+        self.timeout = MOST.min(self.timeout.times(2));
         self.timeout_at = Some(cx.now + self.timeout);
     }
 
@@ -213,6 +219,7 @@ impl Reduction {
         while self.round.number > 0 && self.round.result.is_none() && self.take_step(cx) {}
         if self.round.result.is_some() {
             self.timeout_at = None;
+            self.trip.confirmed(u64::from(self.round.number) + 1, cx.now);
         }
     }
 
