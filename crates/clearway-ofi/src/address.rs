@@ -9,7 +9,7 @@
 
 use crate::device::NAME_MAX;
 
-const MAGIC: &[u8] = b"cwof\x01";
+const MAGIC: &[u8] = b"cwof\x02";
 /// Lanes that an address can have: one for each class, with room to grow.
 const LANES_MAX: usize = 8;
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn bytes__are_as_described_and_come_back() {
-        let literal = b"cwof\x01\x03tcp\x18\0\0\0\x01\0\0\0\x02\x02\0\x01\x02\x01\0\x03";
+        let literal = b"cwof\x02\x03tcp\x18\0\0\0\x01\0\0\0\x02\x02\0\x01\x02\x01\0\x03";
         assert_eq!(published().bytes(), literal);
         assert_eq!(Published::parse(literal), Ok(published()));
     }

@@ -12,7 +12,8 @@
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number of the job |
 //!
-//! Kind 0 goes on with the engine's header and the body. The others are [`Note`]s. The session number keeps jobs apart, it
+//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to [`WORDS_MAX`] [`Word`]s; the
+//! others are [`Note`]s. The session number keeps jobs apart, it
 //! is **not authentication**.
 //!
 //! # Invariants
@@ -33,6 +34,13 @@ pub(crate) const MESSAGE_MAX: usize = (FRAME_LENGTH + HEAD_MAX + BODY_MAX).next_
 /// The longest [`Note`] with its header.
 pub(crate) const NOTE_MAX: usize = 56;
 
+/// Words in one message at most: with them it is shorter than what an engine sends.
+pub(crate) const WORDS_MAX: usize = 16;
+/// Bytes of a [`Word`].
+const WORD_LENGTH: usize = 22;
+/// The longest message of words.
+pub(crate) const WORDS_LENGTH_MAX: usize = FRAME_LENGTH + 8 + WORDS_MAX * WORD_LENGTH;
+
 /// Chosen at random.
 const MAGIC: u8 = 0xc2;
 
@@ -42,7 +50,7 @@ pub(crate) enum Note {
     /// The first message on a connection: nothing to say, but the connection is there and can be marked.
     Hello,
     /// A write into your memory is complete.
-    Landed { into: RemoteSpan, length: u32, immediate: u64 },
+    Landed(Word),
     /// Where is your region?
     AskRegion { region: RegionId },
     /// There: where it begins, how long it is, its key. `None`: there is no such region.
@@ -51,6 +59,34 @@ pub(crate) enum Note {
     AskAtomic { ticket: u64, kind: AtomicKind, at: RemoteSpan },
     /// The word's old value; `None`: there is no such word.
     TellAtomic { ticket: u64, old: Option<u64> },
+    /// Your message of words came, and so had the bytes of the writes before it.
+    Heard { ticket: u64 },
+}
+
+/// What a write says at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// Where it was written.
+    pub(crate) into: RemoteSpan,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// The engine's own word.
+    pub(crate) immediate: u64,
+}
+
+impl Word {
+    fn bytes(self) -> [u8; WORD_LENGTH] {
+        let mut bytes = [0; WORD_LENGTH];
+        bytes[..2].copy_from_slice(&self.into.region.0.to_le_bytes());
+        bytes[2..10].copy_from_slice(&self.into.offset.to_le_bytes());
+        bytes[10..14].copy_from_slice(&self.length.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.immediate.to_le_bytes());
+        bytes
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { into: reader.span()?, length: reader.u32()?, immediate: reader.u64()? })
+    }
 }
 
 /// What a peer must know to reach a region.
@@ -71,6 +107,8 @@ pub(crate) enum Content {
     Message { body_start: usize },
     /// A note of the wire's.
     Note(Note),
+    /// So many words (see [`word`]), and how to answer.
+    Words { ticket: u64, count: usize },
 }
 
 /// A well-formed message of the right session.
@@ -111,8 +149,8 @@ impl Sender {
         let mut writer = Writer { bytes: [0; NOTE_MAX], length: FRAME_LENGTH };
         let kind = match note {
             Note::Hello => 1,
-            Note::Landed { into, length, immediate } => {
-                writer.u16(into.region.0).u64(into.offset).u32(length).u64(immediate);
+            Note::Landed(word) => {
+                writer.put(&word.bytes());
                 2
             }
             Note::AskRegion { region } => {
@@ -143,10 +181,39 @@ impl Sender {
                 }
                 if old.is_some() { 7 } else { 8 }
             }
+            Note::Heard { ticket } => {
+                writer.u64(ticket);
+                10
+            }
         };
         writer.bytes[..FRAME_LENGTH].copy_from_slice(&self.header(kind, class, 0));
         (writer.bytes, writer.length)
     }
+}
+
+impl Sender {
+    /// A message of at most [`WORDS_MAX`] words: its bytes, and how many of them count.
+    pub(crate) fn words(
+        self,
+        class: Class,
+        ticket: u64,
+        words: impl Iterator<Item = Word>,
+    ) -> ([u8; WORDS_LENGTH_MAX], usize) {
+        let mut bytes = [0; WORDS_LENGTH_MAX];
+        bytes[..FRAME_LENGTH].copy_from_slice(&self.header(9, class, 0));
+        bytes[FRAME_LENGTH..FRAME_LENGTH + 8].copy_from_slice(&ticket.to_le_bytes());
+        let mut length = FRAME_LENGTH + 8;
+        for word in words.take(WORDS_MAX) {
+            bytes[length..length + WORD_LENGTH].copy_from_slice(&word.bytes());
+            length += WORD_LENGTH;
+        }
+        (bytes, length)
+    }
+}
+
+/// The word at `index` in a message of words.
+pub(crate) fn word(message: &[u8], index: usize) -> Option<Word> {
+    Word::read(&mut Reader(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
 }
 
 /// Reads `message`; `None` for whatever is not one of `session`.
@@ -166,6 +233,14 @@ pub(crate) fn parse(message: &[u8], session: u64) -> Option<Frame> {
             }
             Content::Message { body_start: FRAME_LENGTH + head_length }
         }
+        9 => {
+            let (ticket, words) = rest.split_first_chunk::<8>()?;
+            let count = words.len() / WORD_LENGTH;
+            if !words.len().is_multiple_of(WORD_LENGTH) || !(1..=WORDS_MAX).contains(&count) {
+                return None;
+            }
+            Content::Words { ticket: u64::from_le_bytes(*ticket), count }
+        }
         kind => Content::Note(parse_note(kind, Reader(rest))?),
     };
     Some(Frame { from: Rank(u32::from_le_bytes(rank)), class, content })
@@ -175,7 +250,7 @@ fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
     let r = &mut reader;
     let note = match kind {
         1 => Note::Hello,
-        2 => Note::Landed { into: r.span()?, length: r.u32()?, immediate: r.u64()? },
+        2 => Note::Landed(Word::read(r)?),
         3 => Note::AskRegion { region: RegionId(r.u16()?) },
         4 => Note::TellRegion { region: RegionId(r.u16()?), there: None },
         5 => {
@@ -195,6 +270,7 @@ fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
         }
         7 => Note::TellAtomic { ticket: r.u64()?, old: Some(r.u64()?) },
         8 => Note::TellAtomic { ticket: r.u64()?, old: None },
+        10 => Note::Heard { ticket: r.u64()? },
         _ => return None,
     };
     reader.0.is_empty().then_some(note)
@@ -213,10 +289,6 @@ impl Writer {
     }
 
     fn u16(&mut self, n: u16) -> &mut Self {
-        self.put(&n.to_le_bytes())
-    }
-
-    fn u32(&mut self, n: u32) -> &mut Self {
         self.put(&n.to_le_bytes())
     }
 
@@ -272,7 +344,7 @@ mod tests {
 
     #[test]
     fn parse__each_wrong_byte_of_the_header_is_refused() {
-        for (place, wrong) in [(0, 0xc1), (1, 9), (2, 5), (3, 81), (3, 7), (8, 0)] {
+        for (place, wrong) in [(0, 0xc1), (1, 11), (2, 5), (3, 81), (3, 7), (8, 0)] {
             let mut bytes = LITERAL;
             bytes[place] = wrong;
             assert_eq!(parse(&bytes, SENDER.session), None, "byte {place}");
@@ -286,7 +358,8 @@ mod tests {
         let there = RegionHandle { begin: u64::MAX, length: 1 << 33, key: 5 };
         let notes = [
             Note::Hello,
-            Note::Landed { into: at, length: 9, immediate: 42 },
+            Note::Landed(Word { into: at, length: 9, immediate: 42 }),
+            Note::Heard { ticket: 7 },
             Note::AskRegion { region: RegionId(3) },
             Note::TellRegion { region: RegionId(3), there: None },
             Note::TellRegion { region: RegionId(3), there: Some(there) },
@@ -305,6 +378,27 @@ mod tests {
             assert_eq!(parse(&longer, SENDER.session), None, "{note:?} and a byte more");
             assert!(parse(&bytes[..length - 1], SENDER.session).is_none(), "{note:?} less a byte");
         }
+    }
+
+    #[test]
+    fn words__come_back_in_order_and_no_other_number_of_bytes_is_taken() {
+        let word = |i: u64| Word {
+            into: RemoteSpan { region: RegionId(i as u16), offset: i << 33 },
+            length: i as u32 + 1,
+            immediate: !i,
+        };
+        for count in [1, WORDS_MAX] {
+            let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));
+            let frame = parse(&bytes[..length], SENDER.session).expect("words");
+            assert_eq!(frame.content, Content::Words { ticket: 77, count });
+            assert!((0..count).all(|i| super::word(&bytes[..length], i) == Some(word(i as u64))));
+            for wrong in [FRAME_LENGTH + 8, length - 1] {
+                assert_eq!(parse(&bytes[..wrong], SENDER.session), None, "{wrong} bytes");
+            }
+        }
+        let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..40).map(word));
+        assert_eq!(length, bytes.len(), "no more than fit");
+        assert_eq!(parse(&[&bytes[..], &[0; WORD_LENGTH]].concat(), SENDER.session), None, "one too many");
     }
 
     proptest! {

@@ -54,6 +54,15 @@ pub(crate) struct Remote {
     pub(crate) key: u64,
 }
 
+/// When a write completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Its bytes have left, and may be changed.
+    Left,
+    /// Its bytes are in the peer's memory.
+    There,
+}
+
 /// What the library said to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posting {
@@ -356,8 +365,8 @@ impl Device {
         posting(unsafe { ((*(*endpoint).msg).recvmsg)(endpoint, &message, FI_MULTI_RECV | FI_COMPLETION) })
     }
 
-    /// Writes the bytes at `from` into a peer's memory; completes when they are there.
-    pub(crate) fn write(&mut self, lane: usize, from: Place, into: Remote, key: usize) -> Posting {
+    /// Writes the bytes at `from` into a peer's memory.
+    pub(crate) fn write(&mut self, lane: usize, from: Place, into: Remote, until: Until, key: usize) -> Posting {
         let Some((start, mut descriptor)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
         let context = self.context(key);
         let iov = Iovec { base: start.cast(), len: from.length };
@@ -373,8 +382,9 @@ impl Device {
             data: 0,
         };
         let endpoint = self.endpoints[lane].raw();
+        let level = if until == Until::There { FI_DELIVERY_COMPLETE } else { 0 };
         // SAFETY: as in `receive`.
-        posting(unsafe { ((*(*endpoint).rma).writemsg)(endpoint, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE) })
+        posting(unsafe { ((*(*endpoint).rma).writemsg)(endpoint, &message, FI_COMPLETION | level) })
     }
 
     /// Reads a peer's memory into the bytes at `into`; completes when they are there.

@@ -8,7 +8,7 @@ use super::peers::lane_of;
 use super::slots::{Slots, Stage, Then, Work};
 use super::{LISTED_MAX, Listed, OfiWire, now};
 use crate::device::{BATCH, Completion, Posting};
-use crate::frame::{self, Content, Note};
+use crate::frame::{self, Content, Note, Word};
 
 /// Polls in one harvest, so that ends of sends, which are no arrivals, do not keep it for ever.
 const POLLS_MAX: usize = 8;
@@ -87,15 +87,11 @@ impl OfiWire {
         let lane = Slots::lane(slot);
         let mut value = 0;
         match entry.work {
-            Work::Message { then: Then::Answer(_), .. } => {
-                let entry = self.slots.get_mut(slot);
-                (entry.stage, entry.since) = (Stage::Answer, at);
-                self.waiting += 1;
-                return;
-            }
+            Work::Message { then: Then::Answer(_) | Then::Heard(_), .. } => return self.wait_for_answer(slot, at),
+            Work::Write { .. } if self.is_answered() => return self.wait_for_answer(slot, at),
             Work::Message { then: Then::Greeted, .. } => self.greeted.push((entry.to, lane)),
             Work::Write { from, into, immediate, .. } if !self.ordered => {
-                self.note(lane, entry.to, Note::Landed { into, length: from.length, immediate });
+                self.note(lane, entry.to, Note::Landed(Word { into, length: from.length, immediate }));
             }
             Work::Atomic { .. } => value = self.fetched(slot),
             _ => {}
@@ -122,6 +118,15 @@ impl OfiWire {
                 end: offset + length,
             }),
             Content::Note(note) => self.hear(frame.from, frame.class, note, at),
+            Content::Words { ticket, count } => {
+                for index in 0..count {
+                    let memory = self.device.bytes(RECEIVE).unwrap_or_default();
+                    if let Some(word) = frame::word(&memory[offset..offset + length], index) {
+                        self.landed(frame.from, word, at);
+                    }
+                }
+                self.note(lane_of(frame.class, self.lanes), frame.from, Note::Heard { ticket });
+            }
         }
     }
 
@@ -130,14 +135,7 @@ impl OfiWire {
         let lane = lane_of(class, self.lanes);
         match note {
             Note::Hello => self.unmarked = true,
-            Note::Landed { into, length, immediate } => {
-                let into = Span { region: into.region, offset: into.offset, length };
-                if into.region == RegionId::RECEIVE || self.place_of_body(into).is_err() {
-                    self.counters.strangers += 1;
-                } else {
-                    self.listed.push_back(Listed::Landed { from, into, immediate, at });
-                }
-            }
+            Note::Landed(word) => self.landed(from, word, at),
             Note::AskRegion { region } => {
                 let there = self.handle(region);
                 self.note(lane, from, Note::TellRegion { region, there });
@@ -148,6 +146,18 @@ impl OfiWire {
                 self.note(lane, from, Note::TellAtomic { ticket, old });
             }
             Note::TellAtomic { ticket, old } => self.answered(from, ticket, old, at),
+            Note::Heard { ticket } => self.heard(from, ticket, at),
+        }
+    }
+
+    /// A write into this end's memory is complete.
+    fn landed(&mut self, from: Rank, word: Word, at: LocalNs) {
+        let Word { into, length, immediate } = word;
+        let into = Span { region: into.region, offset: into.offset, length };
+        if into.region == RegionId::RECEIVE || self.place_of_body(into).is_err() {
+            self.counters.strangers += 1;
+        } else {
+            self.listed.push_back(Listed::Landed { from, into, immediate, at });
         }
     }
 

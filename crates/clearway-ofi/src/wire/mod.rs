@@ -17,7 +17,8 @@
 //! is asked to write outside a region may close the connection. A write's word travels in a message behind it, because
 //! what a provider can carry with a write (`FI_REMOTE_CQ_DATA`, 4 or 8 bytes) cannot say from whom, where and which word.
 //! Where the provider keeps messages behind writes (`FI_ORDER_SAW`), both are posted at once; elsewhere the message
-//! follows when the write is complete at the peer. Atomics are the provider's own where it has all that are needed on
+//! follows when the write is complete at the peer. Over TCP each message costs both processors as much as 10 KiB of a write,
+//! so there one carries the words of several writes, and the peer's answer to it ends them (`words`). Atomics are the provider's own where it has all that are needed on
 //! 64-bit words, else the peer does them when it harvests. Which way is chosen once for the wire, so that two
 //! kinds of atomics never meet on one word.
 //!
@@ -39,6 +40,7 @@ mod outgoing;
 mod peers;
 mod remote;
 mod slots;
+mod words;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -116,6 +118,10 @@ pub struct OfiWire {
     round: u64,
     /// Notes that wait for a slot, by lane.
     notes: Vec<VecDeque<(Rank, Note)>>,
+    /// Messages of words that hold a slot, by lane.
+    spoken: Vec<usize>,
+    /// Lanes to peers whose words found no slot.
+    mute: Vec<(usize, Rank)>,
     listed: VecDeque<Listed>,
     looks: Looks,
     /// The completions of one look, to be used again.
@@ -178,7 +184,9 @@ impl OfiWire {
             backlog: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
             round: 0,
             notes: (0..lanes).map(|_| VecDeque::with_capacity(SLOTS)).collect(),
-            listed: VecDeque::with_capacity(LISTED_MAX + lanes * SLOTS),
+            spoken: vec![0; lanes],
+            mute: Vec::new(),
+            listed: VecDeque::with_capacity(LISTED_MAX + BATCH * frame::WORDS_MAX + lanes * SLOTS),
             looks: Looks::new(device.queues()),
             completions: Vec::with_capacity(BATCH),
             found: false,
@@ -216,6 +224,7 @@ impl OfiWire {
         let idle = self.listed.is_empty()
             && self.released.is_empty()
             && self.notes.iter().all(VecDeque::is_empty)
+            && self.mute.is_empty()
             && !self.unmarked
             && self.greeted.is_empty()
             && self.backlog.iter().all(VecDeque::is_empty);

@@ -7,8 +7,8 @@ use super::layout::{self, STAGING};
 use super::peers::{Known, Standing};
 use super::slots::{Slots, Stage, Taker, Then, Work};
 use super::{INJECTED_MAX, Listed, NOTES_MAX, OfiWire, now};
-use crate::device::{Place, Posting, Remote};
-use crate::frame::{BODY_MAX, FRAME_LENGTH, HEAD_MAX, Note};
+use crate::device::{Place, Posting, Remote, Until};
+use crate::frame::{BODY_MAX, FRAME_LENGTH, HEAD_MAX, Note, Word};
 use crate::provider::Marking;
 use crate::sockets;
 
@@ -173,7 +173,10 @@ impl OfiWire {
         let at = Remote { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
         let failed = Posting::Failed(libc::EFAULT);
         match work {
-            Work::Write { from, .. } => self.place(from).map_or(failed, |from| self.device.write(lane, from, at, slot)),
+            Work::Write { from, .. } => {
+                let until = if self.is_answered() { Until::Left } else { Until::There };
+                self.place(from).map_or(failed, |from| self.device.write(lane, from, at, until, slot))
+            }
             Work::Read { into, .. } => self.place(into).map_or(failed, |into| self.device.read(lane, at, into, slot)),
             Work::Atomic { kind, .. } => self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot),
             Work::Free | Work::Message { .. } => failed,
@@ -182,10 +185,11 @@ impl OfiWire {
 
     /// What goes behind an accepted operation: a write's word, where the provider keeps the order.
     fn follow(&mut self, slot: usize, lane: usize, to: Rank) {
-        if let Work::Write { from, into, immediate, .. } = self.slots.get(slot).work
-            && self.ordered
-        {
-            self.note(lane, to, Note::Landed { into, length: from.length, immediate });
+        let Work::Write { from, into, immediate, .. } = self.slots.get(slot).work else { return };
+        if self.is_answered() {
+            self.word(slot);
+        } else if self.ordered {
+            self.note(lane, to, Note::Landed(Word { into, length: from.length, immediate }));
         }
     }
 
@@ -199,6 +203,7 @@ impl OfiWire {
         match work {
             Work::Message { then: Then::Greeted, .. } => self.peers.link(to, lane).standing = Standing::Fresh,
             Work::Message { then: Then::Nothing, .. } => self.counters.transmit_dropped += 1,
+            Work::Message { then: Then::Heard(count), .. } => self.end_writes(slot, count, status, now()),
             _ => {}
         }
         if let Some(token) = work.token() {
@@ -220,6 +225,7 @@ impl OfiWire {
             }
             self.flush(lane);
         }
+        self.speak_again();
         if self.waiting > 0 || self.backlog.iter().any(|backlog| !backlog.is_empty()) {
             self.expire();
         }

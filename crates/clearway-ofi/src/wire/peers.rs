@@ -37,6 +37,17 @@ pub(super) struct Link {
     pub(super) full_in: u64,
 }
 
+/// Words for a peer on a lane: of writes that the provider has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Words {
+    /// The tickets of the writes whose words are yet to be sent, in their order.
+    pub(super) tickets: Vec<u64>,
+    /// Bytes of these writes.
+    pub(super) bytes: u64,
+    /// Messages of words that the peer has not answered.
+    pub(super) unanswered: usize,
+}
+
 /// What is known of a peer's region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Known {
@@ -54,6 +65,7 @@ pub(super) enum Known {
 pub(super) struct Peers {
     lanes: usize,
     links: Vec<Link>,
+    words: Vec<Words>,
     regions: Vec<BTreeMap<RegionId, Known>>,
     /// The socket address of each lane of each peer, where they have one: how sockets are recognised.
     pub(super) lane_at: BTreeMap<SocketAddr, usize>,
@@ -61,13 +73,14 @@ pub(super) struct Peers {
 
 impl Peers {
     pub(super) fn new(lanes: usize) -> Self {
-        Self { lanes, links: Vec::new(), regions: Vec::new(), lane_at: BTreeMap::new() }
+        Self { lanes, links: Vec::new(), words: Vec::new(), regions: Vec::new(), lane_at: BTreeMap::new() }
     }
 
     /// Adds the next rank's lanes.
     pub(super) fn add(&mut self, addresses: impl Iterator<Item = (u64, Standing)>) {
         let link = |(address, standing)| Link { address, standing, queued: 0, injected: 0, full_in: 0 };
         self.links.extend(addresses.map(link));
+        self.words.resize(self.links.len(), Words::default());
         self.regions.push(BTreeMap::new());
     }
 
@@ -78,6 +91,10 @@ impl Peers {
 
     pub(super) fn link(&mut self, rank: Rank, lane: usize) -> &mut Link {
         &mut self.links[rank.index() * self.lanes + lane]
+    }
+
+    pub(super) fn words(&mut self, rank: Rank, lane: usize) -> &mut Words {
+        &mut self.words[rank.index() * self.lanes + lane]
     }
 
     /// What is known of a peer's region.

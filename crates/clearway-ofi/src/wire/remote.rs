@@ -7,7 +7,7 @@ use super::layout::{self, OWN_PIECES, STAGING};
 use super::peers::{Known, REGIONS_MAX};
 use super::slots::{Slots, Stage, Taker, Then, Work};
 use super::{Listed, OfiWire, now};
-use crate::frame::{Note, RegionHandle};
+use crate::frame::{Note, RegionHandle, Word};
 
 impl OfiWire {
     pub(super) fn start_write(&mut self, to: Rank, class: Class, work: Work, from: Span) -> Result<Answer, Missing> {
@@ -89,8 +89,13 @@ impl OfiWire {
         match entry.work {
             Work::Atomic { kind, .. } => self.stage_words(slot, kind),
             // No provider is asked to write nothing: the word alone travels.
+            Work::Write { from: Span { length: 0, .. }, .. } if self.is_answered() => {
+                self.wait_for_answer(slot, now());
+                return self.word(slot);
+            }
             Work::Write { from: Span { length: 0, .. }, into, immediate, token } => {
-                let length = self.stage_note(slot, lane, Note::Landed { into, length: 0, immediate });
+                let word = Word { into, length: 0, immediate };
+                let length = self.stage_note(slot, lane, Note::Landed(word));
                 let then = token.map_or(Then::Nothing, Then::Tell);
                 self.slots.get_mut(slot).work = Work::Message { length, then };
             }
@@ -175,12 +180,15 @@ impl OfiWire {
     /// A peer answered an atomic. The answer may come before the provider says that the question
     /// has left: then the slot stays until it does.
     pub(super) fn answered(&mut self, from: Rank, ticket: u64, old: Option<u64>, at: LocalNs) {
-        let Some(slot) = self.slots.asked(ticket, from) else {
+        let Some(slot) = self.slots.named(ticket, from) else {
             self.counters.strangers += 1;
             return;
         };
         let entry = self.slots.get_mut(slot);
-        let Work::Message { length, then: Then::Answer(token) } = entry.work else { return };
+        let Work::Message { length, then: Then::Answer(token) } = entry.work else {
+            self.counters.strangers += 1;
+            return;
+        };
         match entry.stage {
             Stage::Answer => {
                 self.waiting -= 1;

@@ -20,6 +20,8 @@ pub(super) enum Then {
     Greeted,
     /// The peer answers, and then the asker is told.
     Answer(Token),
+    /// The peer answers, and then so many writes are over (see `words`).
+    Heard(usize),
 }
 
 /// What a slot does.
@@ -167,12 +169,12 @@ impl Slots {
         u64::from(self.slots[slot].generation) << 32 | slot as u64
     }
 
-    /// The slot that an answer from `peer` is for, if it still waits for that answer.
-    pub(super) fn asked(&self, ticket: u64, peer: Rank) -> Option<usize> {
+    /// The slot that `ticket` names, if it still does for `peer` what it did then.
+    pub(super) fn named(&self, ticket: u64, peer: Rank) -> Option<usize> {
         let slot = (ticket & u64::from(u32::MAX)) as usize;
         let entry = self.slots.get(slot)?;
-        let waits = matches!(entry.work, Work::Message { then: Then::Answer(_), .. });
-        (waits && entry.to == peer && u64::from(entry.generation) == ticket >> 32).then_some(slot)
+        let same = entry.work != Work::Free && u64::from(entry.generation) == ticket >> 32;
+        (same && entry.to == peer).then_some(slot)
     }
 }
 
@@ -200,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn asked__only_the_peer_asked_and_only_the_question_that_still_waits() {
+    fn named__only_the_peer_asked_and_only_the_question_that_still_waits() {
         let mut slots = Slots::new(1);
         let slot = slots.next(0, Taker::Engine).expect("a free slot");
         slots.take(slot, Rank(3), MESSAGE);
         let ticket = slots.ticket(slot);
-        assert_eq!(slots.asked(ticket, Rank(3)), Some(slot));
-        assert_eq!(slots.asked(ticket, Rank(2)), None, "another peer");
-        assert_eq!(slots.asked(u64::MAX, Rank(3)), None, "no such slot");
+        assert_eq!(slots.named(ticket, Rank(3)), Some(slot));
+        assert_eq!(slots.named(ticket, Rank(2)), None, "another peer");
+        assert_eq!(slots.named(u64::MAX, Rank(3)), None, "no such slot");
         slots.give_back(slot);
-        assert_eq!(slots.asked(ticket, Rank(3)), None, "given back");
+        assert_eq!(slots.named(ticket, Rank(3)), None, "given back");
         slots.take(slot, Rank(3), MESSAGE);
-        assert_eq!(slots.asked(ticket, Rank(3)), None, "a later question");
+        assert_eq!(slots.named(ticket, Rank(3)), None, "a later question");
     }
 }

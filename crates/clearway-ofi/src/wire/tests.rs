@@ -199,6 +199,86 @@ fn write__a_mebibyte_lands_whole_by_either_way_of_sending_its_word() {
 }
 
 #[test]
+fn write__many_at_once_land_and_end_once_each() {
+    const COUNT: usize = 48;
+    const LENGTH: usize = 16 * 1024;
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        let bytes: Vec<u8> = (0..COUNT * LENGTH).map(|i| (i / LENGTH) as u8 + 1).collect();
+        let (source, target) = (job.region(0, &bytes), job.region(1, &vec![0; COUNT * LENGTH]));
+        for i in 0..COUNT {
+            // One in eight has no bytes.
+            let length = if i % 8 == 7 { 0 } else { LENGTH as u32 };
+            let from = Span { region: source, offset: (i * LENGTH) as u64, length };
+            let into = RemoteSpan { region: target, offset: from.offset };
+            let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(i as u64)));
+            let write = Operation::Write { to, path, class, from, into, immediate: i as u64, token };
+            assert_eq!(job.post(0, write, &[]), Answer::Posted, "{name}");
+        }
+        let (mut landed, mut done) = (Vec::new(), Vec::new());
+        for _ in 0..PATIENCE {
+            for seen in job.harvest(1, 16) {
+                let Seen::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
+                landed.push(immediate);
+                let memory = job.wires[1].region(target).expect("registered");
+                let there = &memory[into.range_in(memory.len()).expect("inside")];
+                assert!(
+                    there.iter().all(|byte| u64::from(*byte) == immediate + 1),
+                    "{name}: {immediate} before its bytes"
+                );
+            }
+            done.extend(job.harvest(0, 16));
+            if landed.len() >= COUNT && done.len() >= COUNT && job.wires[0].slots.pending() == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        landed.sort_unstable();
+        assert_eq!(landed, (0..COUNT as u64).collect::<Vec<_>>(), "{name}");
+        let all = (0..COUNT as u64).map(|i| Seen::Done(Token(i), Status::Complete, 0));
+        assert!(all.clone().all(|end| done.contains(&end)) && done.len() == COUNT, "{name}: {done:?}");
+        assert!(job.wires[0].spoken.iter().all(|spoken| *spoken == 0) && job.wires[0].waiting == 0, "{name}");
+    });
+}
+
+#[test]
+fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing() {
+    with_each(&|config, name| {
+        let mut job = pair(config);
+        if !job.wires[0].is_answered() {
+            return eprintln!("skipped: answers to words: the provider answers on {name}");
+        }
+        let (source, target) = (job.region(0, &[1; 64]), job.region(1, &[0; 64]));
+        let from = Span { region: source, offset: 0, length: 64 };
+        let into = RemoteSpan { region: target, offset: 0 };
+        job.write(from, into, Token(1));
+        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        job.wires[0].patience = Nanos(1);
+        for i in 2..10 {
+            job.write(from, into, Token(i));
+        }
+        let mut ended = Vec::new();
+        while ended.len() < 8 {
+            ended.extend(job.harvest(0, 16));
+        }
+        assert!((2..10).all(|i| ended.contains(&Seen::Done(Token(i), Status::Flushed, 0))), "{name}: {ended:?}");
+        job.wires[0].patience = Nanos::from_secs(30);
+        job.write(from, into, Token(10));
+        let mut ended = Vec::new();
+        for _ in 0..PATIENCE {
+            job.harvest(1, 16);
+            ended.extend(job.harvest(0, 16));
+            if job.wires[0].slots.pending() == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(ended, [Seen::Done(Token(10), Status::Complete, 0)], "{name}: and nothing of the others");
+        assert_eq!(job.wires[0].waiting, 0, "{name}");
+    });
+}
+
+#[test]
 fn write__of_nothing_brings_its_word_and_completes() {
     with_each(&|config, name| {
         let mut job = pair(config);
