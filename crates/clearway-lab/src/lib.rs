@@ -35,6 +35,7 @@ mod spec;
 pub use error::LabError;
 pub use lab::{HOST_VARIABLE, LAB_VARIABLE, Lab, Offload, PortCounters};
 pub use plan::{Host, Path, Tier};
+pub use queue::burst;
 
 pub use selftest::{Check, Outcome, PortTest, SelfTest};
 pub use spec::{LabName, LabSpec, QueueKind, Topology, Weights};

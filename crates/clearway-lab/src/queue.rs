@@ -85,8 +85,8 @@ const LOW_TABLE: [(Class, u32); 3] = [(Class::BestEffort, 8), (Class::Bulk, 2), 
 /// What the limit of high priority leaves to the low table, in hundredths of the link.
 pub(crate) const LOW_TABLE_PERCENT: u32 = 10;
 
-/// The bytes that may leave a link of `rate` back to back.
-pub(crate) fn burst(rate: BitsPerSec) -> Bytes {
+/// The bytes that may leave a link of `rate` back to back after it was idle.
+pub fn burst(rate: BitsPerSec) -> Bytes {
     Bytes(rate.bytes_in(BURST_TIME).0.max(BURST_MIN))
 }
 

@@ -19,7 +19,7 @@ use crate::fabric::{Fabric, Notice, Options, Order, Reports, Target};
 use crate::graph::DeviceId;
 use crate::spec::FabricSpec;
 use crate::time::Picos;
-use crate::topology::{self, TopologyError};
+use crate::topology::Network;
 
 /// ln 2 in millionths.
 const LN_2: u64 = 693_147;
@@ -36,19 +36,16 @@ pub struct SmallMessage {
     pub p99: Picos,
 }
 
-/// Gives the hosts of `spec` the delays with which messages of `bytes` take what `real` says.
-///
-/// # Errors
-/// A network that cannot be built.
+/// Gives the hosts of `spec`, whose network is `network`, the delays with which messages of `bytes` take what `real` says.
 ///
 /// # Cost
-/// Builds the network once and sends one message.
-pub fn hosts(spec: &mut FabricSpec, bytes: u64, real: SmallMessage) -> Result<(), TopologyError> {
+/// Sends one message.
+pub fn hosts(spec: &mut FabricSpec, network: &Network, bytes: u64, real: SmallMessage) {
     let host = &mut spec.host;
     (host.transmit_delay, host.receive_delay, host.receive_tail) = (Picos(1), Picos(1), Picos::ZERO);
     let stamped = host.input_cost.0 + host.effect_cost.0;
     let last = DeviceId(spec.topology.hosts().saturating_sub(1));
-    let fixed = stamped + alone(spec, [DeviceId(0), last], bytes)?.0;
+    let fixed = stamped + alone(spec, network.clone(), [DeviceId(0), last], bytes).0;
     let tail = real.p99.0.saturating_sub(real.p50.0) * MILLION / (LN_100 - LN_2);
     let delay = real.p50.0.checked_sub(fixed + tail * LN_2 / MILLION);
     let tail = match delay {
@@ -56,18 +53,14 @@ pub fn hosts(spec: &mut FabricSpec, bytes: u64, real: SmallMessage) -> Result<()
         None => real.p99.0.saturating_sub(fixed) * MILLION / LN_100,
     };
     (spec.host.receive_delay, spec.host.receive_tail) = (Picos(delay.unwrap_or(0).max(1)), Picos(tail));
-    Ok(())
 }
 
-/// How long `bytes` take from the first host's post to the second's memory when nobody else sends.
-///
-/// # Errors
-/// A network that cannot be built.
+/// How long `bytes` take on the network of `spec`, from the first host's post to the second's memory, when nobody else sends.
 ///
 /// # Panics
 /// When one of the hosts is not there: a mistake of the caller.
-pub fn alone(spec: &FabricSpec, [from, to]: [DeviceId; 2], bytes: u64) -> Result<Picos, TopologyError> {
-    let mut fabric = Fabric::new(spec, topology::build(spec)?, 1, Options::default());
+pub fn alone(spec: &FabricSpec, network: Network, [from, to]: [DeviceId; 2], bytes: u64) -> Picos {
+    let mut fabric = Fabric::new(spec, network, 1, Options::default());
     // Not at time zero: an interface that was idle before must not differ from one that never worked.
     let posted = Picos::from_micros(100);
     let (class, rail, reports) = (Class::LowLatency, 0, Reports::Delivery);
@@ -78,20 +71,22 @@ pub fn alone(spec: &FabricSpec, [from, to]: [DeviceId; 2], bytes: u64) -> Result
         Notice::Delivered { at, .. } => Some(*at),
         _ => None,
     });
-    Ok(delivered.expect("an idle network delivers") - posted)
+    delivered.expect("an idle network delivers") - posted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::spec::presets;
+    use crate::topology;
 
     /// p50 and p99 of messages of 8 bytes, far apart, on a network whose hosts were calibrated with `real`.
     fn measured(real: SmallMessage) -> [f64; 2] {
         let mut spec = presets::load("lab", None).unwrap();
-        hosts(&mut spec, 8, real).unwrap();
+        let network = topology::build(&spec).unwrap();
+        hosts(&mut spec, &network, 8, real);
         let stamped = (spec.host.input_cost + spec.host.effect_cost).0;
-        let mut fabric = Fabric::new(&spec, topology::build(&spec).unwrap(), 7, Options::default());
+        let mut fabric = Fabric::new(&spec, network, 7, Options::default());
         let (class, rail, reports, from) = (Class::LowLatency, 0, Reports::Delivery, DeviceId(0));
         let count = 20_000;
         let mut times = Vec::new();

@@ -98,9 +98,11 @@ impl Fabric {
             self.forward(port, lane, choice, self.now);
         }
         let it = &mut self.ports[port as usize];
-        let through = it.busy_until;
-        it.busy_until = busy_until + (through - self.now);
+        if it.buckets.is_none() {
+            it.busy_until = busy_until + (it.busy_until - self.now);
+        }
         it.on_wire = on_wire;
+        let through = it.express_until;
         self.wake(port, through);
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::Class;
 
+use super::bucket::Buckets;
 use super::control::{Control, Pauses};
 use super::digest::Digest;
 use super::fifo::Fifo;
@@ -145,9 +146,11 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, ar
     let to_host = graph.is_host(channel.to);
     // No cable is without length: an instant must not feed itself.
     let cable = link.delay.0.max(1);
+    let longest = (spec.packet.payload.0 + spec.packet.header.0) as u32;
     Port {
         busy_until: 0,
         express_until: 0,
+        buckets: Buckets::of(link, longest),
         wake_at: u64::MAX,
         delay: cable + if to_host { 0 } else { spec.switch.delay.0 },
         back: cable,

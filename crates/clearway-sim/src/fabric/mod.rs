@@ -30,6 +30,7 @@
 
 mod arbitration;
 mod audit;
+mod bucket;
 mod build;
 mod control;
 mod credit;
@@ -54,6 +55,7 @@ mod tests;
 
 pub use crate::event::EventQueue;
 pub use audit::{Leak, Stall};
+pub(crate) use bucket::Buckets;
 pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
 pub use order::{Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
 pub use statistics::{LaneStatistics, PortStatistics, Totals};

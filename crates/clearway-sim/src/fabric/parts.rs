@@ -8,6 +8,7 @@
 use crate::arbiter::{Arbitration, Choice};
 use crate::time::Pace;
 
+use super::bucket::Buckets;
 use super::order::Reports;
 use super::statistics::PortStatistics;
 
@@ -18,6 +19,8 @@ pub(super) struct Port {
     pub(super) busy_until: u64,
     /// When a packet that may overtake others has left.
     pub(super) express_until: u64,
+    /// Where packets may leave faster than the rate.
+    pub(super) buckets: Option<Buckets>,
     /// The wake-up that counts; others for this port are stale.
     pub(super) wake_at: u64,
     /// From the first bit sent to the earliest start at the receiver: cable and, at a switch, its pipeline.

@@ -273,8 +273,15 @@ impl Fabric {
         let serial = out.pace.time(bytes).0;
         out.busy_until = start + u64::from(count - 1) * gap + serial;
         out.on_wire = bytes;
-        if self.constants.express & 1 << (lane - out.first_lane) != 0 {
+        let is_express = self.constants.express & 1 << (lane - out.first_lane) != 0;
+        if is_express {
             out.express_until = start + serial;
+        }
+        if let Some(buckets) = &mut out.buckets {
+            out.busy_until = buckets.spend(start, serial);
+            if is_express {
+                out.express_until = buckets.spend_express(start, serial);
+            }
         }
         it.in_channel = port;
         it.share = NONE;

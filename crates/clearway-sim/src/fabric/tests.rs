@@ -1,6 +1,6 @@
 //! No way to compute changes what happens; multicasts reach every member once.
 
-use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, RandomKey};
 
 use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
 use crate::check::draw;
@@ -39,7 +39,11 @@ fn run(spec: &FabricSpec, sources: &[Source], options: Options, seed: u64) -> (u
 fn options__no_way_to_compute_changes_what_happens() {
     for seed in 0..90 {
         let mut stream = RandomKey::new(seed).purpose("network").stream();
-        let spec = draw::network(&mut stream);
+        let mut spec = draw::network(&mut stream);
+        if spec.switch.switching == Switching::TokenBucket {
+            let packets = RandomKey::new(seed).purpose("burst").stream().below(4);
+            spec.links.iter_mut().for_each(|link| link.burst = (packets > 0).then_some(Bytes(packets * 4096)));
+        }
         let hosts = topology::build(&spec).expect("a sound network").graph.hosts();
         let sources = draw::traffic(&mut stream, hosts);
         let plainest = run(&spec, &sources, WAYS[0], seed);
@@ -204,4 +208,41 @@ fn token_bucket__a_message_has_left_before_it_arrives() {
         let both: Vec<_> = of(tag).collect();
         assert!(matches!(both[..], [Notice::Sent { .. }, Notice::Delivered { .. }]), "{both:?}");
     }
+}
+
+/// When each of `bytes`, all posted at once by host 0 to host 1 of a star with token buckets that hold `burst`, was delivered
+/// after the first. A full packet of 4096 bytes takes 1310.72 us at 25 Mb/s.
+fn behind_buckets(burst: Option<Bytes>, bytes: &[u64]) -> Vec<u64> {
+    let mut spec = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Ecmp, BitsPerSec::mega(25));
+    spec.switch.switching = Switching::TokenBucket;
+    spec.host.service = Service::InOrder;
+    spec.links.iter_mut().for_each(|link| link.burst = burst);
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    for (tag, bytes) in (0..).zip(bytes) {
+        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, *bytes, Reports::Delivery, tag));
+    }
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let delivered = notices.iter().filter_map(|notice| match notice {
+        Notice::Delivered { at, .. } => Some(at.0),
+        _ => None,
+    });
+    let delivered: Vec<u64> = delivered.collect();
+    delivered.iter().map(|at| at - delivered[0]).collect()
+}
+
+#[test]
+fn token_bucket__what_its_burst_holds_leaves_back_to_back_and_the_rest_at_the_rate() {
+    const PACKET: u64 = 1_310_720_000;
+    let full = [4096; 5];
+    assert_eq!(behind_buckets(None, &full), [0, PACKET, 2 * PACKET, 3 * PACKET, 4 * PACKET]);
+    assert_eq!(behind_buckets(Some(Bytes(4096)), &full), behind_buckets(None, &full), "one packet is one packet");
+    // An instant apart: nothing happens twice in one.
+    assert_eq!(behind_buckets(Some(Bytes(2 * 4096)), &full), [0, 1, PACKET, 2 * PACKET, 3 * PACKET]);
+    assert_eq!(behind_buckets(Some(Bytes(3 * 4096)), &full), [0, 1, 2, PACKET, 2 * PACKET]);
+    // Short ones are through before a full packet is owed.
+    assert_eq!(behind_buckets(Some(Bytes(2 * 4096)), &[64; 3]), [0, 1, 2]);
+    assert_eq!(behind_buckets(None, &[64; 3]), [0, PACKET / 64, PACKET / 32]);
 }

@@ -6,7 +6,9 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
 use super::read::NO_LANE;
-use super::{Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Topology, VlArbitration};
+use super::{
+    Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Switching, Topology, VlArbitration,
+};
 use crate::control::pauses::{Cable, Thresholds};
 use crate::time::Picos;
 use crate::topology::{TopologyError, estimate};
@@ -138,6 +140,22 @@ impl FabricSpec {
             if link.buffer.0 > u64::from(u32::MAX) {
                 return flaw(key("buffer"), format!("{} for each lane; at most 4 GiB", link.buffer));
             }
+            if let Some(burst) = link.burst {
+                self.check_burst(burst).map_err(|why| Flaw { key: key("burst"), why })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_burst(&self, burst: Bytes) -> Result<(), String> {
+        let packet = self.packet_bytes();
+        if self.switch.switching != Switching::TokenBucket {
+            return Err(
+                "only with switch.switching = \"token-bucket\" can packets leave faster than the rate".to_owned()
+            );
+        }
+        if burst < packet || burst.0 > u64::from(u32::MAX) {
+            return Err(format!("{burst}; at least one packet of {packet}, at most 4 GiB"));
         }
         Ok(())
     }

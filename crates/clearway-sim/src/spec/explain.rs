@@ -12,9 +12,10 @@ use clearway_proto::base::{Bytes, Class};
 use super::file::{FabricFile, FileError};
 use super::read::NO_LANE;
 use super::{
-    Arbiter, CongestionControl, FabricSpec, LossDomain, Queueing, Replication, Routing, Switching, Topology,
+    Arbiter, CongestionControl, FabricSpec, LinkSpec, LossDomain, Queueing, Replication, Routing, Switching, Topology,
     VlArbitration,
 };
+use crate::fabric::Buckets;
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::routing::{Proof, Scope};
 use crate::time::{Pace, Picos};
@@ -268,15 +269,17 @@ fn nearest_ways(network: &Network) -> BTreeMap<usize, (u64, Vec<ChannelId>)> {
 fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> Picos {
     let payload = spec.packet.payload.0.max(1);
     let header = spec.packet.header.0;
+    let links = way.iter().map(|channel| &spec.links[usize::from(graph.channel(*channel).link)]);
+    let links: Vec<&LinkSpec> = links.collect();
     let mut free = vec![Picos::ZERO; way.len()];
+    let mut buckets: Vec<_> = links.iter().map(|link| Buckets::of(link, (payload + header) as u32)).collect();
     let mut done = Picos::ZERO;
     let mut left = bytes;
     loop {
         let packet = u32::try_from(left.min(payload) + header).unwrap_or(u32::MAX);
         // The first channel may begin once the interface has the packet; a later one once its head is through the switch.
         let (mut head, mut tail) = (spec.host.transmit_delay, spec.host.transmit_delay);
-        for (place, channel) in way.iter().enumerate() {
-            let link = &spec.links[usize::from(graph.channel(*channel).link)];
+        for (place, link) in links.iter().enumerate() {
             let length = Pace::of(link.rate).time(packet);
             let (ready, until) = match (place, spec.switch.switching) {
                 (0, _) => (head, head),
@@ -285,7 +288,8 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
                 (_, Switching::CutThrough) => (head + spec.switch.delay, (tail + spec.switch.delay) - length),
             };
             let start = ready.max(until).max(free[place]);
-            free[place] = start + length;
+            let spent = buckets[place].as_mut().map(|buckets| Picos(buckets.spend(start.0, length.0)));
+            free[place] = spent.unwrap_or(start + length);
             let seen = if spec.switch.switching == Switching::TokenBucket { Picos::ZERO } else { length };
             (head, tail) = (start + link.delay, start + seen + link.delay);
         }

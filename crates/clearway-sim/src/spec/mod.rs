@@ -192,6 +192,8 @@ pub struct LinkSpec {
     pub delay: Picos,
     /// Receive buffer for each lane.
     pub buffer: Bytes,
+    /// What may leave back to back behind a token bucket; without it one packet, of whatever length.
+    pub burst: Option<Bytes>,
 }
 
 /// What every switch is like.
@@ -214,8 +216,8 @@ pub enum Switching {
     CutThrough,
     /// When its tail is there.
     StoreAndForward,
-    /// When it is there, and then at once as a whole; the channel rests for its time afterwards. A software queue behind a
-    /// token bucket: an idle one lets a packet through in no time.
+    /// When it is there, and then at once as a whole; the channel rests afterwards until it is paid for, as far as that is more
+    /// than the link's burst. A software queue behind a token bucket: an idle one lets packets through in no time.
     TokenBucket,
 }
 

@@ -20,6 +20,7 @@ impl FabricSpec {
             rate,
             delay: Picos::from_nanos(5),
             buffer: Bytes(512 << 10),
+            burst: None,
         };
         Self {
             name: "plain".to_owned(),

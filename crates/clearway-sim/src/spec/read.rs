@@ -90,7 +90,8 @@ fn links(table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Vec<LinkSpec>,
             _ => link.choice("role", &ROLES)?,
         };
         let (rate, delay, buffer) = (link.rate("rate")?, link.time("delay")?, link.bytes("buffer")?);
-        links.push(LinkSpec { name: name.clone(), role, rate, delay, buffer });
+        let burst = if link.has("burst") { Some(link.bytes("burst")?) } else { None };
+        links.push(LinkSpec { name: name.clone(), role, rate, delay, buffer, burst });
         link.close(figures)?;
     }
     Ok(links)

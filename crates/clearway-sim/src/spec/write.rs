@@ -27,6 +27,9 @@ impl FabricSpec {
             text.line(format_args!("\n[link.{}]\nrole = \"{role}\"", quoted(&link.name)));
             let (rate, delay) = (write_rate(link.rate), write_time(link.delay));
             text.line(format_args!("rate = \"{rate}\"\ndelay = \"{delay}\"\nbuffer = \"{}\"", bytes(link.buffer)));
+            if let Some(burst) = link.burst {
+                text.line(format_args!("burst = \"{}\"", bytes(burst)));
+            }
         }
         let switch = &self.switch;
         let switching = match switch.switching {

@@ -421,7 +421,11 @@ impl LabFabric {
             QueueKind::VlArb => LabQueue::VlArb,
         };
         let lab = Lab { shape, rate, queue, queue_packets: self.queue_packets };
-        presets::lab(&lab).map_err(|error| error.to_string())
+        let mut spec = presets::lab(&lab).map_err(|error| error.to_string())?;
+        for link in &mut spec.links {
+            link.burst = Some(clearway_lab::burst(link.rate));
+        }
+        Ok(spec)
     }
 }
 

@@ -39,6 +39,18 @@ fn check__lossy_queues_hold_a_packet_and_buffers_need_not() {
 }
 
 #[test]
+fn check__only_a_token_bucket_has_a_burst_and_it_holds_a_packet() {
+    assert_eq!(flawed(|spec| spec.links[0].burst = Some(Bytes(100_000))).key, "link.host.burst");
+    let mut spec = presets::load("lab", None).unwrap();
+    spec.links[0].burst = Some(Bytes(1514));
+    assert_eq!(spec.check(), Ok(()));
+    for wrong in [0, 1513, 1 << 32] {
+        spec.links[0].burst = Some(Bytes(wrong));
+        assert_eq!(spec.check().unwrap_err().key, "link.host.burst", "{wrong}");
+    }
+}
+
+#[test]
 fn check__pauses_need_headroom() {
     let mut spec = presets::load("clos-100ge", None).unwrap();
     spec.links[0].buffer = Bytes(30_000);

@@ -65,6 +65,7 @@ impl Cabling {
             rate,
             delay: Picos::from_nanos(5),
             buffer: Bytes(512 << 10),
+            burst: None,
         });
         &mut self.links[place]
     }
@@ -113,7 +114,8 @@ pub(crate) fn fabric(spec: &FabricSpec, seed: u64) -> Fabric {
 
 /// How long `bytes` take from post to memory when nobody else sends.
 pub(crate) fn alone(spec: &FabricSpec, from: u32, to: u32, bytes: u64) -> Picos {
-    calibrate::alone(spec, [DeviceId(from), DeviceId(to)], bytes).expect("a network that can be")
+    let network = topology::build(spec).expect("a network that can be");
+    calibrate::alone(spec, network, [DeviceId(from), DeviceId(to)], bytes)
 }
 
 /// The mean time of `bytes` from host `from` to every other, one after the other, in picoseconds.

@@ -114,11 +114,11 @@ impl Armed {
         };
         spec.host.input_cost.0 /= processes;
         spec.host.effect_cost.0 /= processes;
+        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         if let Some(SmallMessage { p50, p99 }) = scenario.fabric.small_message(queue) {
             let real = calibrate::SmallMessage { p50: p50.0.into(), p99: p99.0.into() };
-            calibrate::hosts(&mut spec, PING, real).with_context(|| format!("the fabric {}", spec.name))?;
+            calibrate::hosts(&mut spec, &network, PING, real);
         }
-        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         Ok(Self { queue: queue.to_owned(), spec, network, hosts, body_max })
     }
 
