@@ -26,6 +26,7 @@ mod neighbours;
 mod record;
 mod ring;
 mod room;
+mod scan;
 mod slot;
 
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};

@@ -11,15 +11,16 @@
 //! I2. Nothing that a peer does makes a loop here longer than what its ring holds or one look at its socket.
 //!
 //! # Not here
-//! Spans of this rank's memory (`memory`), answers and arrivals (`mod`).
+//! Spans of this rank's memory (`memory`), who has something to read (`scan`), how this rank sleeps (`sleep`), answers and arrivals (`mod`).
+
+mod sleep;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use clearway_proto::base::{Class, GroupId, Nanos, Rank};
+use clearway_proto::base::{Class, GroupId, Rank};
 use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::bell::{Bell, Knocker};
 use super::layout::{Layout, group_bit};
@@ -28,7 +29,7 @@ use super::meet::{self, Card, Heard, Met};
 use super::memory::{REGIONS_MAX, Region, segment_length};
 use super::record::{HEAD_MAX, Opening};
 use super::ring::{Corrupt, Reader, Room, Writer};
-use crate::waiting::{Source, Woken};
+use super::scan::{Lookout, Scan, bits};
 
 /// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
 /// and its look at the tail costs little (measured on such a ring).
@@ -97,40 +98,6 @@ struct Peer {
     regions: Vec<Option<Region>>,
 }
 
-/// Whether a peer showed something new: one word of this rank's segment, and its value when it was last looked at.
-#[derive(Clone, Copy, Debug)]
-struct Watch {
-    at: usize,
-    seen: u32,
-}
-
-impl Watch {
-    #[inline]
-    fn look(&self, own: &Mapping) -> u32 {
-        own.half(self.at).load(Ordering::SeqCst)
-    }
-}
-
-/// Where there is something to read, found in one look at the counters of each peer that showed something.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scan {
-    first: usize,
-    /// Those looked at, as bits.
-    spoke: u64,
-    /// By [`Class::index`], the places as bits.
-    places: [u64; Class::ALL.len()],
-}
-
-impl Scan {
-    /// The places that have something of `class`; everybody is first in turn.
-    #[inline]
-    pub(super) fn places(&self, class: Class) -> impl Iterator<Item = usize> {
-        let places = self.places[class.index()];
-        let later = places & (u64::MAX << self.first);
-        bits(later).chain(bits(places & !later))
-    }
-}
-
 /// All ranks of this host.
 #[derive(Debug)]
 pub(super) struct Neighbours {
@@ -139,10 +106,7 @@ pub(super) struct Neighbours {
     me: usize,
     bell: Bell,
     peers: Vec<Peer>,
-    /// By place.
-    watches: Vec<Watch>,
-    /// Peers whose rings were perhaps not read to the end, as bits.
-    left: u64,
+    lookout: Lookout,
     /// Peers with a ring that was found full, as bits.
     full: u64,
     news: VecDeque<News>,
@@ -150,8 +114,6 @@ pub(super) struct Neighbours {
     put: u64,
     /// Peers out of whose rings something was taken that they were not shown, as bits.
     taken: u64,
-    /// The peer that is read first next time.
-    turn: usize,
     /// Where the peer that was asked for last was found.
     last: usize,
     broken: u64,
@@ -250,21 +212,10 @@ impl Peer {
     }
 }
 
-/// The places of a set, in order.
-#[inline]
-fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(place)
-    })
-}
-
 impl Neighbours {
     /// Everybody that `met`, in order, this rank itself at place `me`.
     pub(super) fn new(own: Mapping, layout: Layout, me: usize, bell: Bell, met: Vec<Met>) -> Self {
-        let watch = |place| Watch { at: layout.shown(place), seen: 0 };
-        let watches = (0..met.len()).map(watch).collect();
+        let lookout = Lookout::new((0..met.len()).map(|place| layout.shown(place)));
         let peers = met.into_iter().enumerate().map(|(place, met)| Peer::new(layout, me, place, met, REGIONS_MAX));
         Self {
             own,
@@ -272,13 +223,11 @@ impl Neighbours {
             me,
             bell,
             peers: peers.collect(),
-            watches,
-            left: 0,
+            lookout,
             full: 0,
             news: VecDeque::new(),
             put: 0,
             taken: 0,
-            turn: 0,
             last: 0,
             broken: 0,
         }
@@ -427,30 +376,21 @@ impl Neighbours {
     /// what is not is said to [`Neighbours::leave`].
     #[inline]
     pub(super) fn scan(&mut self) -> Option<Scan> {
-        let mut spoke = std::mem::take(&mut self.left);
-        for (place, watch) in self.watches.iter_mut().enumerate() {
-            let shows = watch.look(&self.own);
-            spoke |= u64::from(shows != watch.seen) << place;
-            watch.seen = shows;
-        }
+        let spoke = self.lookout.who_spoke(&self.own);
         (spoke != 0).then(|| self.scan_those(spoke))
     }
 
     fn scan_those(&mut self, spoke: u64) -> Scan {
-        let (first, count) = (self.turn, self.peers.len());
-        self.turn = if first + 1 < count { first + 1 } else { 0 };
-        let mut scan = Scan { first, spoke, places: [0; Class::ALL.len()] };
+        let mut scan = self.lookout.begin(spoke);
         for place in bits(spoke).filter(|place| self.peers[*place].life != Life::Broken) {
-            for (places, ready) in scan.places.iter_mut().zip(self.peers[place].ready(&self.own)) {
-                *places |= u64::from(ready) << place;
-            }
+            scan.add(place, self.peers[place].ready(&self.own));
         }
         scan
     }
 
     /// Says that not all of what `scan` found was read.
     pub(super) fn leave(&mut self, scan: &Scan) {
-        self.left |= scan.spoke;
+        self.lookout.leave(scan);
     }
 
     /// Takes the next record of `class` from the rank in `place`: header into `head`, body into `into`.
@@ -574,10 +514,8 @@ impl Neighbours {
     /// Whether there is anything to harvest.
     #[inline]
     fn has_something(&mut self) -> bool {
-        let is_new = |watch: &Watch| watch.look(&self.own) != watch.seen;
-        self.left != 0
+        self.lookout.is_due(&self.own)
             || !self.news.is_empty()
-            || self.watches.iter().any(is_new)
             // A counter that cannot be believed is something to be found out.
             || bits(self.full).any(|place| self.peers[place].relieved() != Ok(0))
     }
@@ -591,87 +529,5 @@ impl Neighbours {
     #[cfg(test)]
     pub(super) fn layout(&self) -> Layout {
         self.layout
-    }
-
-    /// Waits for the bell, the sockets and `extra`; what there is of the wire was looked for before.
-    fn poll_descriptors(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        let mut fds = Vec::with_capacity(1 + self.peers.len() + extra.len());
-        fds.push(PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN));
-        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref());
-        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let wire = fds.len();
-        // As many as a `Woken` has bits for.
-        fds.extend(extra.iter().take(64).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: (timeout.0 / 1_000_000_000) as _,
-            tv_nsec: (timeout.0 % 1_000_000_000) as _,
-        });
-        // A signal ends the wait early, with nothing ready.
-        if rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) == 0 {
-            return Woken::default();
-        }
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let found = fds[wire..].iter().enumerate().filter(|(_, fd)| is_ready(fd));
-        let extra = found.fold(0, |set, (i, _)| set | 1 << i);
-        let (rung, spoken) = (is_ready(&fds[0]), fds[1..wire].iter().any(is_ready));
-        self.answer_the_bell(rung, spoken);
-        Woken::new(self.has_something(), extra)
-    }
-
-    /// Takes what a sleep was ended with.
-    fn answer_the_bell(&mut self, rung: bool, spoken: bool) {
-        if rung {
-            self.bell.hush();
-        }
-        if spoken {
-            self.attend();
-        }
-    }
-
-    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and, behind them, the descriptors that end
-    /// a sleep of this one. As many as a `Woken` has bits for: what is lost of a peer behind them is noticed by a harvest.
-    pub(super) fn poll_beside(
-        &mut self,
-        timeout: Option<Nanos>,
-        extra: &[BorrowedFd<'_>],
-        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> Woken,
-    ) -> Woken {
-        let found = self.has_something();
-        if found && extra.is_empty() {
-            return Woken::new(true, 0);
-        }
-        if found || timeout == Some(Nanos::ZERO) {
-            let woken = sleep(Some(Nanos::ZERO), extra);
-            return Woken::new(found || woken.wire, woken.extra_set());
-        }
-        self.bell.lie_down(&self.own);
-        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
-        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
-        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.bell.fd()]).chain(sockets).collect();
-        let woken = sleep(timeout, &fds);
-        let own = woken.extra_set().checked_shr(extra.len() as u32).unwrap_or(0);
-        self.answer_the_bell(own & 1 != 0, own > 1);
-        self.bell.get_up(&self.own);
-        let others = woken.extra_set() & !u64::MAX.checked_shl(extra.len() as u32).unwrap_or(0);
-        Woken::new(woken.wire || self.has_something(), others)
-    }
-}
-
-impl Source for Neighbours {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        let found = self.has_something();
-        if timeout == Some(Nanos::ZERO) && extra.is_empty() {
-            return Woken::new(found, 0);
-        }
-        if found || timeout == Some(Nanos::ZERO) {
-            let woken = self.poll_descriptors(Some(Nanos::ZERO), extra);
-            return Woken::new(found || woken.wire, woken.extra_set());
-        }
-        self.bell.lie_down(&self.own);
-        // Looked for again, after the epoch: what was shown before this cannot ring any more.
-        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
-        let woken = self.poll_descriptors(timeout, extra);
-        self.bell.get_up(&self.own);
-        Woken::new(woken.wire || self.has_something(), woken.extra_set())
     }
 }

@@ -1,0 +1,96 @@
+//! How a rank sleeps until another one of its host has something for it: on its bell, on the sockets, and on what it is given.
+//!
+//! # Invariants
+//! I1. What there is to do is looked for once more after the others were told that this rank sleeps; see `bell`.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use clearway_proto::base::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::Neighbours;
+use crate::waiting::{Source, Woken};
+
+impl Neighbours {
+    /// Waits for the bell, the sockets and `extra`; what there is of the wire was looked for before.
+    fn poll_descriptors(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let mut fds = Vec::with_capacity(1 + self.peers.len() + extra.len());
+        fds.push(PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN));
+        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref());
+        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let wire = fds.len();
+        // As many as a `Woken` has bits for.
+        fds.extend(extra.iter().take(64).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000) as _,
+            tv_nsec: (timeout.0 % 1_000_000_000) as _,
+        });
+        // A signal ends the wait early, with nothing ready.
+        if rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) == 0 {
+            return Woken::default();
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let found = fds[wire..].iter().enumerate().filter(|(_, fd)| is_ready(fd));
+        let extra = found.fold(0, |set, (i, _)| set | 1 << i);
+        let (rung, spoken) = (is_ready(&fds[0]), fds[1..wire].iter().any(is_ready));
+        self.answer_the_bell(rung, spoken);
+        Woken::new(self.has_something(), extra)
+    }
+
+    /// Takes what a sleep was ended with.
+    fn answer_the_bell(&mut self, rung: bool, spoken: bool) {
+        if rung {
+            self.bell.hush();
+        }
+        if spoken {
+            self.attend();
+        }
+    }
+
+    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and, behind them, the descriptors that end
+    /// a sleep of this one. As many as a `Woken` has bits for: what is lost of a peer behind them is noticed by a harvest.
+    pub(in crate::shm) fn poll_beside(
+        &mut self,
+        timeout: Option<Nanos>,
+        extra: &[BorrowedFd<'_>],
+        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> Woken,
+    ) -> Woken {
+        let found = self.has_something();
+        if found && extra.is_empty() {
+            return Woken::new(true, 0);
+        }
+        if found || timeout == Some(Nanos::ZERO) {
+            let woken = sleep(Some(Nanos::ZERO), extra);
+            return Woken::new(found || woken.wire, woken.extra_set());
+        }
+        self.bell.lie_down(&self.own);
+        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
+        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
+        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.bell.fd()]).chain(sockets).collect();
+        let woken = sleep(timeout, &fds);
+        let own = woken.extra_set().checked_shr(extra.len() as u32).unwrap_or(0);
+        self.answer_the_bell(own & 1 != 0, own > 1);
+        self.bell.get_up(&self.own);
+        let others = woken.extra_set() & !u64::MAX.checked_shl(extra.len() as u32).unwrap_or(0);
+        Woken::new(woken.wire || self.has_something(), others)
+    }
+}
+
+impl Source for Neighbours {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let found = self.has_something();
+        if timeout == Some(Nanos::ZERO) && extra.is_empty() {
+            return Woken::new(found, 0);
+        }
+        if found || timeout == Some(Nanos::ZERO) {
+            let woken = self.poll_descriptors(Some(Nanos::ZERO), extra);
+            return Woken::new(found || woken.wire, woken.extra_set());
+        }
+        self.bell.lie_down(&self.own);
+        // Looked for again, after the epoch: what was shown before this cannot ring any more.
+        let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
+        let woken = self.poll_descriptors(timeout, extra);
+        self.bell.get_up(&self.own);
+        Woken::new(woken.wire || self.has_something(), woken.extra_set())
+    }
+}
