@@ -27,6 +27,16 @@ pub enum RuntimeError {
         /// What it said.
         cause: io::Error,
     },
+    /// Processors cannot be kept awake without using up what this process is allowed: lift the limit, or go on without.
+    #[error(
+        "this process may use {processors} processors, and the time of {granted}; what keeps processors awake would use it up"
+    )]
+    ProcessorTime {
+        /// Processors' worth of time.
+        granted: usize,
+        /// Processors.
+        processors: usize,
+    },
     /// The rank is not in the list of peers: correct the list.
     #[error("rank {rank} is not among the {ranks} peers; ranks are numbered from 0")]
     RankOutside {
@@ -175,6 +185,9 @@ pub enum RuntimeError {
         /// How long this rank waited.
         within: Nanos,
     },
+    /// Whoever was to use the wire is gone: nothing is to be done.
+    #[error("this rank's run ended while it waited for the other ranks of its host")]
+    ShmForsaken,
     /// A rank has other rings or another number of ranks: configure all alike.
     #[error(
         "rank {rank} shares memory with other lengths of rings or another list of ranks; configure all ranks alike"

@@ -3,11 +3,12 @@
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`joined`] (that
 //! one beside another), [`progress`] (one engine over one wire),
 //! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
-//! processors did to a measurement), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! processors did to a measurement), [`awake`] (what keeps them from it), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
+pub mod awake;
 pub mod clock;
 mod error;
 pub mod joined;

@@ -4,6 +4,9 @@
 //! Latency on a busy machine is partly the network's and partly the processors'. A sample every [`PERIOD`] stands beside
 //! the measured figures, so that a reader can tell the two apart. Each value is the growth since the sample before.
 //!
+//! Who measures takes samples of its own waiting only ([`OwnWaits`]): pressure is that of any task, also of one that runs only
+//! when nothing else does and is meant to wait ([`awake`](crate::awake)).
+//!
 //! # Source
 //! `proc(5)`: `/proc/thread-self/{schedstat,status}`, `/proc/pressure/cpu`, `/proc/stat`, `/proc/loadavg`. The thread's own
 //! files, because those of the process (`/proc/self`) speak of its first thread only.
@@ -11,7 +14,8 @@
 //! # Invariants
 //! I1. What the system does not tell is absent, never zero.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use clearway_proto::base::{LocalNs, Nanos};
 
@@ -109,8 +113,67 @@ impl NoiseSampler {
     }
 }
 
+/// How long a thread was ready to run and had no processor, in one stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// When the stretch ended.
+    pub at: LocalNs,
+    /// How long it was.
+    pub length: Nanos,
+    /// What part of it the thread waited.
+    pub waited: Nanos,
+}
+
+/// Takes samples of how long its own thread waits for a processor.
+#[derive(Debug)]
+pub struct OwnWaits {
+    schedule: OwnSchedule,
+    waited: Option<Nanos>,
+    sampled: LocalNs,
+}
+
+impl OwnWaits {
+    /// Begins the first stretch at `now`. To be used on the thread that made it.
+    pub fn new(now: LocalNs) -> Self {
+        let mut schedule = OwnSchedule::default();
+        Self { waited: schedule.run_delay(), schedule, sampled: now }
+    }
+
+    /// The stretch that ended, if a sample is due at `now` and the system tells. Reads one small file, kept open: 1 us.
+    pub fn sample(&mut self, now: LocalNs) -> Option<Wait> {
+        let length = now.since(self.sampled);
+        if length < PERIOD {
+            return None;
+        }
+        self.sampled = now;
+        let before = std::mem::replace(&mut self.waited, self.schedule.run_delay());
+        Some(Wait { at: now, length, waited: self.waited? - before? })
+    }
+}
+
+/// What the system tells of the thread that reads it.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSchedule(Option<File>);
+
+impl OwnSchedule {
+    /// How long this thread has been ready and had no processor.
+    pub(crate) fn run_delay(&mut self) -> Option<Nanos> {
+        run_delay(&reread(&mut self.0, "/proc/thread-self/schedstat")?)
+    }
+}
+
+/// The first line of a file that is opened on first use.
+pub(crate) fn reread(file: &mut Option<File>, path: &str) -> Option<String> {
+    if file.is_none() {
+        *file = File::open(path).ok();
+    }
+    let mut bytes = [0; 256];
+    let length = file.as_ref()?.read_at(&mut bytes, 0).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
 /// Second field of a `schedstat`: ns on a run queue.
-pub(crate) fn run_delay(schedstat: &str) -> Option<Nanos> {
+fn run_delay(schedstat: &str) -> Option<Nanos> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok().map(Nanos)
 }
 
@@ -176,6 +239,21 @@ mod tests {
             ..NoiseSample::default()
         };
         assert_eq!(sample, expected);
+    }
+
+    #[test]
+    fn own_waits__are_told_when_due_each_stretch_once() {
+        let begin = LocalNs(1_000);
+        let mut waits = OwnWaits::new(begin);
+        if waits.waited.is_none() {
+            return eprintln!("skipped: this kernel does not tell how long threads wait (CONFIG_SCHED_INFO)");
+        }
+        waits.waited = Some(Nanos::ZERO);
+        assert_eq!(waits.sample(begin + (PERIOD - Nanos(1))), None);
+        let all = waits.sample(begin + PERIOD).expect("due");
+        assert_eq!((all.at, all.length), (begin + PERIOD, PERIOD));
+        assert_eq!(waits.waited, Some(all.waited), "of everything until now nothing was told before");
+        assert_eq!(waits.sample(begin + PERIOD), None);
     }
 
     #[test]

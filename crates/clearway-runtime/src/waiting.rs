@@ -21,12 +21,12 @@
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::Wire;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::noise::OwnSchedule;
 use crate::{clock, noise};
 
 /// Longest spin: a little more than a wake-up costs, so that waiting costs at most about twice the better choice.
@@ -210,7 +210,7 @@ impl Pause {
 #[derive(Debug, Default)]
 struct Processors {
     load: Option<File>,
-    schedule: Option<File>,
+    schedule: OwnSchedule,
     looked: LocalNs,
     delayed: Nanos,
     free: bool,
@@ -227,30 +227,11 @@ impl Processors {
     }
 
     fn look(&mut self, elapsed: Nanos) {
-        let load = self.load.get_or_insert_with_open("/proc/loadavg");
-        let running = load.and_then(|text| noise::running_tasks(&text));
-        let schedule = self.schedule.get_or_insert_with_open("/proc/thread-self/schedstat");
-        let delayed = schedule.and_then(|text| noise::run_delay(&text)).unwrap_or_default();
+        let running = noise::reread(&mut self.load, "/proc/loadavg").and_then(|text| noise::running_tasks(&text));
+        let delayed = self.schedule.run_delay().unwrap_or_default();
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         self.free = is_free(running, processors, delayed - self.delayed, elapsed);
         self.delayed = delayed;
-    }
-}
-
-/// Opens a file on first use, then reads it from its beginning.
-trait Reread {
-    fn get_or_insert_with_open(&mut self, path: &str) -> Option<String>;
-}
-
-impl Reread for Option<File> {
-    fn get_or_insert_with_open(&mut self, path: &str) -> Option<String> {
-        if self.is_none() {
-            *self = File::open(path).ok();
-        }
-        // Both files are one short line.
-        let mut bytes = [0; 256];
-        let length = self.as_ref()?.read_at(&mut bytes, 0).ok()?;
-        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 }
 

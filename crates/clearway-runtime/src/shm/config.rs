@@ -1,5 +1,8 @@
 //! What must be known to open a shared-memory wire, and the checks that it makes sense.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use clearway_proto::base::{Bytes, Nanos, Rank};
 
 use super::layout::{Layout, RING_MAX, RING_MIN};
@@ -36,6 +39,8 @@ pub struct ShmConfig {
     pub waiting: Waiting,
     /// How long to wait for the other ranks when opening.
     pub patience: Nanos,
+    /// Nobody waits for this rank any more when this can be read or was closed by its other end: opening ends then.
+    pub while_silent: Option<Arc<OwnedFd>>,
 }
 
 /// The longest ring, up to [`RING`], with which the rings of `ranks` take no more than [`HOST_MEMORY`]; [`RING_MIN`] where none does.
@@ -49,7 +54,7 @@ impl ShmConfig {
     /// A job with default rings, which are shorter where ranks are many, and adaptive waiting.
     pub fn new(rank: Rank, session: u64, local: Vec<Rank>) -> Self {
         let ring = default_ring(local.len());
-        Self { rank, session, local, ring, waiting: Waiting::Adaptive, patience: PATIENCE }
+        Self { rank, session, local, ring, waiting: Waiting::Adaptive, patience: PATIENCE, while_silent: None }
     }
 
     /// Finds what cannot work, before anything is made; this rank's place among the local ones otherwise.

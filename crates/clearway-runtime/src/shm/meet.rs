@@ -256,7 +256,7 @@ struct Meeting<'a> {
 /// Meets all other local ranks, in the order of their numbers. Waits for them, at most as long as `config` says.
 ///
 /// # Errors
-/// Who did not come, who has another configuration, or what the system refused.
+/// Who did not come, who has another configuration, that nobody waits for this rank any more, or what the system refused.
 pub(super) fn meet(
     config: &ShmConfig,
     segment: BorrowedFd<'_>,
@@ -306,9 +306,11 @@ impl Meeting<'_> {
         }
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(self.silent.iter().map(|silent| PollFd::new(&silent.socket, PollFlags::IN)));
+        fds.extend(self.config.while_silent.iter().map(|fd| PollFd::new(&**fd, PollFlags::IN)));
         // A signal ends the wait early; the loop looks at the time.
         let _ = rustix::event::poll(&mut fds, Some(&RETRY));
-        Ok(())
+        let is_over = self.config.while_silent.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+        if is_over { Err(RuntimeError::ShmForsaken) } else { Ok(()) }
     }
 
     fn absent(&self) -> RuntimeError {
@@ -439,6 +441,17 @@ mod tests {
             assert!(low.join().expect("opened").is_ok());
             assert!(!strangers.is_empty());
         });
+    }
+
+    #[test]
+    fn meet__ends_when_nobody_waits_for_the_rank_any_more() {
+        let (over, conductor) = io::pipe().expect("a pipe");
+        let session = (u64::MAX / 3) ^ u64::from(std::process::id());
+        let mut config = ShmConfig::new(Rank(0), session, vec![Rank(0), Rank(1)]);
+        // The other never comes; without the pipe that would be the error.
+        config.while_silent = Some(std::sync::Arc::new(over.into()));
+        drop(conductor);
+        assert!(matches!(ShmWire::open(config).map(drop), Err(RuntimeError::ShmForsaken)));
     }
 
     proptest! {

@@ -175,9 +175,8 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
     let slices = draw.evidence.p99_of_slice.len() as u32;
     let noise = (0..slices).map(|slice| {
         let from = draw.sighting.begin + grid.slices(slice);
-        let here = |at: clearway_proto::base::LocalNs| at > from && at <= from + grid.slice;
-        let sample = draw.sighting.noise.iter().find(|sample| here(sample.at))?;
-        Real::new(sample.pressure?.0 as f64 * 100.0 / (sample.length.0 as f64).max(1.0))
+        let here = draw.sighting.waits.iter().filter(|wait| wait.at > from && wait.at <= from + grid.slice);
+        Real::new(here.map(|wait| wait.percent()).max_by(f64::total_cmp)?)
     });
     Timeline {
         labels,

@@ -16,10 +16,11 @@
 
 use std::net::SocketAddrV4;
 
-use clearway_proto::base::{LocalNs, Rank};
+use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{Phase, PhaseRecord};
 use clearway_proto::gpcnet;
 use clearway_proto::wire::OperationSet;
+use clearway_runtime::noise::Wait;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
@@ -123,6 +124,32 @@ pub(super) struct RankRecord {
     pub(super) receive_overflow: u64,
     /// Datagrams that were not of this job, since it opened.
     pub(super) strangers: u64,
+    /// How long it waited for a processor since the record before, by its own clock.
+    pub(super) waits: Vec<Waited>,
+}
+
+/// How long a rank was ready to run and had no processor, in one stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Waited {
+    /// When the stretch ended.
+    pub(super) at: LocalNs,
+    /// How long it was.
+    pub(super) length: Nanos,
+    /// What part of it the rank waited.
+    pub(super) waited: Nanos,
+}
+
+impl From<Wait> for Waited {
+    fn from(Wait { at, length, waited }: Wait) -> Self {
+        Self { at, length, waited }
+    }
+}
+
+impl Waited {
+    /// The share of the stretch, in hundredths.
+    pub(super) fn percent(self) -> f64 {
+        self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)
+    }
 }
 
 /// A phase or a test, as one rank saw it.

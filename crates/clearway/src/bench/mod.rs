@@ -22,6 +22,7 @@ mod evidence;
 mod figures;
 mod fleet;
 pub(crate) mod gpcnet;
+mod hexadecimal;
 pub(crate) mod job;
 mod judgement;
 mod message;

@@ -12,10 +12,11 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::LocalNs;
 use clearway_proto::wire::Driver;
 use clearway_runtime::keys::{self, Identity, JobSecret};
+use clearway_runtime::noise::OwnWaits;
 use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
-use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
 use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
 
@@ -47,7 +48,8 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
         Some(_) => bail!("an order came before the setup"),
         None => return Ok(Exit::Failed),
     };
-    match port.open(&bind, &setup.wire).and_then(|opened| run(opened, &setup, orders)) {
+    let opened = port.open(&bind, &setup.wire, orders.input.as_fd());
+    match opened.and_then(|opened| run(opened, &setup, orders)) {
         Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),
     }
@@ -114,7 +116,8 @@ fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> 
     say(&FromRank::Ready(Ready { body_max, overhead, operations, classes }))?;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
-    let mut host = Host { lines, input: &input, over: false, is_dismissed: false };
+    let noise = OwnWaits::new(clock::now());
+    let mut host = Host { lines, input: &input, over: false, is_dismissed: false, noise, waits: Vec::new() };
     loop {
         progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
         let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
@@ -123,7 +126,8 @@ fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> 
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
         // A phase that the next one ended may be over in the same instant as that one.
         for seen in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().seen())) {
-            if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers }))).is_err() {
+            let waits = std::mem::take(&mut host.waits);
+            if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers, waits }))).is_err() {
                 return Ok(host.end());
             }
         }
@@ -146,6 +150,9 @@ struct Host<'a> {
     over: bool,
     /// The conductor said that the run is over.
     is_dismissed: bool,
+    noise: OwnWaits,
+    /// What it told since the last record.
+    waits: Vec<Waited>,
 }
 
 impl Host<'_> {
@@ -179,7 +186,8 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
         }
     }
 
-    fn after_step(&mut self, _now: LocalNs, _driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>> {
+    fn after_step(&mut self, now: LocalNs, _driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>> {
+        self.waits.extend(self.noise.sample(now).map(Waited::from));
         if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }

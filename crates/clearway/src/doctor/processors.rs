@@ -2,13 +2,16 @@
 //!
 //! # Model
 //! For about a second this thread does what a quiet rank does: sleeps in a wire's wait for a millisecond, again and again.
-//! Noise is sampled beside it. A wait that found no timer exact enough, or a processor that was elsewhere, shows in both.
+//! Noise is sampled beside it. A wait that found no timer exact enough, or a processor that was elsewhere, shows in both. Only
+//! then processors are kept awake for an instant: what does that runs, and would be noise itself.
 
 use std::num::NonZero;
 use std::thread;
 
 use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use clearway_proto::stats::{Histogram, Quantile};
+use clearway_runtime::RuntimeError;
+use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
 use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 use clearway_runtime::waiting::Waitable;
@@ -56,6 +59,7 @@ pub(super) fn examine() -> Section {
             findings.push(Finding::missing("noise", found, "bring the loopback interface up"));
         }
     }
+    findings.push(awake(&Awake::keep()));
     Section { title: "Processors", findings }
 }
 
@@ -154,9 +158,27 @@ fn timers(lateness: &Histogram) -> Finding {
     Finding { status: Status::Limited, ..Finding::limited("timers", found, remedy) }
 }
 
+fn awake(kept: &Result<Awake, RuntimeError>) -> Finding {
+    let item = "awake";
+    match kept {
+        Ok(awake) => Finding::ok(item, format!("a lab can keep processors from sleeping, {awake}")),
+        Err(error) => {
+            let found = format!("processors sleep when a lab is idle and are late to receive: {error}");
+            Finding::limited(item, found, "trust absolute times less than factors, and factors below 1 not at all")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn awake__a_limit_of_processor_time_is_said() {
+        let finding = awake(&Err(RuntimeError::ProcessorTime { granted: 2, processors: 64 }));
+        assert_eq!(finding.status, Status::Limited);
+        assert!(finding.found.contains("may use 64 processors, and the time of 2"), "{}", finding.found);
+    }
 
     fn sample(pressure_ms: u64, running: u64) -> NoiseSample {
         NoiseSample {

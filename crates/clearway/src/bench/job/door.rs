@@ -4,7 +4,7 @@
 //! I1. A stranger costs a thread for at most [`GREETING_PATIENCE`], and there are at most [`GUESTS_MAX`] of them at a time.
 //! I2. One connection for each rank: the first that knows the word.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,13 +14,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::Rank;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::card::{Card, Entrance};
+use crate::bench::hexadecimal::digits_of;
 
 /// How long a visitor may take to say who it is.
 const GREETING_PATIENCE: Duration = Duration::from_secs(2);
 /// Visitors that are heard at the same time: more than a job's ranks can be that connect at one instant on few processors.
 const GUESTS_MAX: usize = 256;
+/// A silent host is asked for a sign of life after this many seconds, then every [`PROBE_EVERY`]; after [`PROBES`] without one it
+/// is gone, and so is one that does not take what was sent to it for as long. Between phases nothing else is said for minutes.
+const PROBE_AFTER: u32 = 10;
+const PROBE_EVERY: u32 = 5;
+const PROBES: u32 = 3;
 /// How often the door is looked at while nobody comes: ranks come one after the other, and each look costs some us.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Bytes of a greeting: a rank, a space, a word, a newline.
@@ -139,7 +146,7 @@ impl Door {
 fn random_word() -> Result<String> {
     let mut random = [0; 16];
     std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).context("random bytes")?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(digits_of(&random))
 }
 
 /// Reads one greeting; who does not know the word is nobody.
@@ -157,14 +164,25 @@ fn hear(mut connection: TcpStream, from: SocketAddr, secret: &str) -> Option<Vis
         line.push(byte[0]);
     }
     connection.set_read_timeout(None).ok()?;
-    // Orders are single short lines: none shall wait for the next.
-    connection.set_nodelay(true).ok()?;
+    tune(&connection).ok()?;
     let (rank, word) = std::str::from_utf8(&line).ok()?.trim_end().split_once(' ')?;
     let (SocketAddr::V4(from), SocketAddr::V4(reached)) = (from, connection.local_addr().ok()?) else { return None };
     if !is_same(word, secret) {
         return None;
     }
     Some(Visitor { rank: Rank(rank.parse().ok()?), connection, from: *from.ip(), reached: *reached.ip() })
+}
+
+/// Small orders leave at once, none waits for the next; and a host that vanished without a word is noticed by the other end.
+fn tune(connection: &TcpStream) -> io::Result<()> {
+    connection.set_nodelay(true)?;
+    setsockopt(connection, sockopt::KeepAlive, &true)?;
+    setsockopt(connection, sockopt::TcpKeepIdle, &PROBE_AFTER)?;
+    setsockopt(connection, sockopt::TcpKeepInterval, &PROBE_EVERY)?;
+    setsockopt(connection, sockopt::TcpKeepCount, &PROBES)?;
+    // In ms. It bounds the probes, too.
+    setsockopt(connection, sockopt::TcpUserTimeout, &((PROBE_AFTER + PROBES * PROBE_EVERY) * 1000))?;
+    Ok(())
 }
 
 /// Compares in a time that does not tell how much is right.
@@ -179,7 +197,7 @@ pub(super) fn knock(addresses: &[Ipv4Addr], entrance: &Entrance, rank: Rank, pat
     for address in addresses {
         match TcpStream::connect_timeout(&SocketAddr::from((*address, entrance.port)), each) {
             Ok(mut connection) => {
-                connection.set_nodelay(true).context("a connection without delay")?;
+                tune(&connection).context("a connection that notices the end of its host")?;
                 connection
                     .write_all(greeting(rank, &entrance.word).as_bytes())
                     .context("the conductor closed its door")?;
@@ -193,6 +211,8 @@ pub(super) fn knock(addresses: &[Ipv4Addr], entrance: &Entrance, rank: Rank, pat
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::getsockopt;
+
     use super::*;
 
     fn cards(count: usize) -> Vec<Card> {
@@ -228,6 +248,21 @@ mod tests {
         assert!(error.to_string().starts_with("rank 0 on host"), "{error}");
         assert!(error.to_string().contains("did not connect within 0ns"), "{error}");
         drop(rank);
+    }
+
+    #[test]
+    fn receive__both_ends_notice_a_host_that_vanished_within_half_a_minute() {
+        let door = Door::open(Secret::OfDoor).expect("a door");
+        let rank = knock(&[Ipv4Addr::LOCALHOST], &door.entrance(), Rank(1), PATIENCE).expect("reaches the door");
+        let visitors = door.receive(&cards(2), Rank(0), PATIENCE, &mut || Ok(())).expect("it came");
+        for end in [&rank, &visitors[0].connection] {
+            assert!(end.nodelay().expect("told") && getsockopt(end, sockopt::KeepAlive).expect("told"));
+            let idle = getsockopt(end, sockopt::TcpKeepIdle).expect("told");
+            let every = getsockopt(end, sockopt::TcpKeepInterval).expect("told");
+            let probes = getsockopt(end, sockopt::TcpKeepCount).expect("told");
+            let unanswered = getsockopt(end, sockopt::TcpUserTimeout).expect("told");
+            assert!(idle + every * probes <= 30 && unanswered <= 30_000, "{idle} {every} {probes} {unanswered}");
+        }
     }
 
     const PATIENCE: Duration = Duration::from_secs(10);

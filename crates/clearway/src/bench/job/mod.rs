@@ -30,6 +30,7 @@ use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
 use super::fleet::Member;
+use super::hexadecimal::digits_of;
 use super::message::{Network, ToRank};
 use super::rank::SECRET_VARIABLE;
 use super::stage::Interrupt;
@@ -124,7 +125,7 @@ fn give_up(job: Job, error: &anyhow::Error) -> ! {
 
 /// The secret that the launcher of `job` gave its ranks, as a word.
 fn secret_word(job: &Job) -> Option<String> {
-    Some(job.secret()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(digits_of(job.secret()?))
 }
 
 impl Site {

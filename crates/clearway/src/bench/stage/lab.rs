@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! I1. No queue is measured that did not prove itself with packets.
+//! I2. The machine's processors are awake from the first measurement to the last, under load or not, where that is allowed.
 
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
 use clearway_proto::base::{RandomKey, Rank};
+use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
@@ -32,6 +34,8 @@ pub(in crate::bench) struct LabStage {
     up: Duration,
     /// Self-tests, one for each queue that was armed.
     self_tests: Vec<(QueueKind, SelfTest)>,
+    /// What keeps processors awake, or why they sleep.
+    awake: Result<Awake, String>,
 }
 
 impl LabStage {
@@ -50,8 +54,17 @@ impl LabStage {
         let run = Run { session, seed: crew.seed, measure: crew.measure };
         let fleet =
             Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &Ways::udp(), run, &mut || interrupt.check())?;
-        Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new() })
+        let awake = Awake::keep().map_err(|why| why.to_string());
+        if let Err(why) = &awake {
+            eprintln!("{}", asleep(why));
+        }
+        Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new(), awake })
     }
+}
+
+/// Says that processors sleep, because of `why`.
+fn asleep(why: &str) -> String {
+    format!("idle processors sleep and are late to receive, so small messages are quicker beside a load: {why}")
 }
 
 /// So many ranks on every host of `lab`, host by host.
@@ -139,6 +152,10 @@ impl Stage for LabStage {
         let source = "time from nothing to a lab that carries packets";
         let figure = Figure::counted("lab_up_seconds", "s", up, 1, source);
         report.figures.push(figure.with("hosts", self.lab.hosts().len().to_string()));
+        match &self.awake {
+            Ok(awake) => drop(report.host.facts.insert("processors kept awake".into(), awake.to_string())),
+            Err(why) => report.warnings.push(asleep(why)),
+        }
     }
 
     fn conclude(&self, report: &mut Report) {

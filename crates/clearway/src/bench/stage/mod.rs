@@ -25,13 +25,13 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
-use clearway_runtime::noise::NoiseSample;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Place;
 use super::engine::Measure;
 use super::job::Site;
+use super::message::Waited;
 use super::program::{Beside, ProgramPart, Troupe};
 use super::windows::{Grid, Windows};
 use crate::exit::Exit;
@@ -119,8 +119,8 @@ pub(super) struct Crew {
 pub(super) struct Sighting {
     /// By rank.
     pub(super) records: Vec<PhaseRecord>,
-    /// The machine's noise during the phase; none where nothing real runs.
-    pub(super) noise: Vec<NoiseSample>,
+    /// How long each rank waited for a processor, by the conductor's clock; none where nothing real runs.
+    pub(super) waits: Vec<Waited>,
     /// When the phase began.
     pub(super) begin: LocalNs,
     /// Its number, from 1.

@@ -12,11 +12,10 @@ use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::Phase;
 use clearway_proto::gpcnet;
 use clearway_runtime::clock;
-use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 
 use super::{Backdrop, Interrupt, Plan, Sighting};
 use crate::bench::fleet::Fleet;
-use crate::bench::message::{RankRecord, Ready, Seen, ToRank};
+use crate::bench::message::{RankRecord, Ready, Seen, ToRank, Waited};
 
 /// Time between telling the ranks and the phase's beginning: orders to 16 ranks take about 1 ms on an idle machine, to a
 /// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
@@ -39,6 +38,12 @@ pub(in crate::bench) struct Ranks {
     losses: BTreeMap<Rank, Losses>,
 }
 
+/// How long a rank waited in a phase that began at `local` of its clock and `begin` of this process's, by the latter.
+fn waits(answer: &RankRecord, local: LocalNs, begin: LocalNs) -> impl Iterator<Item = Waited> {
+    let of_phase = answer.waits.iter().filter(move |wait| wait.at > local);
+    of_phase.map(move |wait| Waited { at: begin + wait.at.since(local), ..*wait })
+}
+
 /// Messages that reached a rank and did not count, since its wire opened.
 #[derive(Clone, Copy, Default)]
 struct Losses {
@@ -53,9 +58,6 @@ impl Losses {
         Self { overflow: answer.receive_overflow, strangers: answer.strangers }
     }
 }
-
-/// What ranks saw, in the order in which they were asked, and what their machine did meanwhile.
-type Answers = (Vec<Seen>, Vec<NoiseSample>);
 
 impl Ranks {
     pub(super) fn new(fleet: Fleet, interrupt: Interrupt) -> Self {
@@ -92,13 +94,15 @@ impl Ranks {
         self.check()?;
         self.phases += 1;
         let overhead = Bytes(self.fleet.facts().overhead);
+        let mut begins = Vec::new();
         for rank in self.fleet.ranks() {
             let local = local(&mut self.fleet, rank)?;
             self.fleet.tell(rank, &ToRank::Phase(plan.orders(rank, self.phases, local, overhead)))?;
+            begins.push(local);
         }
         let length = begin.since(clock::now()) + plan.windows.length() + plan.windows.grid.drain;
         let all: Vec<Rank> = self.fleet.ranks().collect();
-        let (seen, noise) = self.answers(&all, Duration::from_nanos(length.0) + PATIENCE, &mut |now| match plan
+        let answers = self.answers(&all, Duration::from_nanos(length.0) + PATIENCE, &mut |now| match plan
             .beside
             .filter(|_| now >= begin)
         {
@@ -106,10 +110,11 @@ impl Ranks {
             None => Ok(()),
         })?;
         let number = self.phases;
+        let waits = answers.iter().zip(begins).flat_map(|(answer, local)| waits(answer, local, begin)).collect();
         let record = |seen| if let Seen::Phase(record) = seen { Some(record) } else { None };
-        let records = seen.into_iter().map(|seen| record(seen).filter(|record| record.number == number));
+        let records = answers.into_iter().map(|it| record(it.seen).filter(|record| record.number == number));
         let records = records.collect::<Option<Vec<_>>>().context(ANSWER)?;
-        Ok(Sighting { records, noise, begin, number })
+        Ok(Sighting { records, waits, begin, number })
     }
 
     /// Runs one of GPCNeT's tests, which is stuck when it takes longer than `patience`; the record of each rank with a task.
@@ -123,34 +128,30 @@ impl Ranks {
             self.fleet.tell(*rank, &ToRank::Test(Box::new(task.clone())))?;
         }
         let ranks: Vec<Rank> = tasks.keys().copied().collect();
-        let (seen, _) = self.answers(&ranks, patience, &mut |_| Ok(()))?;
-        let record = |(rank, seen): (Rank, Seen)| match seen {
+        let answers = self.answers(&ranks, patience, &mut |_| Ok(()))?;
+        let record = |(rank, answer): (Rank, RankRecord)| match answer.seen {
             Seen::Test(record) if Some(record.number) == tasks.get(&rank).map(|task| task.number) => {
                 Some((rank, record))
             }
             _ => None,
         };
-        ranks.into_iter().zip(seen).map(record).collect::<Option<_>>().context(ANSWER)
+        ranks.into_iter().zip(answers).map(record).collect::<Option<_>>().context(ANSWER)
     }
 
-    /// What `ranks` answer, and the noise of this machine until then; `watch` is called some twenty times a second.
+    /// What `ranks` answer; `watch` is called some twenty times a second.
     fn answers(
         &mut self,
         ranks: &[Rank],
         patience: Duration,
         watch: &mut dyn FnMut(LocalNs) -> Result<()>,
-    ) -> Result<Answers> {
-        let mut noise = Vec::new();
-        let mut sampler = NoiseSampler::new(clock::now());
+    ) -> Result<Vec<RankRecord>> {
         let interrupt = &self.interrupt;
         let answers = self.fleet.records(ranks, patience, &mut || {
-            let now = clock::now();
-            noise.extend(sampler.sample(now));
-            watch(now)?;
+            watch(clock::now())?;
             interrupt.check()
         })?;
         self.losses.extend(ranks.iter().copied().zip(answers.iter().map(Losses::of)));
-        Ok((answers.into_iter().map(|answer| answer.seen).collect(), noise))
+        Ok(answers)
     }
 
     /// Does `work` before `backdrop`, which begins at `begin` as a phase does. It is ended by the next phase, which is empty.
@@ -197,7 +198,7 @@ impl Ranks {
         };
         let answers = self.fleet.records_that(&all, PATIENCE, &mut || interrupt.check(), take)?;
         self.losses.extend(all.into_iter().zip(answers.iter().map(Losses::of)));
-        Ok(Sighting { records, noise: Vec::new(), begin, number: loaded })
+        Ok(Sighting { records, waits: Vec::new(), begin, number: loaded })
     }
 
     /// What reached the ranks and was not theirs, or was lost in them, a sentence each.

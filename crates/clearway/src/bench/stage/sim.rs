@@ -320,7 +320,7 @@ impl Stage for SimStage {
         self.spent.steps += world.steps();
         let records: Option<Vec<_>> = records.into_iter().collect();
         let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
-        Ok(Sighting { records, noise: Vec::new(), begin: BEGIN, number: self.phases })
+        Ok(Sighting { records, waits: Vec::new(), begin: BEGIN, number: self.phases })
     }
 
     fn slowest(&mut self, queue: &str, number: u32, plan: &Plan<'_>) -> Result<Option<Slowest>> {

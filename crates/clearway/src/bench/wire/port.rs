@@ -1,7 +1,9 @@
 //! A rank's side: takes its ports before peers are known, says where it is, and opens the wire that was chosen.
 
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Verdict};
@@ -15,6 +17,7 @@ use clearway_runtime::waiting::{self, Waitable, Waiting};
 
 use super::libfabric::Libfabric;
 use super::{Fabric, FabricEnd, Far, Setting, Whereabouts};
+use crate::bench::hexadecimal::{bytes_of, digits_of};
 use crate::bench::message::{Bind, Network};
 
 /// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
@@ -68,9 +71,9 @@ impl Port {
         self.whereabouts.clone()
     }
 
-    /// Opens the wire of `setting`, and lets go of what it does not use.
-    pub(in crate::bench) fn open(self, bind: &Bind, setting: &Setting) -> Result<Opened> {
-        let near = setting.beside(bind.rank).map(|local| share_memory(bind, local)).transpose()?;
+    /// Opens the wire of `setting`, and lets go of what it does not use. Gives up when the conductor of `orders` is gone.
+    pub(in crate::bench) fn open(self, bind: &Bind, setting: &Setting, orders: BorrowedFd<'_>) -> Result<Opened> {
+        let near = setting.beside(bind.rank).map(|local| share_memory(bind, local, orders)).transpose()?;
         match setting.far {
             Far::Nothing => {
                 let wire = near.context("a rank without any wire")?;
@@ -116,7 +119,7 @@ fn is_isolated(port: &OfiPort) -> bool {
 }
 
 fn end_of(port: &OfiPort) -> FabricEnd {
-    let address = port.address().iter().map(|byte| format!("{byte:02x}")).collect();
+    let address = digits_of(&port.address());
     let (provider, domain) = port.taken().map(|taken| (taken.provider.clone(), taken.domain.clone())).unzip();
     FabricEnd {
         address,
@@ -136,14 +139,17 @@ fn end_of(port: &OfiPort) -> FabricEnd {
 /// How ranks on `network` wait.
 const fn waiting(network: Network) -> Waiting {
     match network {
-        // Many hosts share this machine's processors: one that spins would take them from the others.
+        // Many hosts share this machine's processors: one that spins would take them from the others. Nor could it see whether
+        // one is free, among the threads that keep them awake.
         Network::Lab => Waiting::Sleep,
         Network::Machine | Network::Sealed | Network::Insecure => Waiting::Adaptive,
     }
 }
 
-fn share_memory(bind: &Bind, local: Vec<Rank>) -> Result<ShmWire> {
+/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the end of the conductor.
+fn share_memory(bind: &Bind, local: Vec<Rank>, orders: BorrowedFd<'_>) -> Result<ShmWire> {
     let mut config = ShmConfig::new(bind.rank, bind.session, local);
+    config.while_silent = Some(Arc::new(orders.try_clone_to_owned().context("what brings orders")?));
     config.waiting = waiting(bind.network);
     ShmWire::open(config).context("ranks of one host cannot share memory (--wire udp does without)")
 }
@@ -189,26 +195,4 @@ fn open_fabric(port: Option<OfiPort>, bind: &Bind, setting: &Setting) -> Result<
     let peers = setting.peers.iter().map(address).collect::<Option<Vec<_>>>().context("a rank without an end")?;
     let port = port.context("an end that was not opened")?;
     Ok(Libfabric::new(OfiWire::open(port, bind.rank, bind.session, &peers)?, waiting(bind.network)))
-}
-
-/// The bytes that hexadecimal digits stand for.
-fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-        return None;
-    }
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of__what_is_no_list_of_bytes_is_none() {
-        assert_eq!(bytes_of("00ff7a"), Some(vec![0, 255, 0x7a]));
-        assert_eq!(bytes_of(""), Some(Vec::new()));
-        for none in ["0", "zz", "\u{e9}", "0\u{e9}f"] {
-            assert_eq!(bytes_of(none), None, "{none}");
-        }
-    }
 }
