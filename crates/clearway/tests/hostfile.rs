@@ -4,6 +4,8 @@
 //! they are found.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod processes;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use processes::Process;
 
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -100,41 +104,22 @@ impl Ground {
     }
 
     /// Processes whose command lines name the test's directory, the server aside.
-    fn processes(&self) -> Vec<(Pid, String)> {
+    fn processes(&self) -> Vec<Process> {
         let directory = self.directory.display().to_string();
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("processes").flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
-            if line.contains(&directory) && !line.contains("/config") {
-                found.push((Pid::from_raw(pid), line));
-            }
-        }
-        found
+        processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("/config")).collect()
     }
 
     /// Waits until five of the ranks' processes have `word` in their command lines.
     fn ranks(&self, word: &str) -> Vec<Pid> {
-        let until = Instant::now() + DEADLINE;
         let program = self.path("clearway").display().to_string();
-        loop {
-            let of_rank = |line: &str| line.starts_with(&program) && line.contains(word);
-            let found = self.processes().into_iter().filter(|(_, line)| of_rank(line));
-            let found: Vec<Pid> = found.map(|(pid, _)| pid).collect();
-            if found.len() == 5 {
-                return found;
-            }
-            assert!(Instant::now() < until, "the ranks do not start: {:?}", self.processes());
-            std::thread::yield_now();
-        }
+        let is_rank = |it: &Process| it.line.starts_with(&program) && it.line.contains(word);
+        let ranks = || self.processes().into_iter().filter(is_rank).collect();
+        let found = processes::wait_until("five ranks start", DEADLINE, ranks, |found| found.len() == 5);
+        found.into_iter().map(|it| it.pid).collect()
     }
 
     fn expect_nothing_left(&self) {
-        let until = Instant::now() + DEADLINE;
-        while !self.processes().is_empty() {
-            assert!(Instant::now() < until, "left behind: {:?}", self.processes());
-            std::thread::yield_now();
-        }
+        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[Process]>::is_empty);
     }
 }
 

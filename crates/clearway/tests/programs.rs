@@ -1,13 +1,17 @@
 //! Programs of the user's own as victims and congestors: what is said of them, and that nothing of them is left.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod processes;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use processes::Process;
 
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -39,28 +43,17 @@ impl Scratch {
     }
 
     /// Processes of commands: those whose command lines name the directory, but for the program itself.
-    fn processes(&self) -> Vec<String> {
+    fn processes(&self) -> Vec<Process> {
         let directory = self.0.display().to_string();
-        let table = fs::read_dir("/proc").expect("processes").flatten();
-        let lines = table.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-        let lines = lines.map(|line| line.replace('\0', " "));
-        lines.filter(|line| line.contains(&directory) && !line.contains("clearway bench")).collect()
+        processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("clearway bench")).collect()
     }
 
-    fn wait_until(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            let processes = self.processes();
-            if is_so(&processes) {
-                return;
-            }
-            assert!(Instant::now() < until, "{what}: {processes:?}");
-            std::thread::yield_now();
-        }
+    fn wait_until(&self, what: &str, is_so: impl Fn(&[Process]) -> bool) -> Vec<Process> {
+        processes::wait_until(what, DEADLINE, || self.processes(), is_so)
     }
 
     fn expect_nothing_left(&self) {
-        self.wait_until("left behind", <[String]>::is_empty);
+        self.wait_until("nothing is left", <[Process]>::is_empty);
     }
 }
 
@@ -159,8 +152,8 @@ fn with_descendants(scratch: &Scratch) -> Child {
     ];
     // The first pair of this seed begins beside the congestor.
     let run = scratch.bench(&[&flags[..], &["--seed", "2"]].concat()).spawn().expect("the program");
-    scratch.wait_until("the commands do not start", |lines| {
-        let of = |word: &str| lines.iter().filter(|line| line.starts_with("sh -c") && line.contains(word)).count();
+    scratch.wait_until("the commands start", |found| {
+        let of = |word: &str| found.iter().filter(|it| it.line.starts_with("sh -c") && it.line.contains(word)).count();
         of("/far") >= 3 || of("/victim") >= 1
     });
     run
@@ -176,6 +169,28 @@ fn commands__whatever_ends_the_conductor_ends_all_descendants() {
         assert_eq!(output.status.code(), code, "{}", errors(&output));
         scratch.expect_nothing_left();
         assert!(!scratch.0.join("out/report.json").exists(), "a report of half a run");
+        fs::remove_file(scratch.path("warm")).unwrap_or_default();
+    }
+}
+
+#[test]
+fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
+    let scratch = Scratch::new("guards");
+    for is_watched in [false, true] {
+        let run = with_descendants(&scratch);
+        let guards = scratch.wait_until("the guards start", |found| {
+            found.iter().filter(|it| it.line.contains(" guard --watched-by ")).count() == 2
+        });
+        let is_one = |it: &&Process| it.line.contains(" guard ") && it.line.contains(" --watched-by ") == is_watched;
+        for guard in guards.iter().filter(is_one) {
+            // The first one's end may have ended the run, and the other with it.
+            let _ = kill(guard.pid, Signal::SIGKILL);
+        }
+        let output = run.wait_with_output().expect("an end");
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("is gone; run again"), "{said}");
+        scratch.expect_nothing_left();
         fs::remove_file(scratch.path("warm")).unwrap_or_default();
     }
 }

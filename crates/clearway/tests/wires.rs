@@ -1,15 +1,22 @@
 //! Runs across real processes over each wire: what the report says of it, what cannot be used, and a rank that dies.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod processes;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use nix::unistd::Pid;
 use serde_json::Value;
+
+use processes::Process;
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
+/// The longest that processes may take to come and go on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
@@ -43,28 +50,22 @@ fn text(output: &Output) -> String {
 }
 
 /// Processes of this run: their command lines name its directory, or their parents' do.
-fn processes(directory: &Path) -> Vec<(u32, String)> {
-    let mut found: Vec<(u32, u32, String)> = Vec::new();
-    for entry in fs::read_dir("/proc").expect("processes").flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok()).unwrap_or(0);
-        found.push((pid, parent, line));
-    }
-    let named =
-        |pid: u32| found.iter().any(|(own, _, line)| *own == pid && line.contains(&directory.display().to_string()));
-    let of_run = found.iter().filter(|(pid, parent, _)| named(*pid) || named(*parent));
-    of_run.map(|(pid, _, line)| (*pid, line.clone())).collect()
+fn processes_of(directory: &Path) -> Vec<Process> {
+    let all: Vec<Process> = processes::all().collect();
+    let directory = directory.display().to_string();
+    let is_named = |pid: Pid| all.iter().any(|it| it.pid == pid && it.line.contains(&directory));
+    all.iter().filter(|it| is_named(it.pid) || parent(it.pid).is_some_and(is_named)).cloned().collect()
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok().map(Pid::from_raw)
 }
 
 /// Waits until no process of this run is left: who was told to end may be doing it when the launcher has ended.
 fn expect_nothing_left(directory: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !processes(directory).is_empty() {
-        assert!(Instant::now() < deadline, "left behind: {:?}", processes(directory));
-        std::thread::yield_now();
-    }
+    processes::wait_until("nothing is left", PATIENCE, || processes_of(directory), <[Process]>::is_empty);
 }
 
 /// The report of a run that came to a verdict. On a busy machine any may be right; that there is one is the point.
@@ -193,21 +194,10 @@ fn wires__a_rank_that_is_killed_is_named_and_nothing_is_left() {
 fn a_rank_is_killed(wire: &str) {
     let directory = directory(&format!("kill-{wire}"));
     let Some(run) = start(&directory, wire) else { return };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let victim = loop {
-        let followers: Vec<u32> = processes(&directory)
-            .into_iter()
-            .filter(|(_, line)| line.contains("rank --with-parent"))
-            .map(|(pid, _)| pid)
-            .collect();
-        match followers.last() {
-            Some(pid) if followers.len() == 4 => break *pid,
-            _ => assert!(Instant::now() < deadline, "the ranks do not start over {wire}"),
-        }
-        std::thread::yield_now();
-    };
-    let pid = i32::try_from(victim).expect("a process");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("killed");
+    let followers =
+        || processes_of(&directory).into_iter().filter(|it| it.line.contains("rank --with-parent")).collect();
+    let followers = processes::wait_until("the ranks start", PATIENCE, followers, |found| found.len() == 4);
+    nix::sys::signal::kill(followers[3].pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
     let output = run.wait_with_output().expect("an end");
     let said = text(&output);
     assert!(!output.status.success(), "{said}");

@@ -115,6 +115,9 @@ pub(crate) enum Command {
     /// Holds a command of the user's; started by the program itself.
     #[command(hide = true)]
     Guard {
+        /// The process that ends the command if this one is killed; without it this is that process.
+        #[arg(long, value_name = "PID")]
+        watched_by: Option<u32>,
         /// The command line.
         command: String,
     },

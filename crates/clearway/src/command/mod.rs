@@ -69,7 +69,8 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::Follow => crate::bench::job::follow(),
-        Command::Guard { command } => crate::bench::program::guard(&command),
+        Command::Guard { watched_by: None, command } => crate::bench::program::watch(&command),
+        Command::Guard { watched_by: Some(watcher), command } => crate::bench::program::guard(&command, watcher),
         Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
     }

@@ -3,21 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::Pid;
+
+use crate::processes::{self, Process};
 
 /// The longest that anything here may take on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Two phases of the shortest windows that can be judged.
 const SCENARIO: &str = include_str!("../fixtures/short.toml");
-
-/// A process of a run.
-struct Process {
-    pid: Pid,
-    line: String,
-    environment: String,
-}
 
 /// Where a test's runs happen.
 pub(crate) struct Ground {
@@ -46,19 +41,7 @@ impl Ground {
     /// Processes of the test's own program.
     fn processes(&self) -> Vec<Process> {
         let program = self.path("clearway").display().to_string();
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("processes").flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let read = |name: &str| {
-                let bytes = fs::read(entry.path().join(name)).unwrap_or_default();
-                String::from_utf8_lossy(&bytes).into_owned()
-            };
-            let line = read("cmdline").replace('\0', " ");
-            if line.starts_with(&program) {
-                found.push(Process { pid: Pid::from_raw(pid), line, environment: read("environ") });
-            }
-        }
-        found
+        processes::all().filter(|process| process.line.starts_with(&program)).collect()
     }
 
     /// Waits until `count` processes have `word` in their command lines.
@@ -69,32 +52,21 @@ impl Ground {
     /// Waits for the process that a launcher started as `rank`.
     pub(crate) fn wait_for_rank(&self, rank: u32) -> Pid {
         let names = ["SLURM_PROCID", "PMIX_RANK", "PMI_RANK"].map(|name| format!("{name}={rank}"));
-        let is_rank = |environment: &str| environment.split('\0').any(|pair| names.iter().any(|name| name == pair));
-        self.wait(1, |process| process.line.contains(" run ") && is_rank(&process.environment))[0]
+        let is_rank = |process: &Process| {
+            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|pair| names.iter().any(|name| name.as_bytes() == pair))
+        };
+        self.wait(1, |process| process.line.contains(" run ") && is_rank(process))[0]
     }
 
     fn wait(&self, count: usize, is_one: impl Fn(&Process) -> bool) -> Vec<Pid> {
-        let until = Instant::now() + DEADLINE;
-        loop {
-            let found: Vec<Pid> = self.processes().into_iter().filter(&is_one).map(|process| process.pid).collect();
-            if found.len() == count {
-                return found;
-            }
-            assert!(Instant::now() < until, "the ranks do not start: {:?}", self.lines());
-            std::thread::yield_now();
-        }
+        let look = || self.processes().into_iter().filter(&is_one).collect();
+        let found = processes::wait_until("the ranks start", DEADLINE, look, |found| found.len() == count);
+        found.into_iter().map(|process| process.pid).collect()
     }
 
     pub(crate) fn expect_nothing_left(&self) {
-        let until = Instant::now() + DEADLINE;
-        while !self.processes().is_empty() {
-            assert!(Instant::now() < until, "left behind: {:?}", self.lines());
-            std::thread::yield_now();
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.processes().into_iter().map(|process| process.line).collect()
+        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[Process]>::is_empty);
     }
 }
 

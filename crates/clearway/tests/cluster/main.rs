@@ -3,6 +3,8 @@
 
 mod ground;
 mod launcher;
+#[path = "../processes/mod.rs"]
+mod processes;
 mod slurm;
 
 use std::fs;

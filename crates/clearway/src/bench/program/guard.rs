@@ -6,30 +6,36 @@
 //! becomes a child of this process (it is a subreaper), however often it changed its group or its parent. To end a program is to
 //! ask its group first, so that an `mpirun` can end its ranks elsewhere, and to kill what is left.
 //!
+//! A guard has a process above it that only waits for it ([`watch`]). Who of the two is killed, the other ends the program.
+//!
 //! # Source
-//! prctl(2), `PR_SET_CHILD_SUBREAPER`.
+//! prctl(2), `PR_SET_CHILD_SUBREAPER`, `PR_SET_PDEATHSIG`.
 //!
 //! # Invariants
-//! I1. When standard input closes, however the conductor ended, the program is ended and so is this process.
+//! I1. When standard input closes, however the conductor ended, the program is ended and so is this process. The same when it is
+//!     asked to end by a signal, or either of the two processes is killed.
 //! I2. No descendant of a run lives when that run is answered for.
 //! I3. Memory: the last lines of the program, cut, whatever it prints.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::LocalNs;
 use clearway_runtime::clock;
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::Pid;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
+use super::descendants;
 use crate::exit::Exit;
 use crate::report::numerals::printable;
 
@@ -40,10 +46,10 @@ pub(super) const AGAIN: &str = "again";
 /// End the run.
 pub(super) const STOP: &str = "stop";
 
-/// How long a program may take to end when it is asked to: `mpirun` gives its ranks a second.
-const GRACE: Duration = Duration::from_secs(3);
 /// The pause before a program that ended is run again: one that ends at once shall not take a processor.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What asks a guard to end; the first also says that its watcher is gone.
+const SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
 /// Longest line that is kept.
 const LINE_MAX: u64 = 4096;
 
@@ -83,12 +89,33 @@ enum News {
     Closed,
 }
 
-/// Obeys standard input for `program`.
-pub(crate) fn main(program: &str) -> Result<Exit> {
-    nix::sys::prctl::set_child_subreaper(true).context("what a program leaves behind cannot be had")?;
+/// Has a guard obey standard input for `program`, and ends what it leaves behind if it is killed.
+pub(crate) fn watch(program: &str) -> Result<Exit> {
+    set_child_subreaper(true).context("what a guard leaves behind cannot be had")?;
+    let mut guard = Command::new(std::env::current_exe().context("the path of this program")?);
+    guard.args(["guard", "--watched-by", &std::process::id().to_string(), program]);
+    let status = guard.status().context("a guard cannot start")?;
+    if status.success() {
+        return Ok(Exit::Good);
+    }
+    descendants::ask_to_end();
+    descendants::kill_all();
+    Ok(Exit::Failed)
+}
+
+/// Obeys standard input for `program`, as long as `watcher` is there.
+pub(crate) fn main(program: &str, watcher: u32) -> Result<Exit> {
+    set_child_subreaper(true).context("what a program leaves behind cannot be had")?;
+    let mut signals = Signals::new(SIGNALS).context("cannot listen for signals")?;
+    set_pdeathsig(Signal::SIGTERM).context("a bond to the watching process")?;
+    if getppid() != Pid::from_raw(watcher.cast_signed()) {
+        return Ok(Exit::Failed);
+    }
     let (sender, news) = channel();
     let orders = sender.clone();
     thread::spawn(move || listen(&orders));
+    let end = sender.clone();
+    thread::spawn(move || signals.forever().next().map(|_| end.send(News::Closed)));
     let guard = Guard { program, sender, news };
     while let Ok(first) = guard.news.recv() {
         let finished = match first {
@@ -199,16 +226,7 @@ impl Guard<'_> {
 impl Run {
     /// Ends the run: asks, then kills.
     fn end(self) -> Finished {
-        let group = pid_of(&self.child);
-        // A stopped process hears nothing until it goes on.
-        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
-            let _ = killpg(group, signal);
-        }
-        let until = Instant::now() + GRACE;
-        while !children().is_empty() && Instant::now() < until {
-            reap();
-            thread::sleep(Duration::from_millis(2));
-        }
+        descendants::ask_to_end();
         self.finish(clock::now(), How::Stopped)
     }
 
@@ -220,7 +238,7 @@ impl Run {
 
     /// Kills what is left and reads what it said.
     fn finish(self, end: LocalNs, how: How) -> Finished {
-        end_children();
+        descendants::kill_all();
         let [last_line, last_error] = self.lines.map(|line| line.join().unwrap_or_default());
         Finished { begin: self.begin, end, how, last_line, last_error }
     }
@@ -235,41 +253,6 @@ fn how_ended(status: ExitStatus) -> How {
         Some(code) => How::Status(code),
         None => How::Signal(status.signal().unwrap_or_default()),
     }
-}
-
-/// Kills all children of this process, those that become its children by that, and so on.
-fn end_children() {
-    let until = Instant::now() + GRACE;
-    loop {
-        let children = children();
-        if children.is_empty() || Instant::now() >= until {
-            return;
-        }
-        for child in children {
-            let _ = kill(child, Signal::SIGKILL);
-        }
-        reap();
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Sees to all children that have ended.
-fn reap() {
-    while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive) | Err(_)) {}
-}
-
-/// The children of this process, by the table of all.
-fn children() -> Vec<Pid> {
-    let own = std::process::id();
-    let is_child = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; behind the last of them come the state and the parent.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        parent == Some(own)
-    };
-    let Ok(table) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = table.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(is_child).map(Pid::from_raw).collect()
 }
 
 /// Reads `output` to its end and keeps its last line that says something.

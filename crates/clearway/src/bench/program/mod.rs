@@ -16,6 +16,7 @@
 //! I2. Every command is ended with the conductor: see `guard`.
 
 mod beside;
+mod descendants;
 mod flags;
 mod guard;
 mod rows;
@@ -41,7 +42,7 @@ use crate::scenario::Congestion;
 
 pub(super) use beside::Beside;
 pub(crate) use flags::{ProgramFlags, Programs};
-pub(crate) use guard::main as guard;
+pub(crate) use guard::{main as guard, watch};
 pub(super) use troupe::{Part as ProgramPart, Troupe};
 
 use troupe::Performance;

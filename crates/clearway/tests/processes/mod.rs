@@ -1,0 +1,42 @@
+//! The processes of this machine, by which tests find those of their runs.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+/// One that was there when it was looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    /// Its arguments, separated by spaces.
+    pub(crate) line: String,
+}
+
+/// All that there are.
+pub(crate) fn all() -> impl Iterator<Item = Process> {
+    let table = fs::read_dir("/proc").expect("processes").flatten();
+    let pids = table.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.map(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        Process { pid: Pid::from_raw(pid), line: String::from_utf8_lossy(&line).replace('\0', " ") }
+    })
+}
+
+/// Looks with `look` until what it finds `is_so`, which is `what` and comes within `patience`.
+pub(crate) fn wait_until(
+    what: &str,
+    patience: Duration,
+    look: impl Fn() -> Vec<Process>,
+    is_so: impl Fn(&[Process]) -> bool,
+) -> Vec<Process> {
+    let until = Instant::now() + patience;
+    loop {
+        let found = look();
+        if is_so(&found) {
+            return found;
+        }
+        assert!(Instant::now() < until, "not so: {what}: {found:?}");
+        std::thread::yield_now();
+    }
+}
