@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
+mod archive;
 mod bench;
 mod command;
 mod doctor;

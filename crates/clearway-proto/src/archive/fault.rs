@@ -55,7 +55,7 @@ pub enum Fault {
         /// By what follows.
         found: u64,
     },
-    /// The elements of a list in a version that is not known here.
+    /// The elements of a list in a version that is not known here, or not that of their class.
     Elements(u32),
 }
 
@@ -98,7 +98,9 @@ impl fmt::Display for Fault {
             Self::Count { stated, found } => {
                 write!(f, "the timeslice is said to have {stated} components, and {found} follow")
             }
-            Self::Elements(version) => write!(f, "a list of elements in the unknown version {version}"),
+            Self::Elements(version) => {
+                write!(f, "a list of elements in version {version}, which is unknown here or not that of the others")
+            }
         }
     }
 }

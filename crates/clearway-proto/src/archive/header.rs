@@ -99,7 +99,7 @@ impl Versions {
 /// What an archive says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Of library and header; when reading, those of items come with each of them.
+    /// Of library and header; those of items are known when the first of them has been read, and the newest until then.
     pub versions: Versions,
     /// What the items are.
     pub kind: Kind,

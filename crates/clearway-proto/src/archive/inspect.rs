@@ -47,17 +47,31 @@ impl Finding {
         Self::TimesliceOrder,
     ];
 
-    /// What is wrong, in words that follow a number.
-    pub const fn words(self) -> &'static str {
+    /// A short name.
+    pub const fn word(self) -> &'static str {
         match self {
-            Self::Descriptor => "not described as microslices are",
-            Self::Size => "of another size than stated",
-            Self::Outside => "outside the data of their component",
-            Self::Crc => "with a wrong CRC-32C",
-            Self::Checksum => "with a wrong checksum of the generator",
-            Self::Ramp => "that do not hold the ramp they should",
-            Self::Order => "that begin no later than the one before",
-            Self::TimesliceOrder => "timeslices with no larger number than the one before",
+            Self::Descriptor => "descriptor",
+            Self::Size => "size",
+            Self::Outside => "outside",
+            Self::Crc => "crc",
+            Self::Checksum => "checksum",
+            Self::Ramp => "ramp",
+            Self::Order => "order",
+            Self::TimesliceOrder => "timeslice-order",
+        }
+    }
+
+    /// What is wrong, in a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Descriptor => "a microslice is not described as microslices are",
+            Self::Size => "the size is another one than stated",
+            Self::Outside => "a microslice lies outside the data of its component",
+            Self::Crc => "the content does not have the CRC-32C of its descriptor",
+            Self::Checksum => "the ramp does not have the checksum of its descriptor",
+            Self::Ramp => "the content is not the ramp of its channel",
+            Self::Order => "a microslice begins no later than the one before it",
+            Self::TimesliceOrder => "a timeslice has no larger number than the one before it",
         }
     }
 }

@@ -13,11 +13,11 @@
 //! | microslice | class, class of descriptor, 32 bytes of descriptor, u64 length and content |
 //! | timeslice | class, class of descriptor, descriptor, components, their descriptors |
 //! | components | class, u64 count, u32 0; for each u64 length and bytes |
-//! | their descriptors | class, u64 count, u32 0, class of descriptor before the first; for each 32 bytes (from version 1: 36) |
+//! | their descriptors | class, u64 count, u32 version of descriptor, class of descriptor before the first; for each 32 bytes (from version 1: 36) |
 //!
 //! A compressed archive has signature and header in the clear; what follows is one zstd stream with a second archive that has
-//! no signature and names its classes anew. Compressing is not done here: [`Event::Header`] says that the bytes from there on
-//! have to be given in the clear.
+//! no signature and names its classes anew. Compressing is not done here: behind such a header the bytes have to be given in the
+//! clear.
 //!
 //! # Source
 //! Layouts as declared in `lib/fles_ipc` of cbm-fles/flesnet, kinds and versions included, and as Boost's serialization library
@@ -41,7 +41,7 @@ mod writer;
 pub use fault::{ArchiveError, Fault};
 pub use header::{Compression, Header, Kind, Versions};
 pub use inspect::{Finding, Inspector, Place, Tally};
-pub use reader::{Event, Item, Limits, Reader, Rest};
+pub use reader::{Item, Limits, Reader, Rest, Whole};
 pub use timeslice::{Component, ComponentDescriptor, Timeslice, TimesliceDescriptor, TimesliceFlags};
 pub use writer::Writer;
 

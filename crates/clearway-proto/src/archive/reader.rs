@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! The reader always waits for one run of bytes whose length it knows, keeps the bytes of the item so far, and takes from what it is
-//! given no more than that run. When an item is whole it is lent out where it lies; the next call forgets it.
+//! given no more than that run. A whole item is lent out where it lies; the next call forgets it.
 //!
 //! # Invariants
 //! I1. Memory: one item and its list of components, each at most twice as large as it is, and no more than [`Limits`] allow.
@@ -35,13 +35,13 @@ pub struct Limits {
     pub item_bytes: u64,
 }
 
-/// What was read.
-#[derive(Debug)]
-pub enum Event<'a> {
+/// What became whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
     /// The header. Where it names a compression, all further bytes have to be given decompressed.
-    Header(&'a Header),
-    /// An item, and the versions that it is written in.
-    Item(Item<'a>, Versions),
+    Header,
+    /// An item, which [`Reader::item`] lends out until more is read.
+    Item,
 }
 
 /// One item of an archive.
@@ -90,6 +90,12 @@ enum Stage {
     ComponentDescriptors,
 }
 
+impl Stage {
+    const fn is_header(self) -> bool {
+        matches!(self, Self::Signature | Self::HeaderClass | Self::HeaderFields | Self::Host | Self::User)
+    }
+}
+
 /// Reads one archive.
 ///
 /// ```
@@ -120,13 +126,6 @@ pub struct Reader {
     parts: Vec<Range<usize>>,
     components: Vec<ComponentDescriptor>,
     failed: Option<ArchiveError>,
-}
-
-/// What a step has finished.
-enum Done {
-    Part,
-    Header,
-    Item,
 }
 
 impl Reader {
@@ -160,16 +159,15 @@ impl Reader {
     ///
     /// # Errors
     /// [`ArchiveError`] when the bytes are no archive, or one that is not read here; also in all later calls.
-    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Event<'_>>, ArchiveError> {
+    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Whole>, ArchiveError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.forget_lent();
         while self.fill(input) {
             match self.step() {
-                Ok(Done::Part) => {}
-                Ok(Done::Header) => return Ok(Some(Event::Header(&self.header))),
-                Ok(Done::Item) => return Ok(Some(self.item())),
+                Ok(None) => {}
+                Ok(whole) => return Ok(whole),
                 Err(fault) => {
                     let error = ArchiveError { at: self.before + self.done as u64, fault };
                     self.failed = Some(error.clone());
@@ -180,14 +178,37 @@ impl Reader {
         Ok(None)
     }
 
+    /// The header with the versions of what has been read so far; `None` until it is whole.
+    pub fn header(&self) -> Option<&Header> {
+        (self.lent || !self.stage.is_header()).then_some(&self.header)
+    }
+
+    /// The item that the last call of [`Self::feed`] made whole, if it did.
+    pub fn item(&self) -> Option<Item<'_>> {
+        if !self.lent || self.stage.is_header() {
+            return None;
+        }
+        Some(match self.header.kind {
+            Kind::Microslices => {
+                let (head, content) = self.bytes.split_at(self.done - self.want);
+                let (_, descriptor) = head[..head.len() - 8].split_last_chunk()?;
+                Item::Microslice(Microslice { descriptor: MicrosliceDescriptor::from_bytes(descriptor), content })
+            }
+            Kind::Timeslices => Item::Timeslice(Timeslice {
+                descriptor: self.descriptor,
+                bytes: &self.bytes,
+                parts: &self.parts,
+                descriptors: &self.components,
+            }),
+        })
+    }
+
     /// What of an item has come without the rest of it; to be asked when the stream has ended.
     pub fn rest(&self) -> Rest {
         let bytes = self.bytes.len() as u64;
         match self.stage {
             _ if self.lent => Rest::Nothing,
-            Stage::Signature | Stage::HeaderClass | Stage::HeaderFields | Stage::Host | Stage::User => {
-                Rest::CutHeader(bytes)
-            }
+            stage if stage.is_header() => Rest::CutHeader(bytes),
             _ if bytes == 0 => Rest::Nothing,
             _ => Rest::CutItem(bytes),
         }
@@ -199,8 +220,7 @@ impl Reader {
             return;
         }
         // Behind a header in the clear the compressed stream begins, which counts its own bytes.
-        let header = matches!(self.stage, Stage::User);
-        let restart = header && self.header.compression == Compression::Zstd;
+        let restart = self.stage.is_header() && self.header.compression == Compression::Zstd;
         self.before = if restart { 0 } else { self.before + self.bytes.len() as u64 };
         self.bytes.clear();
         self.parts.clear();
@@ -223,26 +243,8 @@ impl Reader {
         taken.len() == lacking
     }
 
-    fn item(&self) -> Event<'_> {
-        let item = match self.header.kind {
-            Kind::Microslices => {
-                let content = self.done - self.want;
-                let head = self.bytes[content - 8 - MicrosliceDescriptor::BYTES..].first_chunk();
-                let descriptor = MicrosliceDescriptor::from_bytes(head.unwrap_or(&[0; MicrosliceDescriptor::BYTES]));
-                Item::Microslice(Microslice { descriptor, content: &self.bytes[content..] })
-            }
-            Kind::Timeslices => Item::Timeslice(Timeslice {
-                descriptor: self.descriptor,
-                bytes: &self.bytes,
-                parts: &self.parts,
-                descriptors: &self.components,
-            }),
-        };
-        Event::Item(item, self.header.versions)
-    }
-
     /// Reads the run of bytes that the stage waited for, which is there.
-    fn step(&mut self) -> Result<Done, Fault> {
+    fn step(&mut self) -> Result<Option<Whole>, Fault> {
         let run = self.done..self.done + self.want;
         match self.stage {
             Stage::Signature => {
@@ -264,7 +266,7 @@ impl Reader {
             }
             Stage::User => {
                 self.header.user = self.bytes[run].to_vec();
-                Ok(self.whole(Done::Header))
+                Ok(self.whole(Whole::Header))
             }
             Stage::Microslice => {
                 if !self.named.0 {
@@ -275,7 +277,7 @@ impl Reader {
                 let length = self.number(self.want - 8)?;
                 self.demand(Stage::Content, length)
             }
-            Stage::Content => Ok(self.whole(Done::Item)),
+            Stage::Content => Ok(self.whole(Whole::Item)),
             Stage::TimesliceClasses => {
                 self.class(0, "StorableTimeslice", 0)?;
                 self.header.versions.timeslice =
@@ -294,7 +296,9 @@ impl Reader {
             Stage::Components => self.components(),
             Stage::ComponentClass(count) => {
                 let version = self.class(0, "TimesliceComponentDescriptor", ComponentDescriptor::NEWEST)?;
-                self.header.versions.component = version;
+                if version != self.header.versions.component {
+                    return Err(Fault::Elements(self.header.versions.component));
+                }
                 self.named.1 = true;
                 self.descriptors_of(count)
             }
@@ -302,12 +306,12 @@ impl Reader {
                 let version = self.header.versions.component;
                 let each = self.bytes[run].chunks_exact(self.component_bytes());
                 self.components.extend(each.map(|bytes| ComponentDescriptor::from_bytes(bytes, version)));
-                Ok(self.whole(Done::Item))
+                Ok(self.whole(Whole::Item))
             }
         }
     }
 
-    fn header_fields(&mut self) -> Result<Done, Fault> {
+    fn header_fields(&mut self) -> Result<Option<Whole>, Fault> {
         let version = self.header.versions.header;
         let kind = if version >= 1 { self.signed(0)? } else { 0 };
         let compression = if version >= 2 { self.signed(4)? } else { 0 };
@@ -319,11 +323,14 @@ impl Reader {
         Ok(self.go_on(Stage::Host, length + 8))
     }
 
-    fn timeslice(&mut self) -> Result<Done, Fault> {
+    fn timeslice(&mut self) -> Result<Option<Whole>, Fault> {
         let length = self.timeslice_bytes();
         let bytes = &self.bytes[self.done..self.done + length];
         self.descriptor = TimesliceDescriptor::from_bytes(bytes, self.header.versions.timeslice);
-        let count = self.list(length, "vector of data")?;
+        let (count, version) = self.list(length, "vector of data")?;
+        if version != 0 {
+            return Err(Fault::Elements(version));
+        }
         let stated = u64::from(self.descriptor.components);
         if stated != count {
             return Err(Fault::Count { stated, found: count });
@@ -332,19 +339,25 @@ impl Reader {
     }
 
     /// Goes on to the next of `left` components' data, or to the list of their descriptors.
-    fn data_from(&mut self, left: u64) -> Result<Done, Fault> {
+    fn data_from(&mut self, left: u64) -> Result<Option<Whole>, Fault> {
         match left {
             0 => self.demand(Stage::Components, (self.list_class() + LIST) as u64),
             _ => self.demand(Stage::DataLength(left), 8),
         }
     }
 
-    fn components(&mut self) -> Result<Done, Fault> {
-        let count = self.list(0, "vector of descriptors")?;
+    fn components(&mut self) -> Result<Option<Whole>, Fault> {
+        let (count, version) = self.list(0, "vector of descriptors")?;
         let stated = self.parts.len() as u64;
         if stated != count {
             return Err(Fault::Count { stated, found: count });
         }
+        // The list tells the version of its elements each time, their class only once.
+        let known = self.named.0.then_some(self.header.versions.component);
+        if version > ComponentDescriptor::NEWEST || known.is_some_and(|known| known != version) {
+            return Err(Fault::Elements(version));
+        }
+        self.header.versions.component = version;
         // Both lists have been seen, so their classes are not named again.
         self.named.0 = true;
         if count > 0 && !self.named.1 {
@@ -353,19 +366,19 @@ impl Reader {
         self.descriptors_of(count)
     }
 
-    fn descriptors_of(&mut self, count: u64) -> Result<Done, Fault> {
+    fn descriptors_of(&mut self, count: u64) -> Result<Option<Whole>, Fault> {
         self.demand(Stage::ComponentDescriptors, count * self.component_bytes() as u64)
     }
 
     /// The run is read; next comes one of `want` bytes.
-    fn go_on(&mut self, stage: Stage, want: usize) -> Done {
+    fn go_on(&mut self, stage: Stage, want: usize) -> Option<Whole> {
         self.done += self.want;
         (self.stage, self.want) = (stage, want);
-        Done::Part
+        None
     }
 
     /// The same, where the length of the next run is part of an item.
-    fn demand(&mut self, stage: Stage, want: u64) -> Result<Done, Fault> {
+    fn demand(&mut self, stage: Stage, want: u64) -> Result<Option<Whole>, Fault> {
         let bytes = (self.done as u64 + self.want as u64).saturating_add(want);
         let most = self.limits.item_bytes;
         match usize::try_from(want) {
@@ -374,10 +387,11 @@ impl Reader {
         }
     }
 
-    fn whole(&mut self, what: Done) -> Done {
+    /// The run is read, and with it something is whole.
+    fn whole(&mut self, what: Whole) -> Option<Whole> {
         self.done += self.want;
         self.lent = true;
-        what
+        Some(what)
     }
 
     /// The number at `at` of the run.
@@ -401,19 +415,15 @@ impl Reader {
         }
     }
 
-    /// How many elements the list at `at` of the run has.
-    fn list(&self, at: usize, class: &'static str) -> Result<u64, Fault> {
+    /// How many elements the list at `at` of the run has, and their version.
+    fn list(&self, at: usize, class: &'static str) -> Result<(u64, u32), Fault> {
         let named = self.list_class();
         if named > 0 {
             self.class(at, class, 0)?;
         }
         let count = self.number(at + named)?;
         let version = self.signed(at + named + 8)? as u32;
-        match version {
-            _ if count > COMPONENTS_MAX => Err(Fault::TooMany(count)),
-            0 => Ok(count),
-            _ => Err(Fault::Elements(version)),
-        }
+        if count > COMPONENTS_MAX { Err(Fault::TooMany(count)) } else { Ok((count, version)) }
     }
 
     /// Length of the class before a list: only the first timeslice names it.

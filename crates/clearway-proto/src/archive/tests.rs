@@ -42,15 +42,15 @@ fn timeslices_by_hand() -> Vec<u8> {
         &[7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0], // index, start, duration
         &[8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0], // flags, position, core, components
         &[0; 5 + 12],                             // class of the list; it is empty
-        &[0; 5 + 12],                             // and so is the list of descriptors
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], // and so is the list of descriptors, of version 1
         &[8, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
         &[0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0],
-        &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], // the list has no class any more: two elements, version 0
+        &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], // the list has no class any more: two elements
         &[34, 0, 0, 0, 0, 0, 0, 0],
         &[0xdd, 1, 0, 0, 0, 0, 0x10, 0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0],
         b"xy",
         &[0; 8],
-        &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
         &[0, 1, 0, 0, 0], // the first descriptor of a component: its class, version 1
         &[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 34, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         &[8, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -63,8 +63,6 @@ fn timeslices_by_hand() -> Vec<u8> {
 #[derive(Debug, PartialEq)]
 struct Outcome {
     header: Option<Header>,
-    /// Of the last item.
-    versions: Versions,
     end: Result<Rest, ArchiveError>,
     /// Everything that was read, written again.
     again: Vec<u8>,
@@ -79,39 +77,23 @@ fn behind_of(bytes: &mut Vec<u8>) -> impl FnMut(&[u8]) -> Result<(), Infallible>
     }
 }
 
-/// Reads `bytes`, given in pieces of the lengths that `pieces` repeats, and writes what was read in `versions`.
-fn read_for(bytes: &[u8], limits: Limits, pieces: &[usize], versions: Versions) -> Outcome {
+/// Reads `bytes`, given in pieces of the lengths that `pieces` repeats, and writes what was read.
+fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> Outcome {
     let mut reader = Reader::new(limits);
-    let mut outcome =
-        Outcome { header: None, versions, end: Ok(Rest::Nothing), again: Vec::new(), tally: Tally::default() };
-    let (mut inspector, mut writer) = (Inspector::default(), None);
+    let (mut end, mut again, mut writer, mut inspector) = (None, Vec::new(), None, Inspector::default());
     let mut lengths = pieces.iter().cycle();
     let mut rest = bytes;
-    outcome.end = 'read: loop {
+    while end.is_none() {
         let (mut piece, behind) = rest.split_at(rest.len().min(*lengths.next().unwrap_or(&usize::MAX)));
         rest = behind;
         loop {
-            let mut put = behind_of(&mut outcome.again);
             match reader.feed(&mut piece) {
-                Ok(None) if rest.is_empty() => break 'read Ok(reader.rest()),
-                Ok(None) => break,
-                Ok(Some(Event::Header(header))) => {
-                    let (made, bytes) = Writer::new(&Header {
-                        versions: Versions {
-                            library: header.versions.library,
-                            header: header.versions.header,
-                            ..versions
-                        },
-                        ..header.clone()
-                    });
-                    let Ok(()) = put(&bytes);
-                    writer = Some(made);
-                    outcome.header = Some(header.clone());
-                }
-                Ok(Some(Event::Item(item, versions))) => {
-                    inspector.look(&item, versions);
-                    outcome.versions = versions;
-                    let writer = writer.as_mut().unwrap();
+                Ok(Some(Whole::Header)) => again = Writer::new(reader.header().unwrap()).1,
+                Ok(Some(Whole::Item)) => {
+                    let (header, item) = (reader.header().unwrap(), reader.item().unwrap());
+                    inspector.look(&item, header.versions);
+                    let writer = writer.get_or_insert_with(|| Writer::new(header).0);
+                    let mut put = behind_of(&mut again);
                     let Ok(()) = match item {
                         Item::Microslice(microslice) => writer.microslice(&microslice, &mut put),
                         Item::Timeslice(timeslice) => {
@@ -119,19 +101,16 @@ fn read_for(bytes: &[u8], limits: Limits, pieces: &[usize], versions: Versions) 
                         }
                     };
                 }
-                Err(error) => break 'read Err(error),
+                Ok(None) if !rest.is_empty() => break,
+                Ok(None) => end = Some(Ok(reader.rest())),
+                Err(error) => end = Some(Err(error)),
+            }
+            if end.is_some() {
+                break;
             }
         }
-    };
-    outcome.tally = inspector.tally().clone();
-    outcome
-}
-
-/// The same; what is written is written in the versions that were read.
-fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> Outcome {
-    // The version of components is known only when there was one.
-    let versions = read_for(bytes, limits, &[usize::MAX], Versions::NEWEST).versions;
-    read_for(bytes, limits, pieces, versions)
+    }
+    Outcome { header: reader.header().cloned(), end: end.unwrap(), again, tally: inspector.tally().clone() }
 }
 
 fn fault(bytes: &[u8], limits: Limits) -> String {
@@ -163,13 +142,17 @@ fn feed__timeslices_laid_out_by_hand() {
     let bytes = timeslices_by_hand();
     let mut reader = Reader::new(LIMITS);
     let mut rest = &bytes[..];
-    assert!(matches!(reader.feed(&mut rest), Ok(Some(Event::Header(header))) if header.created_s == -1));
-    let Ok(Some(Event::Item(Item::Timeslice(first), _))) = reader.feed(&mut rest) else { panic!() };
+    assert!(reader.feed(&mut rest) == Ok(Some(Whole::Header)) && reader.item().is_none());
+    assert_eq!(reader.header().map(|header| header.created_s), Some(-1));
+    assert_eq!(reader.feed(&mut rest), Ok(Some(Whole::Item)));
+    let Some(Item::Timeslice(first)) = reader.item() else { panic!() };
     let TimesliceDescriptor { index, start_ns, duration_ns, flags, position, core_microslices, components } =
         first.descriptor;
     assert_eq!((index, start_ns, duration_ns, position, core_microslices, components), (7, 256, 512, 1, 3, 0));
     assert!(flags == TimesliceFlags::MISSING_PARTS && flags.is_incomplete() && first.components().len() == 0);
-    let Ok(Some(Event::Item(Item::Timeslice(second), versions))) = reader.feed(&mut rest) else { panic!() };
+    assert_eq!(reader.feed(&mut rest), Ok(Some(Whole::Item)));
+    let Some(Item::Timeslice(second)) = reader.item() else { panic!() };
+    let versions = reader.header().unwrap().versions;
     assert_eq!((versions.timeslice, versions.component), (2, 1));
     let components: Vec<Component<'_>> = second.components().collect();
     let microslices: Vec<_> = components[0].microslices().collect();
@@ -177,7 +160,7 @@ fn feed__timeslices_laid_out_by_hand() {
     let missing = TimesliceFlags::MISSING_MICROSLICES;
     assert_eq!((components[1].descriptor.offset, components[1].descriptor.flags), (64, missing));
     assert!(TimesliceFlags::MISSING_COMPONENTS.is_incomplete() && !TimesliceFlags(16).is_incomplete());
-    assert!(matches!(reader.feed(&mut rest), Ok(None)) && reader.rest() == Rest::Nothing);
+    assert!(reader.feed(&mut rest) == Ok(None) && reader.rest() == Rest::Nothing && reader.item().is_none());
 
     let outcome = read(&bytes, LIMITS, &[3]);
     assert_eq!(outcome.again, bytes);
@@ -248,8 +231,17 @@ fn feed__lengths_from_outside_are_never_followed() {
     let three = with(good.clone(), second + 40, &[3]);
     assert!(fault(&three, LIMITS).ends_with("the timeslice is said to have 3 components, and 2 follow"));
     let version = with(good.clone(), second + 52, &[1]);
-    assert!(fault(&version, LIMITS).ends_with("a list of elements in the unknown version 1"));
-    let data = with(good, second + 56, &u64::MAX.to_le_bytes());
+    let sentence = "a list of elements in version 1, which is unknown here or not that of the others";
+    assert!(fault(&version, LIMITS).ends_with(sentence));
+    for (at, what) in [
+        (good.len() - 12 - 24 - 36 - 5 - 4, 0),
+        (good.len() - 12 - 24 - 36 - 4, 0),
+        (good.len() - 12 - 24 - 36 - 5 - 4, 2),
+    ] {
+        let sentence = fault(&with(good.clone(), at, &[what]), LIMITS);
+        assert!(sentence.contains("a list of elements in version"), "{sentence}");
+    }
+    let data = with(good.clone(), second + 56, &u64::MAX.to_le_bytes());
     assert!(fault(&data, LIMITS).contains("an item of at least 18446744073709551615 bytes"));
 }
 
@@ -377,7 +369,7 @@ fn feed__reads_and_writes_microslices_of_flesnet() {
 fn feed__reads_and_writes_timeslices_of_flesnet() {
     let Some(bytes) = reference("example1.tsa") else { return };
     let outcome = read(&bytes, LIMITS, &[1]);
-    assert_eq!(outcome.versions, Versions { header: 0, ..Versions::FLESNET_1 });
+    assert_eq!(outcome.header.unwrap().versions, Versions { header: 0, ..Versions::FLESNET_1 });
     let tally = &outcome.tally;
     assert_eq!((tally.items, tally.components, tally.microslices, tally.content_bytes), (2, 4, 6, 16));
     // Both have the number 1.

@@ -30,10 +30,11 @@ enum Named {
     Components,
 }
 
-/// The two numbers of a list before its elements: how many, and their version.
-fn list(count: usize) -> [u8; 12] {
+/// The two numbers of a list before its elements: how many, and the version of their class.
+fn list(count: usize, version: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&(count as u64).to_le_bytes());
+    bytes[8..].copy_from_slice(&version.to_le_bytes());
     bytes
 }
 
@@ -93,7 +94,7 @@ impl Writer {
         if first {
             put(&class(0))?;
         }
-        put(&list(count))?;
+        put(&list(count, 0))?;
         for component in components.clone() {
             put(&(component.data.len() as u64).to_le_bytes())?;
             put(component.data)?;
@@ -101,7 +102,7 @@ impl Writer {
         if first {
             put(&class(0))?;
         }
-        put(&list(count))?;
+        put(&list(count, self.versions.component))?;
         for component in components {
             self.component(&component, put)?;
         }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use clearway_lab::{LabName, QueueKind};
-use clearway_proto::base::{BitsPerSec, Class};
+use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
+use clearway_proto::microslice::Sizes;
 
 use super::setup_node::MarkRule;
+use crate::archive::{ITEM_BYTES_MAX, Locator};
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
 use crate::bench::program::ProgramFlags;
@@ -20,8 +22,8 @@ use crate::scenario::Time;
 #[command(
     name = "clearway",
     version,
-    after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff); \
-                  4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+    after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
+                  archive with faults, for msa); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -55,6 +57,9 @@ pub(crate) enum Command {
     /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
     #[command(subcommand)]
     Topo(TopoCommand),
+    /// Archives of microslices (.msa) and timeslices (.tsa), as FLESnet reads and writes them.
+    #[command(subcommand)]
+    Msa(MsaCommand),
     /// Look into a simulated run by repeating it.
     #[command(subcommand)]
     Sim(SimCommand),
@@ -351,4 +356,96 @@ pub(crate) enum TopoCommand {
         #[arg(long, default_value = "edr")]
         base: String,
     },
+}
+
+/// Archives.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MsaCommand {
+    /// Show what archives hold, where it is from, and how it is stored.
+    Info(MsaFiles),
+    /// Check archives: CRCs, the ramp of pattern generators, order, sizes, and whether they end where they should.
+    Check(MsaFiles),
+    /// Copy an archive, or a sequence of them, into a new one: compressed, in other versions, shorter or longer.
+    Copy {
+        /// A path, with %n for a sequence of files, or `file:PATH?cycles=3` to play it three times.
+        source: Locator,
+        /// The new archive.
+        to: PathBuf,
+        /// Stop after so many items.
+        #[arg(long, value_name = "COUNT")]
+        items: Option<u64>,
+        #[command(flatten)]
+        form: MsaForm,
+        #[command(flatten)]
+        limits: MsaLimits,
+    },
+    /// Make an archive of made-up data: microslices that hold a ramp, or with --channels timeslices of them.
+    Make {
+        /// The new archive.
+        to: PathBuf,
+        /// Microslices, or with --channels timeslices.
+        #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+        items: u64,
+        /// Make timeslices with a component for each of so many channels.
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+        channels: Option<u16>,
+        /// Microslices of each component.
+        #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "channels", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        core: u32,
+        /// Microslices of the next timeslice that each component has in addition.
+        #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "channels", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+        overlap: u32,
+        /// The channel that the ramp is of, or the first one.
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        channel: u16,
+        /// Mean length of a content.
+        #[arg(long, value_name = "BYTES", default_value = "64KiB")]
+        mean: Bytes,
+        /// Law of the lengths: constant, poisson, skewed.
+        #[arg(long, value_name = "LAW", default_value = "constant")]
+        sizes: Sizes,
+        /// Experiment time from one microslice to the next.
+        #[arg(long, default_value = "100us")]
+        period: Time,
+        /// Seed of the lengths.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Write the checksum that the pattern check of FLESnet asks for instead of CRC-32C.
+        #[arg(long)]
+        flesnet_checksum: bool,
+        #[command(flatten)]
+        form: MsaForm,
+    },
+}
+
+/// Archives to be looked at.
+#[derive(Debug, Args)]
+pub(crate) struct MsaFiles {
+    /// Paths, with %n for a sequence of files, or `file:PATH`.
+    #[arg(required = true)]
+    pub(crate) files: Vec<Locator>,
+    /// Write JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) limits: MsaLimits,
+}
+
+/// How much of an archive is accepted.
+#[derive(Debug, Args)]
+pub(crate) struct MsaLimits {
+    /// The longest item that is read; memory grows up to twice of it.
+    #[arg(long, value_name = "BYTES", default_value_t = Bytes(ITEM_BYTES_MAX))]
+    pub(crate) item_max: Bytes,
+}
+
+/// How a new archive is written.
+#[derive(Debug, Args)]
+pub(crate) struct MsaForm {
+    /// Compress the items with zstd.
+    #[arg(long)]
+    pub(crate) compress: bool,
+    /// In the versions of FLESnet 1.0, which reads no newer ones: times and flags of timeslices are left out.
+    #[arg(long)]
+    pub(crate) flesnet_1: bool,
 }

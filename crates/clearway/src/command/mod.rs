@@ -8,6 +8,7 @@ mod arguments;
 mod generate;
 mod gpcnet;
 mod lab;
+mod msa;
 mod run;
 mod setup_node;
 mod sim;
@@ -23,7 +24,9 @@ use crate::doctor::Form;
 
 use crate::exit::Exit;
 
-pub(crate) use arguments::{Arguments, BenchFlags, Command, JobArguments, LabCommand, Output, SimCommand, TopoCommand};
+pub(crate) use arguments::{
+    Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand, TopoCommand,
+};
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(flags) => run::bench(&flags),
         Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),
+        Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),

@@ -1,0 +1,96 @@
+//! `clearway msa`: looks at archives of microslices and timeslices, checks, copies and makes them.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clearway_proto::archive::{Compression, Item, Limits, Versions};
+use clearway_proto::microslice::{Checksum, GeneratorPlan};
+
+use super::arguments::{MsaFiles, MsaForm, MsaLimits};
+use super::{MsaCommand, print};
+use crate::archive::{Depth, FileReport, Form, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey};
+use crate::exit::Exit;
+
+/// Does what `command` says.
+pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
+    match command {
+        MsaCommand::Info(files) => look(&files, Depth::Contents, described),
+        MsaCommand::Check(files) => look(&files, Depth::Faults, checked),
+        MsaCommand::Copy { source, to, items, form, limits } => {
+            copy(source, &to, items.unwrap_or(u64::MAX), form.into(), limits.into())
+        }
+        MsaCommand::Make {
+            to,
+            items,
+            channels,
+            core,
+            overlap,
+            channel,
+            mean,
+            sizes,
+            period,
+            seed,
+            flesnet_checksum,
+            form,
+        } => {
+            let Ok(mean_bytes) = u32::try_from(mean.0) else {
+                bail!("a mean of {mean} is more than a microslice can hold, which is less than 4 GiB");
+            };
+            let checksum = if flesnet_checksum { Checksum::Fold } else { Checksum::Crc32c };
+            let plan = GeneratorPlan { channel, seed, sizes, mean_bytes, period: period.0, checksum };
+            let shape = channels.map_or(Shape::Microslices, |channels| Shape::Timeslices { channels, core, overlap });
+            make(&to, form.into(), &Recipe { plan, items, shape })?;
+            Ok(Exit::Good)
+        }
+    }
+}
+
+fn look(files: &MsaFiles, depth: Depth, page: fn(&[FileReport]) -> String) -> Result<Exit> {
+    let limits = Limits { item_bytes: files.limits.item_max.0 };
+    let mut reports = Vec::new();
+    for locator in &files.files {
+        if locator.cycles > 1 {
+            bail!("cycles are for `msa copy`; every file is looked at once");
+        }
+        for path in locator.paths() {
+            reports.push(survey(&path, limits, depth)?);
+        }
+    }
+    print(&if files.json { serde_json::to_string_pretty(&reports)? + "\n" } else { page(&reports) })?;
+    Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Congested } else { Exit::Good })
+}
+
+fn copy(locator: Locator, to: &Path, items: u64, form: Form, limits: Limits) -> Result<Exit> {
+    let mut source = Source::open(locator, limits)?;
+    let mut sink = Sink::create(to, source.header().kind, form)?;
+    for _ in 0..items {
+        if !source.advance()? {
+            break;
+        }
+        match source.item() {
+            Some(Item::Microslice(microslice)) => sink.microslice(&microslice)?,
+            Some(Item::Timeslice(timeslice)) => sink.timeslice(&timeslice.descriptor, timeslice.components())?,
+            None => break,
+        }
+    }
+    sink.finish()?;
+    if source.cut_files > 0 {
+        eprintln!("clearway: {} of the files read ended with a cut item, which was left out", source.cut_files);
+    }
+    Ok(Exit::Good)
+}
+
+impl From<MsaForm> for Form {
+    fn from(form: MsaForm) -> Self {
+        Self {
+            versions: if form.flesnet_1 { Versions::FLESNET_1 } else { Versions::NEWEST },
+            compression: if form.compress { Compression::Zstd } else { Compression::None },
+        }
+    }
+}
+
+impl From<MsaLimits> for Limits {
+    fn from(limits: MsaLimits) -> Self {
+        Self { item_bytes: limits.item_max.0 }
+    }
+}
