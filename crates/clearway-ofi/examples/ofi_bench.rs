@@ -14,7 +14,7 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
-use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, Source, Waking};
+use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, Source, Trust, Waking};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
     Answer, Arrival, Destination, Operation, Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
@@ -78,7 +78,7 @@ fn open(near: bool, local: IpAddr, peer: IpAddr) -> Outcome<OfiWire> {
     let mut theirs = vec![0; usize::try_from(u64::from_le_bytes(length))?];
     stream.read_exact(&mut theirs)?;
     let (rank, peers) = if near { (Rank(0), [own, theirs]) } else { (Rank(1), [theirs, own]) };
-    Ok(OfiWire::open(port, rank, 1, &peers)?)
+    Ok(OfiWire::open(port, rank, &Trust::Session(1), &peers)?)
 }
 
 fn processor_time() -> u64 {

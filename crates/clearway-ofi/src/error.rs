@@ -61,6 +61,23 @@ pub enum OfiError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// There are not as many proofs as peers: correct the list.
+    #[error("{proofs} proofs for {ranks} ranks; each rank needs one")]
+    Proofs {
+        /// Entries in the list of proofs.
+        proofs: usize,
+        /// Entries in the list of peers.
+        ranks: usize,
+    },
+    /// Whoever greets as this rank has another key, or repeats the rank's greeting: start all ranks in one run.
+    #[error(
+        "who greets as rank {rank} does not hold the key of this job, or repeats a greeting, so it is not heard; \
+         start all ranks in one run"
+    )]
+    Stranger {
+        /// Who it greets as.
+        rank: Rank,
+    },
     /// Two ranks chose providers that do not understand each other: name one provider for all.
     #[error("rank {rank} speaks {theirs}, this rank speaks {ours}; name one provider that every host has")]
     OtherProvider {

@@ -10,11 +10,11 @@
 //! | 2 | 1 | class, by its index |
 //! | 3 | 1 | length of the engine's header, 0 to 80 (kind 0 only) |
 //! | 4 | 4 | rank of the sender |
-//! | 8 | 8 | session number of the job |
+//! | 8 | 8 | session number: the job's, or one of this direction between two ranks |
 //!
 //! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to [`WORDS_MAX`] [`Word`]s; the
-//! others are [`Note`]s. The session number keeps jobs apart, it
-//! is **not authentication**.
+//! others are [`Note`]s. The session number keeps jobs apart; it is **not authentication**, even where it is
+//! one of a pair of ranks that strangers cannot guess (`trust`).
 //!
 //! # Invariants
 //! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
@@ -41,14 +41,19 @@ const WORD_LENGTH: usize = 22;
 /// The longest message of words.
 pub(crate) const WORDS_LENGTH_MAX: usize = FRAME_LENGTH + 8 + WORDS_MAX * WORD_LENGTH;
 
+/// Bytes of the proof in a [`Note::Hello`].
+pub(crate) const HELLO_LENGTH: usize = 16;
+/// The kind of [`Note::Hello`].
+const HELLO: u8 = 1;
+
 /// Chosen at random.
 const MAGIC: u8 = 0xc2;
 
 /// What one end of the wire tells another beside engines' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// The first message on a connection: nothing to say, but the connection is there and can be marked.
-    Hello,
+    /// The first message on a connection: it can be marked from now on. The proof counts where ranks show one.
+    Hello { proof: [u8; HELLO_LENGTH] },
     /// A write into your memory is complete.
     Landed(Word),
     /// Where is your region?
@@ -148,7 +153,10 @@ impl Sender {
     pub(crate) fn note(self, class: Class, note: Note) -> ([u8; NOTE_MAX], usize) {
         let mut writer = Writer { bytes: [0; NOTE_MAX], length: FRAME_LENGTH };
         let kind = match note {
-            Note::Hello => 1,
+            Note::Hello { proof } => {
+                writer.put(&proof);
+                HELLO
+            }
             Note::Landed(word) => {
                 writer.put(&word.bytes());
                 2
@@ -216,12 +224,13 @@ pub(crate) fn word(message: &[u8], index: usize) -> Option<Word> {
     Word::read(&mut Reader(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
 }
 
-/// Reads `message`; `None` for whatever is not one of `session`.
-pub(crate) fn parse(message: &[u8], session: u64) -> Option<Frame> {
+/// Reads `message`; `None` for whatever has not the session number that `session_of` its rank says.
+pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>) -> Option<Frame> {
     let (header, rest) = message.split_first_chunk::<FRAME_LENGTH>()?;
     let [magic, kind, class, head_length, rank @ .., _, _, _, _, _, _, _, _] = *header;
     let number = u64::from_le_bytes(*header.last_chunk()?);
-    if magic != MAGIC || number != session {
+    let from = Rank(u32::from_le_bytes(rank));
+    if magic != MAGIC || session_of(from) != Some(number) {
         return None;
     }
     let class = *Class::ALL.get(usize::from(class))?;
@@ -243,13 +252,21 @@ pub(crate) fn parse(message: &[u8], session: u64) -> Option<Frame> {
         }
         kind => Content::Note(parse_note(kind, Reader(rest))?),
     };
-    Some(Frame { from: Rank(u32::from_le_bytes(rank)), class, content })
+    Some(Frame { from, class, content })
+}
+
+/// Whose greeting `message` says to be, whatever its session number and proof are.
+pub(crate) fn greeter(message: &[u8]) -> Option<Rank> {
+    let [MAGIC, HELLO, _, _, rank @ .., _, _, _, _, _, _, _, _] = *message.first_chunk::<FRAME_LENGTH>()? else {
+        return None;
+    };
+    Some(Rank(u32::from_le_bytes(rank)))
 }
 
 fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
     let r = &mut reader;
     let note = match kind {
-        1 => Note::Hello,
+        HELLO => Note::Hello { proof: r.take()? },
         2 => Note::Landed(Word::read(r)?),
         3 => Note::AskRegion { region: RegionId(r.u16()?) },
         4 => Note::TellRegion { region: RegionId(r.u16()?), there: None },
@@ -335,21 +352,33 @@ mod tests {
     const LITERAL: [u8; 22] =
         [0xc2, 0, 3, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd', b'b', b'o', b'd', b'y'];
 
+    fn read(message: &[u8]) -> Option<Frame> {
+        parse(message, |rank| (rank == SENDER.rank).then_some(SENDER.session))
+    }
+
+    #[test]
+    fn greeter__is_told_of_greetings_only() {
+        let hello = |rank| Sender { rank, session: 9 }.note(Class::Bulk, Note::Hello { proof: [0; HELLO_LENGTH] });
+        let (bytes, length) = hello(Rank(5));
+        assert_eq!((greeter(&bytes[..length]), read(&bytes[..length])), (Some(Rank(5)), None));
+        assert_eq!([greeter(&LITERAL), greeter(&bytes[..15])], [None; 2]);
+    }
+
     #[test]
     fn message__is_byte_for_byte_as_described() {
         assert_eq!(SENDER.message(Class::Bulk, 2), LITERAL[..FRAME_LENGTH]);
         let frame = Frame { from: Rank(258), class: Class::Bulk, content: Content::Message { body_start: 18 } };
-        assert_eq!(parse(&LITERAL, SENDER.session), Some(frame));
+        assert_eq!(read(&LITERAL), Some(frame));
     }
 
     #[test]
     fn parse__each_wrong_byte_of_the_header_is_refused() {
-        for (place, wrong) in [(0, 0xc1), (1, 11), (2, 5), (3, 81), (3, 7), (8, 0)] {
+        for (place, wrong) in [(0, 0xc1), (1, 11), (2, 5), (3, 81), (3, 7), (4, 1), (8, 0)] {
             let mut bytes = LITERAL;
             bytes[place] = wrong;
-            assert_eq!(parse(&bytes, SENDER.session), None, "byte {place}");
+            assert_eq!(read(&bytes), None, "byte {place}");
         }
-        assert_eq!(parse(&LITERAL[..15], SENDER.session), None);
+        assert_eq!(read(&LITERAL[..15]), None);
     }
 
     #[test]
@@ -357,7 +386,7 @@ mod tests {
         let at = RemoteSpan { region: RegionId(7), offset: 1 << 40 };
         let there = RegionHandle { begin: u64::MAX, length: 1 << 33, key: 5 };
         let notes = [
-            Note::Hello,
+            Note::Hello { proof: *b"sixteen bytes..." },
             Note::Landed(Word { into: at, length: 9, immediate: 42 }),
             Note::Heard { ticket: 7 },
             Note::AskRegion { region: RegionId(3) },
@@ -372,11 +401,11 @@ mod tests {
         for note in notes {
             let (bytes, length) = SENDER.note(Class::Control, note);
             let frame = Frame { from: SENDER.rank, class: Class::Control, content: Content::Note(note) };
-            assert_eq!(parse(&bytes[..length], SENDER.session), Some(frame));
+            assert_eq!(read(&bytes[..length]), Some(frame));
             let mut longer = bytes[..length].to_vec();
             longer.push(0);
-            assert_eq!(parse(&longer, SENDER.session), None, "{note:?} and a byte more");
-            assert!(parse(&bytes[..length - 1], SENDER.session).is_none(), "{note:?} less a byte");
+            assert_eq!(read(&longer), None, "{note:?} and a byte more");
+            assert!(read(&bytes[..length - 1]).is_none(), "{note:?} less a byte");
         }
     }
 
@@ -389,16 +418,16 @@ mod tests {
         };
         for count in [1, WORDS_MAX] {
             let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));
-            let frame = parse(&bytes[..length], SENDER.session).expect("words");
+            let frame = read(&bytes[..length]).expect("words");
             assert_eq!(frame.content, Content::Words { ticket: 77, count });
             assert!((0..count).all(|i| super::word(&bytes[..length], i) == Some(word(i as u64))));
             for wrong in [FRAME_LENGTH + 8, length - 1] {
-                assert_eq!(parse(&bytes[..wrong], SENDER.session), None, "{wrong} bytes");
+                assert_eq!(read(&bytes[..wrong]), None, "{wrong} bytes");
             }
         }
         let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..40).map(word));
         assert_eq!(length, bytes.len(), "no more than fit");
-        assert_eq!(parse(&[&bytes[..], &[0; WORD_LENGTH]].concat(), SENDER.session), None, "one too many");
+        assert_eq!(read(&[&bytes[..], &[0; WORD_LENGTH]].concat()), None, "one too many");
     }
 
     proptest! {
@@ -407,7 +436,7 @@ mod tests {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = MAGIC; }
             if let Some(session) = bytes.get_mut(8..16) { session.fill(0); }
-            if let Some(Frame { content: Content::Message { body_start }, .. }) = parse(&bytes, 0) {
+            if let Some(Frame { content: Content::Message { body_start }, .. }) = parse(&bytes, |_| Some(0)) {
                 prop_assert!(body_start <= bytes.len());
             }
         }

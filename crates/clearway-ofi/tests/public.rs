@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clearway_ofi::{
     Judged, LibraryVersion, OfiConfig, OfiError, OfiPort, OfiWire, Placement, Reach, Refusal, Rest, Source, Survey,
-    Verdict, Waking, Wanted, survey,
+    Trust, Verdict, Waking, Wanted, survey,
 };
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, Span, Wire};
@@ -65,7 +65,7 @@ fn wire__two_polled_ends_talk() {
     assert_eq!(ports[0].judged().iter().filter(|judged| judged.verdict == Verdict::Taken).count(), 1);
     assert!(ports[0].library().path.is_absolute());
     let peers: Vec<Vec<u8>> = ports.iter().map(OfiPort::address).collect();
-    let open = |(rank, port)| OfiWire::open(port, Rank(rank), 7, &peers).expect("an open wire");
+    let open = |(rank, port)| OfiWire::open(port, Rank(rank), &Trust::Session(7), &peers).expect("an open wire");
     let mut wires: Vec<OfiWire> = (0..).zip(ports).map(open).collect();
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(b"hello");

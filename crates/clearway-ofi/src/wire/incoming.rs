@@ -4,7 +4,7 @@ use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp, Status};
 
 use super::layout::{self, BUFFERS, RECEIVE};
-use super::peers::lane_of;
+use super::peers::{Proof, lane_of};
 use super::slots::{Slots, Stage, Then, Work};
 use super::{LISTED_MAX, Listed, OfiWire, now};
 use crate::device::{BATCH, Completion, Posting};
@@ -104,12 +104,20 @@ impl OfiWire {
     /// A message in the receive memory.
     fn receive(&mut self, offset: usize, length: usize, at: LocalNs) {
         let memory = self.device.bytes(RECEIVE).unwrap_or_default();
-        let frame = frame::parse(&memory[offset..offset + length], self.sender.session);
-        let Some(frame) = frame.filter(|frame| self.peers.has(frame.from)) else {
-            self.counters.strangers += 1;
-            return;
+        let message = &memory[offset..offset + length];
+        let Some(frame) = frame::parse(message, |rank| self.peers.session_from(rank)) else {
+            let greeter = frame::greeter(message);
+            return self.turn_away(greeter);
         };
+        let lane = lane_of(frame.class, self.lanes);
         match frame.content {
+            Content::Note(Note::Hello { proof }) if self.proof == Proof::Needed => {
+                if !self.peers.admit(frame.from, lane, proof) {
+                    return self.turn_away(Some(frame.from));
+                }
+                self.unmarked = true;
+            }
+            _ if !self.peers.link(frame.from, lane).proven => self.turn_away(None),
             Content::Message { body_start } => self.listed.push_back(Listed::Message {
                 from: frame.from,
                 class: frame.class,
@@ -125,8 +133,16 @@ impl OfiWire {
                         self.landed(frame.from, word, at);
                     }
                 }
-                self.note(lane_of(frame.class, self.lanes), frame.from, Note::Heard { ticket });
+                self.note(lane, frame.from, Note::Heard { ticket });
             }
+        }
+    }
+
+    /// Counts a message that is not taken; remembers who it says to be where it should have proved that.
+    fn turn_away(&mut self, greeter: Option<Rank>) {
+        self.counters.strangers += 1;
+        if self.proof == Proof::Needed && self.refused.is_none() {
+            self.refused = greeter.filter(|rank| self.peers.has(*rank));
         }
     }
 
@@ -134,7 +150,7 @@ impl OfiWire {
     fn hear(&mut self, from: Rank, class: Class, note: Note, at: LocalNs) {
         let lane = lane_of(class, self.lanes);
         match note {
-            Note::Hello => self.unmarked = true,
+            Note::Hello { .. } => self.unmarked = true,
             Note::Landed(word) => self.landed(from, word, at),
             Note::AskRegion { region } => {
                 let there = self.handle(region);
@@ -202,7 +218,7 @@ impl OfiWire {
     }
 
     fn has_room_again(&self, class: Class) -> bool {
-        self.refused[class.index()] && self.slots.has_room(self.lane_of(class))
+        self.no_room[class.index()] && self.slots.has_room(self.lane_of(class))
     }
 
     /// Tells of classes that found no room and would find it now.
@@ -210,7 +226,7 @@ impl OfiWire {
         let mut given = 0;
         for class in Class::ALL {
             if self.has_room_again(class) {
-                self.refused[class.index()] = false;
+                self.no_room[class.index()] = false;
                 given += 1;
                 sink(Arrival::Room { path: PathId(0), class });
             }

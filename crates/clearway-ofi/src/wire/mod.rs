@@ -56,7 +56,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::layout::{BUFFERS, OWN_PIECES, RECEIVE, SLOTS};
 use self::looks::Looks;
-use self::peers::{Peers, REGIONS_MAX, Standing};
+use self::peers::{Peers, Proof, REGIONS_MAX, Standing};
 use self::slots::Slots;
 use crate::abi::{FI_MR_ENDPOINT, FI_ORDER_SAW};
 use crate::address::Published;
@@ -67,6 +67,7 @@ use crate::library::socket_address;
 use crate::port::{OfiPort, Placement};
 use crate::provider::Marking;
 use crate::sockets::Marked;
+use crate::trust::{Pass, Trust};
 
 /// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
 /// the provider to this many times [`SLOTS`], at the price of one completion for as many messages.
@@ -105,7 +106,8 @@ enum Listed {
 #[derive(Debug)]
 pub struct OfiWire {
     device: Device,
-    sender: Sender,
+    rank: Rank,
+    proof: Proof,
     capabilities: Capabilities,
     lanes: usize,
     marking: Marking,
@@ -131,9 +133,11 @@ pub struct OfiWire {
     /// Receive buffers to post again with the next harvest.
     released: Vec<usize>,
     /// Lanes that answered `NoRoom`, with the class that was refused.
-    refused: [bool; Class::ALL.len()],
+    no_room: [bool; Class::ALL.len()],
     /// Connections whose greeting has left.
     greeted: Vec<(Rank, usize)>,
+    /// Who was the first to greet without a valid proof.
+    refused: Option<Rank>,
     /// Connections may have come up since the last walk.
     unmarked: bool,
     marked: Marked,
@@ -157,12 +161,12 @@ fn now() -> LocalNs {
 }
 
 impl OfiWire {
-    /// Opens rank `rank`'s end of the job `session` on `port`; `peers` are the addresses of all ranks by number, this one's
-    /// included. Packets of another session are dropped.
+    /// Opens rank `rank`'s end on `port`; `peers` are the addresses of all ranks by number, this one's included. What does not
+    /// show what `trust` demands is dropped.
     ///
     /// # Errors
     /// A list that cannot work, or a provider that refuses an address or memory.
-    pub fn open(port: OfiPort, rank: Rank, session: u64, peers: &[Vec<u8>]) -> Result<Self, OfiError> {
+    pub fn open(port: OfiPort, rank: Rank, trust: &Trust, peers: &[Vec<u8>]) -> Result<Self, OfiError> {
         let OfiPort { mut device, rule, published, config, .. } = port;
         let marking = rule.marking;
         if rank.index() >= peers.len() {
@@ -170,11 +174,12 @@ impl OfiWire {
         }
         let lanes = published.lanes.len();
         let format = device.facts().address_format;
-        let known = insert_peers(&mut device, marking, &published, peers)?;
+        let known = insert_peers(&mut device, marking, &published, peers, trust)?;
         let native_atomics = device.has_atomics();
         let facts = device.facts();
         let mut wire = Self {
-            sender: Sender { rank, session },
+            rank,
+            proof: proof_of(trust),
             capabilities: capabilities(marking, config.placement),
             lanes,
             marking,
@@ -191,8 +196,9 @@ impl OfiWire {
             completions: Vec::with_capacity(BATCH),
             found: false,
             released: (0..lanes * BUFFERS).collect(),
-            refused: [false; Class::ALL.len()],
+            no_room: [false; Class::ALL.len()],
             greeted: Vec::new(),
+            refused: None,
             unmarked: false,
             marked: Marked::default(),
             waiting: 0,
@@ -246,6 +252,15 @@ impl OfiWire {
     /// Whether remote atomics are the provider's own, not done by the peer when it harvests.
     pub fn has_native_atomics(&self) -> bool {
         self.native_atomics
+    }
+
+    /// That somebody greeted this end who may not be heard, if somebody did.
+    pub fn refusal(&self) -> Option<OfiError> {
+        self.refused.map(|rank| OfiError::Stranger { rank })
+    }
+
+    fn sender(&self, to: Rank) -> Sender {
+        Sender { rank: self.rank, session: self.peers.session_to(to) }
     }
 
     fn lane_of(&self, class: Class) -> usize {
@@ -313,7 +328,7 @@ impl OfiWire {
     }
 
     fn no_room(&mut self, class: Class) -> Answer {
-        self.refused[class.index()] = true;
+        self.no_room[class.index()] = true;
         self.counters.no_room += 1;
         Answer::NoRoom
     }
@@ -325,7 +340,14 @@ fn insert_peers(
     marking: Marking,
     own: &Published,
     addresses: &[Vec<u8>],
+    trust: &Trust,
 ) -> Result<Peers, OfiError> {
+    if let Trust::Proofs(proofs) = trust
+        && proofs.len() != addresses.len()
+    {
+        return Err(OfiError::Proofs { proofs: proofs.len(), ranks: addresses.len() });
+    }
+    let proof = proof_of(trust);
     let format = device.facts().address_format;
     let mut peers = Peers::new(own.lanes.len());
     for (rank, bytes) in (0..).map(Rank).zip(addresses) {
@@ -335,14 +357,26 @@ fn insert_peers(
         }
         let mut links = Vec::new();
         for (lane, name) in theirs.lanes.iter().enumerate() {
-            // Best effort carries no mark, so its connections need no greeting.
+            // Best effort carries no mark, so without a proof its connections need no greeting.
             let marked = marking == Marking::Sockets && lane != Class::BestEffort.index();
-            links.push((device.insert(name)?, if marked { Standing::Fresh } else { Standing::Ready }));
+            let fresh = marked || proof == Proof::Needed;
+            links.push((device.insert(name)?, if fresh { Standing::Fresh } else { Standing::Ready }));
             peers.lane_at.extend(socket_address(format, name).map(|address| (address, lane)));
         }
-        peers.add(links.into_iter());
+        let passes = match trust {
+            Trust::Session(session) => [Pass::of_session(*session); 2],
+            Trust::Proofs(proofs) => proofs[rank.index()].each_ref().map(Pass::of_proof),
+        };
+        peers.add(links.into_iter(), passes, proof);
     }
     Ok(peers)
+}
+
+const fn proof_of(trust: &Trust) -> Proof {
+    match trust {
+        Trust::Session(_) => Proof::Needless,
+        Trust::Proofs(_) => Proof::Needed,
+    }
 }
 
 fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
@@ -366,7 +400,7 @@ fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
 
 impl Wire for OfiWire {
     fn rank(&self) -> Rank {
-        self.sender.rank
+        self.rank
     }
 
     fn capabilities(&self) -> &Capabilities {

@@ -33,7 +33,7 @@ impl OfiWire {
         }
         let lane = self.lane_of(class);
         let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
-        let length = self.stage(slot, class, head, body)?;
+        let length = self.stage(slot, to, class, head, body)?;
         self.counters.sent += 1;
         if self.try_inject(lane, to, slot, length) {
             return Ok(Answer::Done(0));
@@ -45,8 +45,8 @@ impl OfiWire {
     }
 
     /// Writes a whole message into a slot's memory; its length.
-    fn stage(&mut self, slot: usize, class: Class, head: &[u8], body: Place) -> Result<usize, Missing> {
-        let frame = self.sender.message(class, head.len() as u8);
+    fn stage(&mut self, slot: usize, to: Rank, class: Class, head: &[u8], body: Place) -> Result<usize, Missing> {
+        let frame = self.sender(to).message(class, head.len() as u8);
         let start = layout::staging(slot, 0).offset;
         let staging = self.device.bytes_mut(STAGING).ok_or(Missing::Memory)?;
         let body_start = start + FRAME_LENGTH + head.len();
@@ -91,16 +91,16 @@ impl OfiWire {
     /// Puts a note into a slot and submits it; `None` when the lane has no slot.
     pub(super) fn send_note(&mut self, lane: usize, to: Rank, note: Note, then: Then) -> Option<usize> {
         let slot = self.slots.next(lane, Taker::Wire)?;
-        let length = self.stage_note(slot, lane, note);
+        let length = self.stage_note(slot, lane, to, note);
         self.slots.take(slot, to, Work::Message { length, then });
         self.submit(slot);
         Some(slot)
     }
 
     /// Writes a note into a slot's memory; its length.
-    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, note: Note) -> usize {
+    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, to: Rank, note: Note) -> usize {
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
-        let (bytes, length) = self.sender.note(class, note);
+        let (bytes, length) = self.sender(to).note(class, note);
         let start = layout::staging(slot, 0).offset;
         if let Some(staging) = self.device.bytes_mut(STAGING) {
             staging[start..start + length].copy_from_slice(&bytes[..length]);
@@ -128,10 +128,11 @@ impl OfiWire {
         self.backlog[lane].push_back(slot);
     }
 
-    /// Sends the first message on a connection, after which it can be marked.
-    fn greet(&mut self, lane: usize, to: Rank) {
+    /// Sends the first message on a connection: after it this end may be heard, and the connection can be marked.
+    pub(super) fn greet(&mut self, lane: usize, to: Rank) {
         let Some(slot) = self.slots.next(lane, Taker::Wire) else { return };
-        let length = self.stage_note(slot, lane, Note::Hello);
+        let proof = self.peers.proof_for(to, lane);
+        let length = self.stage_note(slot, lane, to, Note::Hello { proof });
         self.slots.take(slot, to, Work::Message { length, then: Then::Greeted });
         self.peers.link(to, lane).standing = Standing::Greeting;
         if !self.attempt(slot) {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::RegionId;
 
-use crate::frame::RegionHandle;
+use crate::frame::{HELLO_LENGTH, RegionHandle};
+use crate::trust::Pass;
 
 /// Regions that one end can register.
 pub(super) const REGIONS_MAX: usize = 64;
@@ -22,6 +23,15 @@ pub(super) enum Standing {
     Ready,
 }
 
+/// Whether ranks prove themselves before they are heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// On each lane.
+    Needed,
+    /// A session number is enough.
+    Needless,
+}
+
 /// One lane to one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
@@ -33,6 +43,8 @@ pub(super) struct Link {
     pub(super) queued: u32,
     /// Messages sent without a completion since the last one with.
     pub(super) injected: u8,
+    /// The peer may be heard: it showed its proof, or needs none.
+    pub(super) proven: bool,
     /// The round of flushing in which the provider had no room for this peer.
     pub(super) full_in: u64,
 }
@@ -65,6 +77,8 @@ pub(super) enum Known {
 pub(super) struct Peers {
     lanes: usize,
     links: Vec<Link>,
+    /// What is shown to each rank, and what it shows.
+    passes: Vec<[Pass; 2]>,
     words: Vec<Words>,
     regions: Vec<BTreeMap<RegionId, Known>>,
     /// The socket address of each lane of each peer, where they have one: how sockets are recognised.
@@ -73,12 +87,21 @@ pub(super) struct Peers {
 
 impl Peers {
     pub(super) fn new(lanes: usize) -> Self {
-        Self { lanes, links: Vec::new(), words: Vec::new(), regions: Vec::new(), lane_at: BTreeMap::new() }
+        Self {
+            lanes,
+            links: Vec::new(),
+            passes: Vec::new(),
+            words: Vec::new(),
+            regions: Vec::new(),
+            lane_at: BTreeMap::new(),
+        }
     }
 
-    /// Adds the next rank's lanes.
-    pub(super) fn add(&mut self, addresses: impl Iterator<Item = (u64, Standing)>) {
-        let link = |(address, standing)| Link { address, standing, queued: 0, injected: 0, full_in: 0 };
+    /// Adds the next rank's lanes; `passes` are what is shown to it and what it shows, if that is a `proof`.
+    pub(super) fn add(&mut self, addresses: impl Iterator<Item = (u64, Standing)>, passes: [Pass; 2], proof: Proof) {
+        let proven = proof == Proof::Needless;
+        let link = |(address, standing)| Link { address, standing, queued: 0, injected: 0, proven, full_in: 0 };
+        self.passes.push(passes);
         self.links.extend(addresses.map(link));
         self.words.resize(self.links.len(), Words::default());
         self.regions.push(BTreeMap::new());
@@ -87,6 +110,30 @@ impl Peers {
     /// Whether there is such a rank.
     pub(super) fn has(&self, rank: Rank) -> bool {
         rank.index() < self.regions.len()
+    }
+
+    /// The session number in messages from a rank, if there is such a rank.
+    pub(super) fn session_from(&self, rank: Rank) -> Option<u64> {
+        self.passes.get(rank.index()).map(|[_, theirs]| theirs.session)
+    }
+
+    /// The session number in messages to a rank.
+    pub(super) fn session_to(&self, rank: Rank) -> u64 {
+        self.passes[rank.index()][0].session
+    }
+
+    /// What to show a rank first on a lane.
+    pub(super) fn proof_for(&self, rank: Rank, lane: usize) -> [u8; HELLO_LENGTH] {
+        self.passes[rank.index()][0].hello[lane]
+    }
+
+    /// A rank showed `proof` on a lane: whether it is heard there from now on. A proof is taken once.
+    pub(super) fn admit(&mut self, rank: Rank, lane: usize, proof: [u8; HELLO_LENGTH]) -> bool {
+        let [_, theirs] = self.passes[rank.index()];
+        let link = self.link(rank, lane);
+        let admitted = !link.proven && theirs.is_proved_by(lane, proof);
+        link.proven |= admitted;
+        admitted
     }
 
     pub(super) fn link(&mut self, rank: Rank, lane: usize) -> &mut Link {

@@ -46,7 +46,8 @@ impl OfiWire {
         let lane = self.lane_of(class);
         let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
         self.slots.take(slot, to, Work::Message { length: 0, then: Then::Answer(token) });
-        let length = self.stage_note(slot, lane, Note::AskAtomic { ticket: self.slots.ticket(slot), kind, at });
+        let question = Note::AskAtomic { ticket: self.slots.ticket(slot), kind, at };
+        let length = self.stage_note(slot, lane, to, question);
         self.slots.get_mut(slot).work = Work::Message { length, then: Then::Answer(token) };
         self.submit(slot);
         Ok(Answer::Posted)
@@ -95,7 +96,7 @@ impl OfiWire {
             }
             Work::Write { from: Span { length: 0, .. }, into, immediate, token } => {
                 let word = Word { into, length: 0, immediate };
-                let length = self.stage_note(slot, lane, Note::Landed(word));
+                let length = self.stage_note(slot, lane, entry.to, Note::Landed(word));
                 let then = token.map_or(Then::Nothing, Then::Tell);
                 self.slots.get_mut(slot).work = Work::Message { length, then };
             }

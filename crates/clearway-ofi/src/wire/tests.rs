@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{AtomicKind, Destination, Out, RemoteSpan};
 
+use super::peers::lane_of;
 use super::*;
 use crate::port::OfiConfig;
 use crate::provider::{Reach, Source, Wanted};
+use crate::trust::PROOF_LENGTH;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
@@ -40,15 +42,20 @@ fn config(library: Option<PathBuf>, provider: &str) -> OfiConfig {
 
 struct Loopback {
     wires: Vec<OfiWire>,
+    addresses: Vec<Vec<u8>>,
 }
 
 impl Loopback {
     fn new(ranks: u32, config: &OfiConfig) -> Result<Self, OfiError> {
+        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        Self::trusting(ranks, config, &|_| Trust::Session(session))
+    }
+
+    fn trusting(ranks: u32, config: &OfiConfig, trust: &dyn Fn(u32) -> Trust) -> Result<Self, OfiError> {
         let ports: Vec<OfiPort> = (0..ranks).map(|_| OfiPort::open(config.clone())).collect::<Result<_, _>>()?;
         let peers: Vec<Vec<u8>> = ports.iter().map(OfiPort::address).collect();
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let open = |(rank, port)| OfiWire::open(port, Rank(rank), session, &peers);
-        Ok(Self { wires: (0..ranks).zip(ports).map(open).collect::<Result<_, _>>()? })
+        let open = |(rank, port)| OfiWire::open(port, Rank(rank), &trust(rank), &peers);
+        Ok(Self { wires: (0..ranks).zip(ports).map(open).collect::<Result<_, _>>()?, addresses: peers })
     }
 }
 
@@ -66,6 +73,15 @@ impl Fabric for Loopback {
             std::thread::yield_now();
         }
     }
+}
+
+/// What rank `from` shows rank `to`, under keys that the test makes up.
+fn proof(from: u32, to: u32) -> [u8; PROOF_LENGTH] {
+    std::array::from_fn(|i| (i as u32 * 31 + from * 7 + to * 3 + std::process::id()) as u8)
+}
+
+fn proofs(rank: u32, ranks: u32) -> Trust {
+    Trust::Proofs((0..ranks).map(|peer| [proof(rank, peer), proof(peer, rank)]).collect())
 }
 
 /// Runs `test` with every library and provider that is there; prints what is not.
@@ -88,8 +104,9 @@ fn with_each(test: &dyn Fn(&OfiConfig, &str)) {
 #[test]
 fn conformance__on_every_library_and_provider() {
     with_each(&|config, name| {
-        for (case, outcome) in conformance::run(&mut || Loopback::new(conformance::RANKS, config).expect("open wires"))
-        {
+        let trust = |rank| proofs(rank, conformance::RANKS);
+        let open = || Loopback::trusting(conformance::RANKS, config, &trust).expect("open wires");
+        for (case, outcome) in conformance::run(&mut { open }) {
             match outcome {
                 Outcome::Passed => {}
                 Outcome::Skipped(kind) => eprintln!("skipped: {case}: {name} has no {}", kind.name()),
@@ -454,8 +471,7 @@ fn expire__what_waits_for_a_silent_peer_is_given_up() {
 #[test]
 fn harvest__messages_of_another_job_are_counted_and_dropped() {
     with_each(&|config, name| {
-        let mut job = pair(config);
-        job.wires[0].sender.session ^= 1;
+        let mut job = Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");
         job.send(0, 1, Class::BestEffort, b"strange", None);
         for _ in 0..PATIENCE {
             job.wires[0].look();
@@ -469,13 +485,70 @@ fn harvest__messages_of_another_job_are_counted_and_dropped() {
     });
 }
 
+/// Lets the others work until somebody was turned away from wire 1, which hears nobody.
+fn await_refusal(job: &mut Loopback, name: &str) -> String {
+    for _ in 0..PATIENCE {
+        for other in [0, job.wires.len() - 1] {
+            job.wires[other].look();
+        }
+        assert_eq!(job.harvest(1, 64), [], "{name}");
+        if let Some(refusal) = job.wires[1].refusal() {
+            return refusal.to_string();
+        }
+        std::thread::yield_now();
+    }
+    panic!("{name}: nobody was turned away");
+}
+
+const STRANGER: &str = "who greets as rank 0 does not hold the key of this job, or repeats a greeting, so it is not heard; \
+                        start all ranks in one run";
+
+#[test]
+fn greet__a_rank_with_another_key_is_refused_in_one_sentence() {
+    with_each(&|config, name| {
+        // With another key all is wrong; who listened to the network knows the session number.
+        for wrong_from in [0, 8] {
+            let mut wrong = proof(0, 1);
+            wrong[wrong_from..].iter_mut().for_each(|byte| *byte ^= 0x55);
+            let trust = |rank| match rank {
+                0 => Trust::Proofs(vec![[proof(0, 0); 2], [wrong, proof(1, 0)]]),
+                _ => proofs(rank, 2),
+            };
+            let mut job = Loopback::trusting(2, config, &trust).expect("open wires");
+            job.send(0, 1, Class::BestEffort, b"hear me", None);
+            assert_eq!(await_refusal(&mut job, name), STRANGER, "{name}");
+        }
+    });
+}
+
+#[test]
+fn greet__a_proof_is_taken_once() {
+    with_each(&|config, name| {
+        let mut job = Loopback::trusting(2, config, &|rank| proofs(rank, 2)).expect("open wires");
+        job.send(0, 1, Class::Control, b"first", None);
+        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"first".to_vec(), Vec::new()), "{name}");
+        assert!(job.wires[1].refusal().is_none() && job.wires[1].counters().strangers == 0, "{name}");
+        // Somebody who recorded all of that, at another address, begins with the same greeting.
+        let port = OfiPort::open(config.clone()).expect("a port");
+        let mut peers = vec![port.address(); 2];
+        peers[1].clone_from(&job.addresses[1]);
+        job.wires.push(OfiWire::open(port, Rank(0), &proofs(0, 2), &peers).expect("an open wire"));
+        let impostor = job.wires.last_mut().expect("just opened");
+        impostor.greet(lane_of(Class::Control, impostor.lanes), Rank(1));
+        assert_eq!(await_refusal(&mut job, name), STRANGER, "{name}");
+        assert_eq!(job.wires[1].counters().strangers, 1, "{name}");
+        job.send(0, 1, Class::Control, b"second", None);
+        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}: still heard");
+    });
+}
+
 #[test]
 fn open__lists_that_cannot_work_are_one_sentence() {
     let open = |peers: &dyn Fn(Vec<u8>) -> Vec<Vec<u8>>, rank| {
         let port = OfiPort::open(OfiConfig { source: Source::Address([127, 0, 0, 1].into()), ..OfiConfig::default() });
         let port = port.map_err(|error| eprintln!("skipped: lists of peers: {error}")).ok()?;
         let address = port.address();
-        Some(OfiWire::open(port, Rank(rank), 1, &peers(address)).expect_err("cannot work").to_string())
+        Some(OfiWire::open(port, Rank(rank), &Trust::Session(1), &peers(address)).expect_err("cannot work").to_string())
     };
     let Some(error) = open(&|own| vec![own], 1) else { return };
     assert_eq!(error, "rank 1 is not among the 1 peers; ranks are numbered from 0");

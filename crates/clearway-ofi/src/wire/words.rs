@@ -95,7 +95,7 @@ impl OfiWire {
         self.slots.take(slot, to, Work::Message { length: 0, then: Then::Heard(count) });
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
         let (bytes, length) =
-            self.sender.words(class, self.slots.ticket(slot), told[..count].iter().map(|told| told.1));
+            self.sender(to).words(class, self.slots.ticket(slot), told[..count].iter().map(|told| told.1));
         let start = layout::staging(slot, 0).offset;
         if let Some(staging) = self.device.bytes_mut(STAGING) {
             staging[start..start + length].copy_from_slice(&bytes[..length]);

@@ -99,6 +99,15 @@ impl Secret {
         expand(from, context).map(|bytes| Self::new(&bytes))
     }
 
+    /// `N` bytes for `context` that look random to who does not know the secret.
+    ///
+    /// # Panics
+    /// Never for what fits in HKDF's 8,160 bytes.
+    pub(super) fn bytes<const N: usize>(&self, context: &[&[u8]]) -> [u8; N] {
+        const { assert!(N <= 255 * 32, "HKDF-SHA256 gives no more (RFC 5869, 2.3)") };
+        *expand(&self.0, context).expect("as many bytes as HKDF gives")
+    }
+
     /// The key for `context`; other contexts tell nothing about it.
     ///
     /// # Panics
@@ -169,6 +178,14 @@ mod tests {
         let exchange = Exchange::new(&[7; 32]).expect("a pair");
         assert!(exchange.agree(&[0; 32], b"", &[]).is_none());
         assert!(exchange.agree(&[1; 31], b"", &[]).is_none(), "no key at all");
+    }
+
+    #[test]
+    fn bytes__differ_by_secret_and_context() {
+        let of = |secret, context: &[u8]| Secret::new(&[secret; 32]).bytes::<88>(&[context]);
+        assert_eq!(of(1, b"a"), of(1, b"a"));
+        assert_ne!(of(1, b"a"), of(2, b"a"));
+        assert_ne!(of(1, b"a"), of(1, b"b"));
     }
 
     #[test]

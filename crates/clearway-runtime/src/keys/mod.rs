@@ -211,9 +211,22 @@ impl Keys {
         (0..).map(Rank).zip(&self.pairs).map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
     }
 
+    /// Bytes with which this rank and each other prove themselves over a fabric: what this one shows, and what the other does. Who
+    /// is not one of the two cannot tell them from random ones.
+    pub fn proofs<const N: usize>(&self) -> Vec<[[u8; N]; 2]> {
+        let pairs = (0..).map(Rank).zip(&self.pairs);
+        pairs.map(|(peer, pair)| self.directions(peer).map(|of| pair.bytes(&[b"clearway ofi", &of]))).collect()
+    }
+
+    /// From this rank to a peer, and back.
+    fn directions(&self, peer: Rank) -> [[u8; 8]; 2] {
+        [(self.rank, peer), (peer, self.rank)]
+            .map(|(from, to)| (u64::from(to.0) << 32 | u64::from(from.0)).to_le_bytes())
+    }
+
     fn duplex(&self, peer: Rank, pair: &Secret, purpose: &[u8]) -> Duplex {
-        let (own, peer) = (self.rank.0.to_le_bytes(), peer.0.to_le_bytes());
-        Duplex { out: pair.cipher(&[purpose, &own, &peer]), into: pair.cipher(&[purpose, &peer, &own]) }
+        let [out, into] = self.directions(peer).map(|direction| pair.cipher(&[purpose, &direction]));
+        Duplex { out, into }
     }
 
     fn group_duplex(&self, peer: Rank) -> Result<Duplex, RuntimeError> {

@@ -116,6 +116,23 @@ fn debug__prints_no_secret() {
 }
 
 #[test]
+fn proofs__what_one_shows_is_what_the_other_expects_and_nobody_else() {
+    let keys = agreed(3);
+    let proofs: Vec<Vec<[[u8; 88]; 2]>> = keys.iter().map(Keys::proofs).collect();
+    let mut shown = Vec::new();
+    for (from, of_rank) in proofs.iter().enumerate() {
+        for (to, [ours, _]) in of_rank.iter().enumerate() {
+            assert_eq!(*ours, proofs[to][from][1], "from {from} to {to}");
+            shown.push(*ours);
+        }
+    }
+    shown.sort_unstable();
+    shown.dedup();
+    assert_eq!(shown.len(), 9, "each direction of each pair has its own");
+    assert!(!shown.contains(&agreed(3)[0].proofs::<88>()[1][0]), "another run's are others");
+}
+
+#[test]
 fn group__members_share_a_key_and_others_do_not() {
     let keys = agreed(4);
     let (key, sealed) = keys[0].make_group(GroupId(9), 5, &[Rank(1), Rank(2)]).expect("a key");

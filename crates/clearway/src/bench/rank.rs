@@ -17,7 +17,7 @@ use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
-use super::wire::{Opened, Port, grant_name};
+use super::wire::{Far, Opened, Port, grant_name};
 use crate::exit::Exit;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
@@ -55,12 +55,16 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
     }
 }
 
-/// What this rank's keys are made with, where the network needs them.
+/// What this rank's keys are made with: where the network needs them, and for proofs over libfabric also elsewhere, as far as the
+/// ranks share a secret.
 fn identity(bind: &Bind) -> Result<Option<Identity>> {
-    if bind.network != Network::Sealed {
-        return Ok(None);
-    }
-    let secret = std::env::var(SECRET_VARIABLE).context("this rank was not told its job's secret")?;
+    let secret = match std::env::var(SECRET_VARIABLE) {
+        Ok(secret) if bind.network == Network::Sealed || bind.far != Far::Udp => secret,
+        Err(error) if bind.network == Network::Sealed => {
+            return Err(error).context("this rank was not told its job's secret");
+        }
+        _ => return Ok(None),
+    };
     let secret = Some(JobSecret::new(secret.into_bytes())?);
     let job = keys::Scope { session: bind.session, epoch: 0, secret };
     Ok(Some(Identity::new(bind.rank, job)?))

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use clearway_ofi::{
-    Judged, OfiConfig, OfiError, OfiPort, OfiWire, Placement, Source, Survey, Verdict, Waking, Wanted, survey,
+    Judged, OfiConfig, OfiError, OfiPort, OfiWire, Placement, Source, Survey, Trust, Verdict, Waking, Wanted, survey,
 };
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Arrival, Destination, Granted, Operation, Out, PathId, Span, Wire};
@@ -161,9 +161,9 @@ fn try_talking(classes: &mut Vec<WireClasses>) -> Result<Finding, OfiError> {
     let provider = provider.map_or_else(String::new, |judged| judged.provider.clone());
     let peers = [ports[0].address(), ports[1].address()];
     let [first, second] = ports;
-    let session = u64::from(std::process::id());
-    let mut sender = OfiWire::open(first, Rank(0), session, &peers)?;
-    let mut receiver = OfiWire::open(second, Rank(1), session, &peers)?;
+    let session = Trust::Session(std::process::id().into());
+    let mut sender = OfiWire::open(first, Rank(0), &session, &peers)?;
+    let mut receiver = OfiWire::open(second, Rank(1), &session, &peers)?;
     classes.push(WireClasses::new(&format!("ofi {provider}"), sender.capabilities().classes));
     let arrived = Class::ALL.into_iter().filter(|class| is_delivered(&mut sender, &mut receiver, *class)).count();
     let (marked, refused) = sender.marked_sockets();

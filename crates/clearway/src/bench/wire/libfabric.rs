@@ -19,11 +19,13 @@ const DOZE: Nanos = Nanos::from_millis(100);
 pub(super) struct Libfabric {
     wire: OfiWire,
     pause: Pause,
+    /// The user knows that somebody was turned away.
+    told: bool,
 }
 
 impl Libfabric {
     pub(super) fn new(wire: OfiWire, waiting: Waiting) -> Self {
-        Self { wire, pause: Pause::new(waiting) }
+        Self { wire, pause: Pause::new(waiting), told: false }
     }
 }
 
@@ -99,7 +101,14 @@ impl Wire for Libfabric {
     }
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.wire.harvest(limit, sink)
+        let given = self.wire.harvest(limit, sink);
+        if !self.told
+            && let Some(refusal) = self.wire.refusal()
+        {
+            self.told = true;
+            eprintln!("clearway: rank {}: {refusal}", self.rank());
+        }
+        given
     }
 
     fn counters(&self) -> Counters {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Verdict};
+use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Trust, Verdict};
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::joined::Joined;
-use clearway_runtime::keys::Identity;
+use clearway_runtime::keys::{Identity, Keys};
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::udp::{self, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
@@ -46,7 +46,7 @@ pub(in crate::bench) struct Opened {
 }
 
 impl Port {
-    /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, on sealed networks.
+    /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, if it has any.
     pub(in crate::bench) fn take(bind: &Bind, identity: Option<Identity>) -> Result<Self> {
         let udp = matches!(bind.far, Far::Udp | Far::Best).then(|| UdpPort::bind(bind.address)).transpose()?;
         let asked = bind.far == Far::Ofi || bind.far == Far::Best && has_fabric_device();
@@ -86,7 +86,7 @@ impl Port {
                 Ok(Opened { wire: joined(near, wire, bind)?, overhead, classes })
             }
             Far::Ofi => {
-                let wire = open_fabric(self.fabric, bind, setting)?;
+                let wire = open_fabric(self.fabric, self.identity, bind, setting)?;
                 let classes = wire.capabilities().classes;
                 Ok(Opened { wire: joined(near, wire, bind)?, overhead: OFI_OVERHEAD, classes })
             }
@@ -179,20 +179,27 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, sett
         Network::Machine => config.placement = udp::Placement::OneMachine,
         Network::Insecure => config.protection = Protection::Insecure,
         Network::Sealed => {
-            let cards: Vec<&[u8]> = setting.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
-            let keys = identity.context("keys that were not made")?.agree(&cards)?;
-            config.protection = Protection::Keys(keys);
+            config.protection = Protection::Keys(agree(identity.context("keys that were not made")?, setting)?);
         }
     }
     Ok(UdpWire::open(port.context("an address that was not taken")?, config)?)
 }
 
-fn open_fabric(port: Option<OfiPort>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
+fn agree(identity: Identity, setting: &Setting) -> Result<Keys> {
+    let cards: Vec<&[u8]> = setting.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
+    Ok(identity.agree(&cards)?)
+}
+
+fn open_fabric(port: Option<OfiPort>, identity: Option<Identity>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
     let address = |peer: &Whereabouts| match &peer.fabric {
         Some(Fabric::End(end)) => bytes_of(&end.address),
         _ => None,
     };
     let peers = setting.peers.iter().map(address).collect::<Option<Vec<_>>>().context("a rank without an end")?;
     let port = port.context("an end that was not opened")?;
-    Ok(Libfabric::new(OfiWire::open(port, bind.rank, bind.session, &peers)?, waiting(bind.network)))
+    let trust = match identity {
+        Some(identity) => Trust::Proofs(agree(identity, setting)?.proofs()),
+        None => Trust::Session(bind.session),
+    };
+    Ok(Libfabric::new(OfiWire::open(port, bind.rank, &trust, &peers)?, waiting(bind.network)))
 }
