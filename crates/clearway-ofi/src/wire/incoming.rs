@@ -82,7 +82,8 @@ impl OfiWire {
             return;
         }
         if failed.is_some() {
-            return self.give_up(slot, Status::Flushed);
+            self.give_up(slot, Status::Flushed);
+            return self.end_answers(Slots::lane(slot), entry.to);
         }
         let lane = Slots::lane(slot);
         let mut value = 0;

@@ -28,7 +28,7 @@
 //! # Invariants
 //! I1. A body given in one harvest is not overwritten before the next.
 //! I2. After `Room` the lane takes at least one more operation.
-//! I3. No allocation on the path of a message, but for the peers that a walk of marking names.
+//! I3. No allocation on the path of a message, but for the peers that a walk of marking names and the first words for a peer.
 //!
 //! # Not here
 //! Reliability (the provider has it); waiting (the caller's, with [`OfiWire::rest`]).

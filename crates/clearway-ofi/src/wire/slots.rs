@@ -4,6 +4,8 @@
 //! I1. A slot is free, or does one thing for one peer; it is given back once.
 //! I2. Engines' operations leave [`RESERVE`] slots of each lane to the wire's notes, so answers are never starved.
 
+use std::ops::Range;
+
 use clearway_proto::base::{LocalNs, Rank};
 use clearway_proto::wire::{AtomicKind, RemoteSpan, Span, Token};
 
@@ -106,13 +108,18 @@ impl Slots {
         let idle = Slot { work: Work::Free, stage: Stage::Queued, to: Rank(0), since: LocalNs(0), generation: 0 };
         Self {
             slots: vec![idle; lanes * SLOTS],
-            free: (0..lanes).map(|lane| (lane * SLOTS..(lane + 1) * SLOTS).rev().collect()).collect(),
+            free: (0..lanes).map(|lane| Self::of_lane(lane).rev().collect()).collect(),
         }
     }
 
     /// The lane of a slot.
     pub(super) const fn lane(slot: usize) -> usize {
         slot / SLOTS
+    }
+
+    /// The slots of a lane.
+    pub(super) const fn of_lane(lane: usize) -> Range<usize> {
+        lane * SLOTS..(lane + 1) * SLOTS
     }
 
     /// How many slots there are in all lanes.

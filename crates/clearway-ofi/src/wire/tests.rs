@@ -296,6 +296,38 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
 }
 
 #[test]
+fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
+    with_each(&|config, name| {
+        if config.wanted != Wanted::Named("tcp".into()) {
+            return eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
+        }
+        let mut job = pair(config);
+        let (source, target) = (job.region(0, &[1; 64]), job.region(1, &[0; 64]));
+        let from = Span { region: source, offset: 0, length: 64 };
+        let into = RemoteSpan { region: target, offset: 0 };
+        job.write(from, into, Token(1));
+        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        // One that its peer never answers, and then nobody is there who could.
+        job.write(from, into, Token(2));
+        for _ in 0..64 {
+            assert_eq!(job.harvest(0, 16), [], "{name}");
+        }
+        job.wires.pop();
+        job.write(from, into, Token(3));
+        let mut ended = Vec::new();
+        for _ in 0..PATIENCE {
+            ended.extend(job.harvest(0, 16));
+            if job.wires[0].slots.pending() == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let flushed = [2, 3].map(|i| Seen::Done(Token(i), Status::Flushed, 0));
+        assert!(flushed.iter().all(|end| ended.contains(end)) && ended.len() == 2, "{name}: {ended:?}");
+    });
+}
+
+#[test]
 fn write__of_nothing_brings_its_word_and_completes() {
     with_each(&|config, name| {
         let mut job = pair(config);

@@ -152,6 +152,16 @@ impl OfiWire {
         }
     }
 
+    /// The connection to `to` broke: on this lane no answers come any more.
+    pub(super) fn end_answers(&mut self, lane: usize, to: Rank) {
+        for slot in Slots::of_lane(lane) {
+            let entry = self.slots.get(slot);
+            if entry.work != Work::Free && entry.stage == Stage::Answer && entry.to == to {
+                self.give_up(slot, Status::Flushed);
+            }
+        }
+    }
+
     fn end_write(&mut self, ticket: u64, to: Rank, status: Status, at: LocalNs) {
         let Some(slot) = self.slots.named(ticket, to) else { return };
         let entry = *self.slots.get(slot);
