@@ -146,9 +146,9 @@ impl From<Wait> for Waited {
 }
 
 impl Waited {
-    /// The share of the stretch, in hundredths.
+    /// The share of the stretch, in hundredths. A wait is told when it is over, so what began before the stretch may be in it.
     pub(super) fn percent(self) -> f64 {
-        self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)
+        (self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)).min(100.0)
     }
 }
 

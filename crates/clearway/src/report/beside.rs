@@ -3,8 +3,7 @@
 //! # Model
 //! Impact factors, the latencies that they are made of, and shares of classes are compared where all labels agree. Two values
 //! are *within* each other's reach when the larger is at most a limit times the smaller: 1.5 for latencies and their factors,
-//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide. An impact factor below 1 counts as 1:
-//! congestors speed up no network, they only keep processors from sleeping.
+//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide.
 //!
 //! # Invariants
 //! I1. No figure of any place is left out.
@@ -46,14 +45,6 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
     }
     all.beside.sort_by(|a, b| a.name.cmp(&b.name));
     Some(all)
-}
-
-/// What a reader of the comparison in `report` should know beside its numbers.
-pub(crate) fn note(report: &Report) -> Option<&'static str> {
-    let below = |it: &Beside| it.name == names::CIF && it.values.iter().any(|(_, value)| value.get() < 1.0);
-    report.beside.iter().any(below).then_some(
-        "A factor below 1 counts as 1 here: congestors speed up no network, they keep processors from sleeping.",
-    )
 }
 
 /// Writes the place of `report` into everything that has labels, and before sentences that have none.
@@ -128,8 +119,7 @@ fn limit_of(figure: &Figure) -> Option<f64> {
 }
 
 fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside {
-    let least = if sides[0].1.name == names::CIF { 1.0 } else { f64::NEG_INFINITY };
-    let [a, b] = sides.map(|(_, figure)| figure.value.get().max(least));
+    let [a, b] = sides.map(|(_, figure)| figure.value.get());
     // Of two losses neither is worse.
     let ratio = if a == b && a.is_infinite() { Some(Real::finite(1.0)) } else { Real::new(a / b) };
     let near = ratio.is_some_and(|ratio| ratio.get() <= limit && ratio.get() >= 1.0 / limit) || a == b;
@@ -184,25 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn beside__congestors_speed_up_no_network() {
-        let [mut sim, mut lab] = two();
-        for (report, value) in [(&mut sim, 1.2), (&mut lab, 0.5)] {
-            let factor =
-                report.figures.iter_mut().find(|figure| figure.name == names::CIF && limit_of(figure).is_some());
-            factor.expect("one").value = Real::finite(value);
-        }
-        let beside = merge(vec![sim, lab]).expect("two").beside;
-        let changed = beside.iter().find(|it| it.ratio == Some(Real::finite(1.2))).expect("1.2 over 1");
-        assert_eq!(changed.distance, Distance::Within);
-        assert_eq!(changed.values[1], ("lab".to_owned(), Real::finite(0.5)), "what was measured is shown");
-    }
-
-    #[test]
     fn beside__the_limit_holds_both_ways_and_of_two_losses_neither_is_worse() {
         let cases = [
             (15.0, 10.0, Distance::Within),
             (16.0, 10.0, Distance::Beyond),
             (10.0, 16.0, Distance::Beyond),
+            (1.1, 0.8, Distance::Within),
+            (1.1, 0.5, Distance::Beyond),
             (f64::INFINITY, f64::INFINITY, Distance::Within),
             (f64::INFINITY, 5.0, Distance::Beyond),
         ];

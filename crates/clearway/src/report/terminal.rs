@@ -4,7 +4,6 @@
 //! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
-use super::beside;
 use super::impact::{self, Row};
 use super::model::{ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
@@ -106,7 +105,6 @@ fn beside_table(report: &Report) -> Vec<String> {
         let limit = format!("{} {}", it.distance.word(), digits(it.limit));
         lines.push(line([&what.join(" "), &a, &b, &digits_or_dash(it.ratio), &limit]));
     }
-    lines.extend(beside::note(report).into_iter().flat_map(|note| wrap(note, WIDTH)));
     lines
 }
 

@@ -2,7 +2,6 @@
 
 use super::tables::{cell, head, number, table};
 use super::{section, text, title_of};
-use crate::report::beside;
 use crate::report::model::{Beside, Report};
 
 /// Both values of each figure, their ratio, and whether it is within its limit.
@@ -29,6 +28,5 @@ pub(super) fn beside(report: &Report) -> String {
     let columns: Vec<(&str, &str)> = columns.iter().map(|(name, class)| (name.as_str(), *class)).collect();
     let table = table("cards", "Figures that both places have.", &head(&columns), &body);
     let about = "The same scenario at two places, and how far its figures are apart.";
-    let note = beside::note(report).map_or_else(String::new, |note| format!(" {note}"));
-    section("beside", "Side by side", &format!("{about}{note}"), &table)
+    section("beside", "Side by side", about, &table)
 }
