@@ -56,7 +56,7 @@ pub(super) struct Words {
     pub(super) tickets: Vec<u64>,
     /// Bytes of these writes.
     pub(super) bytes: u64,
-    /// Messages of words that the peer has not answered.
+    /// Words that were sent and not answered.
     pub(super) unanswered: usize,
 }
 

@@ -4,9 +4,9 @@
 //! Where the provider keeps messages behind writes, whoever hears a word has the bytes. So a write needs no answer of the
 //! provider's to be over: it completes here when its bytes have left, and ends when the peer answers the message with its word.
 //!
-//! A word leaves at once as long as fewer than [`UNANSWERED_MAX`] messages of words to the peer are unanswered on its lane. Behind
-//! that many it waits until one is answered, or until [`WORDS_MAX`] words or [`BYTES_MAX`] bytes wait. So a few writes
-//! at a time cost no time, and many cost few messages.
+//! A word leaves at once as long as fewer than [`UNANSWERED_MAX`] words to the peer are unanswered on its lane. Behind that
+//! many it waits until they are answered, or until [`WORDS_MAX`] words or [`BYTES_MAX`] bytes wait. So two writes at a time cost no
+//! time, and many cost few messages.
 //!
 //! A message of words keeps its slot until it is answered; behind it, in the slot's memory, lie the tickets of the writes.
 //!
@@ -23,7 +23,7 @@ use super::{Listed, OfiWire};
 use crate::frame::{WORDS_LENGTH_MAX, WORDS_MAX, Word};
 use crate::provider::Marking;
 
-/// Unanswered messages of words behind which more words wait: with two, an engine that keeps two writes under way never waits.
+/// Unanswered words behind which more wait: an engine that keeps two writes under way, as timeslice building does, never waits.
 const UNANSWERED_MAX: usize = 2;
 /// Bytes of writes whose words may wait: at 10 Gb/s they take 0.4 ms. Half of that costs writes of 64 KiB 2 % of their rate.
 const BYTES_MAX: u64 = 512 * 1024;
@@ -106,7 +106,7 @@ impl OfiWire {
         }
         self.slots.get_mut(slot).work = Work::Message { length, then: Then::Heard(count) };
         self.spoken[lane] += 1;
-        self.peers.words(to, lane).unanswered += 1;
+        self.peers.words(to, lane).unanswered += count;
         self.submit(slot);
     }
 
@@ -143,7 +143,7 @@ impl OfiWire {
     pub(super) fn end_writes(&mut self, slot: usize, count: usize, status: Status, at: LocalNs) {
         let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
         self.spoken[lane] -= 1;
-        self.peers.words(to, lane).unanswered -= 1;
+        self.peers.words(to, lane).unanswered -= count;
         let start = layout::staging(slot, 0).offset + WORDS_LENGTH_MAX;
         for index in 0..count {
             let staging = self.device.bytes(STAGING).unwrap_or_default();
