@@ -134,7 +134,7 @@ fn info__what_is_no_archive_is_said_of_each_file() {
     let output = place.msa("info nothing.msa");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        String::from_utf8(output.stderr).unwrap().starts_with("clearway: nothing.msa cannot be read: No such file")
+        String::from_utf8(output.stderr).unwrap().starts_with("clearway: nothing.msa: cannot be read: No such file")
     );
 }
 
@@ -189,6 +189,26 @@ fn copy__sequences_are_played_in_order_and_cycles_go_on_in_time() {
             .unwrap()
             .contains("other_0001.msa: holds other items than the files before it")
     );
+}
+
+#[test]
+fn make__an_archive_for_each_channel_has_the_microslices_of_the_timeslices() {
+    let place = Place::new("inputs");
+    place.page("make in_%i.msa --channels 3 --channel 5 --items 8 --mean 1KiB --sizes skewed", 0);
+    assert!(place.page("check in_0.msa in_1.msa in_2.msa", 0).ends_with("no faults in 3 files\n"));
+    place.page("make all.tsa --channels 3 --channel 5 --items 2 --core 4 --overlap 0 --mean 1KiB --sizes skewed", 0);
+    let all = place.read("all.tsa");
+    // The last bytes of an archive of microslices are the end of its last content.
+    for input in 0..3 {
+        let stream = place.read(&format!("in_{input}.msa"));
+        let last = &stream[stream.len() - 100..];
+        assert!(all.windows(last.len()).any(|bytes| bytes == last), "channel {input}");
+    }
+    let output = place.msa("make in_%i.msa");
+    let sentence = "clearway: `in_%i.msa` stands for an archive for each channel; say how many with --channels\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), sentence);
+    let output = place.msa("make many.tsa --channels 9 --channel 65530");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("9 channels from 65530 on go beyond channel 65535"));
 }
 
 /// The size of `file` once it has grown beyond `bytes`.

@@ -120,8 +120,10 @@ pub struct Reader {
     /// `bytes` have been lent out.
     lent: bool,
     header: Header,
-    /// Whether the classes of an item, of a component have been named.
-    named: (bool, bool),
+    /// The classes of items have been named.
+    items_named: bool,
+    /// The class of a component's descriptor has been named.
+    components_named: bool,
     descriptor: TimesliceDescriptor,
     parts: Vec<Range<usize>>,
     components: Vec<ComponentDescriptor>,
@@ -147,7 +149,8 @@ impl Reader {
                 host: Vec::new(),
                 user: Vec::new(),
             },
-            named: (false, false),
+            items_named: false,
+            components_named: false,
             descriptor: TimesliceDescriptor::default(),
             parts: Vec::new(),
             components: Vec::new(),
@@ -226,7 +229,7 @@ impl Reader {
         self.parts.clear();
         self.components.clear();
         (self.done, self.lent) = (0, false);
-        let classes = if self.named.0 { 0 } else { 2 * CLASS };
+        let classes = if self.items_named { 0 } else { 2 * CLASS };
         (self.stage, self.want) = match self.header.kind {
             Kind::Microslices => (Stage::Microslice, classes + MicrosliceDescriptor::BYTES + 8),
             Kind::Timeslices if classes > 0 => (Stage::TimesliceClasses, classes),
@@ -260,8 +263,7 @@ impl Reader {
             Stage::Host => {
                 let name = self.want - 8;
                 self.header.host = self.bytes[run][..name].to_vec();
-                let length = self.number(name)?;
-                let length = name_length(length)?;
+                let length = name_length(self.long(name))?;
                 Ok(self.go_on(Stage::User, length))
             }
             Stage::User => {
@@ -269,13 +271,12 @@ impl Reader {
                 Ok(self.whole(Whole::Header))
             }
             Stage::Microslice => {
-                if !self.named.0 {
+                if !self.items_named {
                     self.class(0, "StorableMicroslice", 0)?;
                     self.class(CLASS, "MicrosliceDescriptor", 0)?;
-                    self.named.0 = true;
+                    self.items_named = true;
                 }
-                let length = self.number(self.want - 8)?;
-                self.demand(Stage::Content, length)
+                self.demand(Stage::Content, self.long(self.want - 8))
             }
             Stage::Content => Ok(self.whole(Whole::Item)),
             Stage::TimesliceClasses => {
@@ -285,10 +286,7 @@ impl Reader {
                 self.demand(Stage::Timeslice, (self.timeslice_bytes() + CLASS + LIST) as u64)
             }
             Stage::Timeslice => self.timeslice(),
-            Stage::DataLength(left) => {
-                let length = self.number(0)?;
-                self.demand(Stage::Data(left), length)
-            }
+            Stage::DataLength(left) => self.demand(Stage::Data(left), self.long(0)),
             Stage::Data(left) => {
                 self.parts.push(run);
                 self.data_from(left - 1)
@@ -299,7 +297,7 @@ impl Reader {
                 if version != self.header.versions.component {
                     return Err(Fault::Elements(self.header.versions.component));
                 }
-                self.named.1 = true;
+                self.components_named = true;
                 self.descriptors_of(count)
             }
             Stage::ComponentDescriptors => {
@@ -313,13 +311,12 @@ impl Reader {
 
     fn header_fields(&mut self) -> Result<Option<Whole>, Fault> {
         let version = self.header.versions.header;
-        let kind = if version >= 1 { self.signed(0)? } else { 0 };
-        let compression = if version >= 2 { self.signed(4)? } else { 0 };
+        let kind = if version >= 1 { self.short(0) as i32 } else { 0 };
+        let compression = if version >= 2 { self.short(4) as i32 } else { 0 };
         self.header.kind = Kind::of(kind)?;
         self.header.compression = Compression::of(compression)?;
-        self.header.created_s = self.number(self.want - 16)? as i64;
-        let length = self.number(self.want - 8)?;
-        let length = name_length(length)?;
+        self.header.created_s = self.long(self.want - 16) as i64;
+        let length = name_length(self.long(self.want - 8))?;
         Ok(self.go_on(Stage::Host, length + 8))
     }
 
@@ -353,14 +350,14 @@ impl Reader {
             return Err(Fault::Count { stated, found: count });
         }
         // The list tells the version of its elements each time, their class only once.
-        let known = self.named.0.then_some(self.header.versions.component);
+        let known = self.items_named.then_some(self.header.versions.component);
         if version > ComponentDescriptor::NEWEST || known.is_some_and(|known| known != version) {
             return Err(Fault::Elements(version));
         }
         self.header.versions.component = version;
         // Both lists have been seen, so their classes are not named again.
-        self.named.0 = true;
-        if count > 0 && !self.named.1 {
+        self.items_named = true;
+        if count > 0 && !self.components_named {
             return self.demand(Stage::ComponentClass(count), CLASS as u64);
         }
         self.descriptors_of(count)
@@ -394,20 +391,19 @@ impl Reader {
         Some(what)
     }
 
-    /// The number at `at` of the run.
-    fn number(&self, at: usize) -> Result<u64, Fault> {
-        let bytes = self.bytes[self.done + at..].first_chunk().ok_or(Fault::Signature)?;
-        Ok(u64::from_le_bytes(*bytes))
+    /// The number at `at` of the run, which is there.
+    fn long(&self, at: usize) -> u64 {
+        self.bytes[self.done + at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    fn signed(&self, at: usize) -> Result<i32, Fault> {
-        let bytes = self.bytes[self.done + at..].first_chunk().ok_or(Fault::Signature)?;
-        Ok(i32::from_le_bytes(*bytes))
+    /// The same, of half the width.
+    fn short(&self, at: usize) -> u32 {
+        self.bytes[self.done + at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     /// The version of `class`, which is named at `at` of the run.
     fn class(&self, at: usize, class: &'static str, newest: u32) -> Result<u32, Fault> {
-        let version = self.signed(at + 1)? as u32;
+        let version = self.short(at + 1);
         match self.bytes[self.done + at] {
             0 if version <= newest => Ok(version),
             0 => Err(Fault::Class { class, version, newest }),
@@ -421,14 +417,14 @@ impl Reader {
         if named > 0 {
             self.class(at, class, 0)?;
         }
-        let count = self.number(at + named)?;
-        let version = self.signed(at + named + 8)? as u32;
+        let count = self.long(at + named);
+        let version = self.short(at + named + 8);
         if count > COMPONENTS_MAX { Err(Fault::TooMany(count)) } else { Ok((count, version)) }
     }
 
     /// Length of the class before a list: only the first timeslice names it.
     fn list_class(&self) -> usize {
-        if self.named.0 { 0 } else { CLASS }
+        if self.items_named { 0 } else { CLASS }
     }
 
     fn timeslice_bytes(&self) -> usize {

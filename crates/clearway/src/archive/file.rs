@@ -7,11 +7,11 @@
 //! # Invariants
 //! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use clearway_proto::archive::{Compression, Header, Item, Limits, Reader, Rest, Whole};
 use zstd::stream::read::Decoder;
 
@@ -21,9 +21,31 @@ const BUFFER: usize = 256 << 10;
 /// The longest item that is read unless more is asked for. Timeslices of an experiment are below.
 pub(crate) const ITEM_BYTES_MAX: u64 = 1 << 30;
 
-/// What is in the file cannot be read: it is no archive, or broken.
-#[derive(Clone, Debug)]
-pub(crate) struct Broken(pub(crate) String);
+/// Why reading cannot go on.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The disk fails, or there is no file.
+    Disk(io::Error),
+    /// What is in the file is no archive, or is broken.
+    Broken(String),
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(error) => write!(f, "cannot be read: {error}"),
+            Self::Broken(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl std::error::Error for Stop {}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error)
+    }
+}
 
 /// Reading stopped early, as after a crash of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,50 +65,44 @@ pub(crate) struct ArchiveFile {
 }
 
 impl ArchiveFile {
-    /// Opens the archive at `path` and reads its header. What is no archive is `Ok(Err(_))`.
+    /// Opens the archive at `path` and reads its header.
     ///
     /// # Errors
-    /// When the file cannot be opened or read.
-    pub(crate) fn open(path: &Path, limits: Limits) -> Result<Result<Self, Broken>> {
-        let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        let mut plain = BufReader::with_capacity(BUFFER, file);
+    /// When the file cannot be read, or does not begin as an archive.
+    pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, Stop> {
+        let mut plain = BufReader::with_capacity(BUFFER, File::open(path)?);
         let mut reader = Reader::new(limits);
-        match pump(&mut plain, &mut reader) {
-            Ok(Some(_)) => {}
-            Ok(None) => {
-                return Ok(Err(Broken(match reader.rest() {
-                    Rest::CutHeader(0) => "the file is empty".to_owned(),
-                    _ => "the file ends within its header".to_owned(),
-                })));
-            }
-            Err(Stop::Broken(broken)) => return Ok(Err(broken)),
-            Err(Stop::Io(error)) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
+        if pump(&mut plain, &mut reader)?.is_none() {
+            let empty = reader.rest() == Rest::CutHeader(0);
+            return Err(Stop::Broken(
+                if empty { "the file is empty" } else { "the file ends within its header" }.to_owned(),
+            ));
         }
         let compressed = reader.header().is_some_and(|header| header.compression == Compression::Zstd);
-        let stream: Box<dyn BufRead> = if compressed {
-            Box::new(BufReader::with_capacity(BUFFER, Decoder::with_buffer(plain)?))
-        } else {
-            Box::new(plain)
+        let stream: Box<dyn BufRead> = match compressed {
+            true => Box::new(BufReader::with_capacity(BUFFER, Decoder::with_buffer(plain)?)),
+            false => Box::new(plain),
         };
-        Ok(Ok(Self { stream, reader, unclosed: false }))
+        Ok(Self { stream, reader, unclosed: false })
     }
 
-    /// Goes on to the next item, which [`Self::item`] then lends out; false at the end. What cannot be read is `Ok(Err(_))`.
+    /// Goes on to the next item, which [`Self::item`] then lends out; false at the end.
     ///
     /// # Errors
-    /// When the disk fails.
-    pub(crate) fn advance(&mut self) -> Result<Result<bool, Broken>> {
+    /// When the disk fails, or nobody can know what follows.
+    pub(crate) fn advance(&mut self) -> Result<bool, Stop> {
         match pump(&mut *self.stream, &mut self.reader) {
-            Ok(whole) => Ok(Ok(whole.is_some())),
-            Err(Stop::Broken(broken)) => Ok(Err(broken)),
-            Err(Stop::Io(error)) if self.header().compression == Compression::None => Err(error.into()),
-            Err(Stop::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.unclosed = true;
-                Ok(Ok(false))
-            }
+            Ok(whole) => Ok(whole.is_some()),
             // The decompressor's errors and those of the disk come in one type; only the disk's have a number.
-            Err(Stop::Io(error)) if error.raw_os_error().is_some() => Err(error.into()),
-            Err(Stop::Io(error)) => Ok(Err(Broken(format!("the compressed stream is broken: {error}")))),
+            Err(Stop::Disk(error)) if error.raw_os_error().is_none() => {
+                self.unclosed = error.kind() == io::ErrorKind::UnexpectedEof;
+                if self.unclosed {
+                    Ok(false)
+                } else {
+                    Err(Stop::Broken(format!("the compressed stream is broken: {error}")))
+                }
+            }
+            Err(stop) => Err(stop),
         }
     }
 
@@ -110,11 +126,6 @@ impl ArchiveFile {
     }
 }
 
-enum Stop {
-    Io(io::Error),
-    Broken(Broken),
-}
-
 /// Reads from `stream` until something is whole; `None` at its end.
 fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Whole>, Stop> {
     loop {
@@ -122,10 +133,10 @@ fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Whole>, 
             Ok([]) => return Ok(None),
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Stop::Io(error)),
+            Err(error) => return Err(error.into()),
         };
         let mut rest = bytes;
-        let whole = reader.feed(&mut rest).map_err(|error| Stop::Broken(Broken(error.to_string())))?;
+        let whole = reader.feed(&mut rest).map_err(|error| Stop::Broken(error.to_string()))?;
         let taken = bytes.len() - rest.len();
         stream.consume(taken);
         if whole.is_some() {

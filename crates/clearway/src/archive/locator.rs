@@ -11,6 +11,14 @@ use std::str::FromStr;
 /// Stands for the number of a file.
 const NUMBER: &str = "%n";
 
+/// Stands for the number of an input, each of which has files of its own.
+pub(crate) const INPUT: &str = "%i";
+
+/// `template` with `number` wherever `mark` stands.
+pub(crate) fn filled(template: &str, mark: &str, number: u64) -> PathBuf {
+    template.replace(mark, &number.to_string()).into()
+}
+
 /// Files in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Locator {

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Timeslice `k` has the microslices from `k * core` on of every channel, `core` of them and then `overlap` more, which the next
-//! timeslice begins with.
+//! timeslice begins with. The same channels in archives of their own, one for each input, are what timeslices are built from.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use clearway_proto::archive::{Component, ComponentDescriptor, Kind, TimesliceDes
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Generator, GeneratorPlan, Microslice, MicrosliceDescriptor};
 
+use super::locator::{INPUT, filled};
 use super::{Form, Sink};
 
 /// What an archive shall be made of.
@@ -18,6 +19,7 @@ use super::{Form, Sink};
 pub(crate) struct Recipe {
     /// The first channel; the others have the numbers after it.
     pub(crate) plan: GeneratorPlan,
+    pub(crate) channels: u16,
     /// Microslices in an archive of them, timeslices in the other.
     pub(crate) items: u64,
     pub(crate) shape: Shape,
@@ -26,30 +28,33 @@ pub(crate) struct Recipe {
 /// Of what kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
+    /// One archive for each channel, [`INPUT`] in its name replaced by the channel's place.
     Microslices,
-    Timeslices { channels: u16, core: u32, overlap: u32 },
+    /// One archive.
+    Timeslices { core: u32, overlap: u32 },
 }
 
-/// Makes the archive.
+/// Makes the archives.
 ///
 /// # Errors
-/// When it cannot be written, or there are no such channels.
-pub(crate) fn make(path: &Path, form: Form, recipe: &Recipe) -> Result<()> {
+/// When they cannot be written, or there are no such channels.
+pub(crate) fn make(to: &str, form: Form, recipe: &Recipe) -> Result<()> {
+    let GeneratorPlan { channel: first, .. } = recipe.plan;
+    let Some(last) = first.checked_add(recipe.channels.saturating_sub(1)) else {
+        bail!("{} channels from {first} on go beyond channel 65535", recipe.channels);
+    };
+    let channels: Vec<Generator> =
+        (first..=last).map(|channel| Generator::new(GeneratorPlan { channel, ..recipe.plan })).collect();
     match recipe.shape {
-        Shape::Microslices => microslices(path, form, recipe),
-        Shape::Timeslices { channels, core, overlap } => {
-            let Some(last) = recipe.plan.channel.checked_add(channels.saturating_sub(1)) else {
-                bail!("{channels} channels from {} on go beyond channel 65535", recipe.plan.channel);
-            };
-            let plans = (recipe.plan.channel..=last).map(|channel| GeneratorPlan { channel, ..recipe.plan });
-            let generators: Vec<Generator> = plans.map(Generator::new).collect();
-            timeslices(path, form, recipe, &generators, [core, overlap])
+        Shape::Timeslices { core, overlap } => timeslices(Path::new(to), form, recipe, &channels, [core, overlap]),
+        Shape::Microslices => {
+            let mut inputs = channels.iter().zip(0u64..);
+            inputs.try_for_each(|(channel, input)| microslices(&filled(to, INPUT, input), form, recipe, channel))
         }
     }
 }
 
-fn microslices(path: &Path, form: Form, recipe: &Recipe) -> Result<()> {
-    let generator = Generator::new(recipe.plan);
+fn microslices(path: &Path, form: Form, recipe: &Recipe, generator: &Generator) -> Result<()> {
     let mut sink = Sink::create(path, Kind::Microslices, form)?;
     let (mut content, mut offset) = (Vec::new(), 0);
     for number in 0..recipe.items {

@@ -50,8 +50,7 @@ impl Source {
     /// When a file cannot be read or is broken. A cut last item is none: it is counted and passed over.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
-            let path = || self.locator.path(self.number).unwrap_or_default().display().to_string();
-            if self.file.advance().with_context(path)?.map_err(|broken| anyhow::anyhow!("{}: {}", path(), broken.0))? {
+            if self.file.advance().with_context(|| self.shown())? {
                 if let Some(Item::Microslice(microslice)) = self.file.item() {
                     self.clock.saw(microslice.descriptor.index);
                 }
@@ -89,16 +88,20 @@ impl Source {
         }
         self.file = open(&self.locator, self.number, self.limits)?;
         if self.file.header().kind != kind {
-            let path = self.locator.path(self.number).unwrap_or_default();
-            bail!("{}: holds other items than the files before it", path.display());
+            bail!("{}: holds other items than the files before it", self.shown());
         }
         Ok(true)
+    }
+
+    /// The open file's name.
+    fn shown(&self) -> String {
+        self.locator.path(self.number).unwrap_or_default().display().to_string()
     }
 }
 
 fn open(locator: &Locator, number: u64, limits: Limits) -> Result<ArchiveFile> {
     let path = locator.path(number).context("a path without a number names one file")?;
-    ArchiveFile::open(&path, limits)?.map_err(|broken| anyhow::anyhow!("{}: {}", path.display(), broken.0))
+    ArchiveFile::open(&path, limits).with_context(|| path.display().to_string())
 }
 
 /// Keeps the time of microslices going from cycle to cycle.

@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clearway_proto::archive::{Compression, Finding, Header, Inspector, Item, Kind, Limits, Place, Tally, Timeslice};
 use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
 
-use super::file::{ArchiveFile, Broken, Cut};
+use super::file::{ArchiveFile, Cut, Stop};
 
 /// So many origins of microslices are listed; an archive with more is unusual, and one with 65536 should not fill the memory.
 const ORIGINS_MAX: usize = 16;
@@ -138,22 +138,25 @@ pub(crate) fn survey(path: &Path, limits: Limits, depth: Depth) -> Result<FileRe
         cut_item_bytes: 0,
         broken: None,
     };
-    let mut file = match ArchiveFile::open(path, limits)? {
+    let shown = || path.display().to_string();
+    let mut file = match ArchiveFile::open(path, limits) {
         Ok(file) => file,
-        Err(Broken(sentence)) => {
+        Err(Stop::Broken(sentence)) => {
             report.broken = Some(sentence);
             return Ok(report);
         }
+        Err(stop) => return Err(stop).with_context(shown),
     };
     let mut inspector = Inspector::default();
     loop {
-        match file.advance()? {
+        match file.advance() {
             Ok(true) => {}
             Ok(false) => break,
-            Err(Broken(sentence)) => {
+            Err(Stop::Broken(sentence)) => {
                 report.broken = Some(sentence);
                 break;
             }
+            Err(stop) => return Err(stop).with_context(shown),
         }
         let Some(item) = file.item() else { break };
         report.contents.add(&item);

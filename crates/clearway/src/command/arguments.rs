@@ -381,12 +381,12 @@ pub(crate) enum MsaCommand {
     },
     /// Make an archive of made-up data: microslices that hold a ramp, or with --channels timeslices of them.
     Make {
-        /// The new archive.
-        to: PathBuf,
-        /// Microslices, or with --channels timeslices.
+        /// The new archive; with %i in its name, an archive of microslices for each of --channels.
+        to: String,
+        /// Microslices, or timeslices.
         #[arg(long, value_name = "COUNT", default_value_t = 1000)]
         items: u64,
-        /// Make timeslices with a component for each of so many channels.
+        /// Make timeslices with a component for each of so many channels, or with %i in the name as many archives.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         channels: Option<u16>,
         /// Microslices of each component.

@@ -8,7 +8,9 @@ use clearway_proto::microslice::{Checksum, GeneratorPlan};
 
 use super::arguments::{MsaFiles, MsaForm, MsaLimits};
 use super::{MsaCommand, print};
-use crate::archive::{Depth, FileReport, Form, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey};
+use crate::archive::{
+    Depth, FileReport, Form, INPUT, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey,
+};
 use crate::exit::Exit;
 
 /// Does what `command` says.
@@ -38,8 +40,14 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
             };
             let checksum = if flesnet_checksum { Checksum::Fold } else { Checksum::Crc32c };
             let plan = GeneratorPlan { channel, seed, sizes, mean_bytes, period: period.0, checksum };
-            let shape = channels.map_or(Shape::Microslices, |channels| Shape::Timeslices { channels, core, overlap });
-            make(&to, form.into(), &Recipe { plan, items, shape })?;
+            let shape = match channels {
+                Some(_) if !to.contains(INPUT) => Shape::Timeslices { core, overlap },
+                None if to.contains(INPUT) => {
+                    bail!("`{to}` stands for an archive for each channel; say how many with --channels")
+                }
+                _ => Shape::Microslices,
+            };
+            make(&to, form.into(), &Recipe { plan, channels: channels.unwrap_or(1), items, shape })?;
             Ok(Exit::Good)
         }
     }
