@@ -17,7 +17,7 @@ use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
-use super::wire::{Far, Opened, Port, grant_name};
+use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
@@ -59,7 +59,7 @@ pub(crate) fn main(with_parent: bool) -> Result<Exit> {
 /// ranks share a secret.
 fn identity(bind: &Bind) -> Result<Option<Identity>> {
     let secret = match std::env::var(SECRET_VARIABLE) {
-        Ok(secret) if bind.network == Network::Sealed || bind.far != Far::Udp => secret,
+        Ok(secret) if bind.network == Network::Sealed || Port::wants_fabric(bind) => secret,
         Err(error) if bind.network == Network::Sealed => {
             return Err(error).context("this rank was not told its job's secret");
         }

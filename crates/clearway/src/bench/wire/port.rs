@@ -49,8 +49,7 @@ impl Port {
     /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, if it has any.
     pub(in crate::bench) fn take(bind: &Bind, identity: Option<Identity>) -> Result<Self> {
         let udp = matches!(bind.far, Far::Udp | Far::Best).then(|| UdpPort::bind(bind.address)).transpose()?;
-        let asked = bind.far == Far::Ofi || bind.far == Far::Best && has_fabric_device();
-        let fabric = asked.then(|| OfiPort::open(fabric_config(bind)));
+        let fabric = Self::wants_fabric(bind).then(|| OfiPort::open(fabric_config(bind)));
         let fabric = match (fabric, bind.far) {
             (Some(Ok(port)), Far::Best) if !is_isolated(&port) => Some(Err(SHARED.to_owned())),
             (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
@@ -64,6 +63,11 @@ impl Port {
             }),
         };
         Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, whereabouts })
+    }
+
+    /// Whether a rank has an end over libfabric ready.
+    pub(in crate::bench) fn wants_fabric(bind: &Bind) -> bool {
+        bind.far == Far::Ofi || bind.far == Far::Best && has_fabric_device()
     }
 
     /// What to tell the conductor.
