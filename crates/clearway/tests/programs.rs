@@ -244,4 +244,8 @@ fn commands__in_a_lab_run_on_the_hosts_of_their_part() {
     let [first, second] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((first[1], second[1], first[2]), ("0", "1", second[2]));
     assert!(first[0] != second[0] && first[2].split(',').count() == 2, "{lines:?}");
+    let report = fs::read(scratch.path("out/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let kept = report["host"]["facts"]["processors kept awake"].is_string();
+    assert!(kept || report["warnings"].to_string().contains("idle processors sleep"), "{report}");
 }

@@ -84,6 +84,10 @@ fn wires__ranks_of_a_job_measure_their_network_with_one_class_and_with_several()
     let report = report_of(run, &directory);
     assert_eq!(report["host"]["facts"]["wires"], "UDP, within one machine, not sealed between all ranks", "{report}");
     assert_eq!(report["host"]["facts"]["launched by"], "PMI-1", "{report}");
+    assert!(
+        report["host"]["facts"].get("processors kept awake").is_none(),
+        "a cluster's are others' business: {report}"
+    );
     let marks = |queue: &str, class: &str| {
         let shares = report["shares"].as_array().expect("classes");
         let row = shares.iter().find(|row| row["labels"]["queue"] == queue && row["class"] == class);
