@@ -549,6 +549,16 @@ fn greet__a_rank_with_another_key_is_refused_in_one_sentence() {
             let mut job = Loopback::trusting(2, config, &trust).expect("open wires");
             job.send(0, 1, Class::BestEffort, b"hear me", None);
             assert_eq!(await_refusal(&mut job, name), STRANGER, "{name}");
+            // The message that followed the greeting is not taken either.
+            for _ in 0..PATIENCE {
+                job.wires[0].look();
+                assert_eq!(job.harvest(1, 64), [], "{name}");
+                if job.wires[1].counters().strangers == 2 {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            assert_eq!(job.wires[1].counters().strangers, 2, "{name}");
         }
     });
 }
