@@ -26,7 +26,7 @@ const STEP: u8 = 34;
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub enum Frame {
     /// Part of a message; all messages between two ranks have the same number of parts.
     Segment {
         /// Counts the parts from this sender to this receiver.
@@ -58,7 +58,7 @@ pub(super) enum Frame {
 
 /// Whether a step shall be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// It is a repetition: the partner's message is missing.
     Wanted,
     /// It is not.
@@ -67,14 +67,14 @@ pub(super) enum Answer {
 
 /// A header as bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub struct Head {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
 impl Head {
     /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
@@ -88,7 +88,7 @@ impl Head {
 /// The bytes are not a header of this benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub(super) enum FrameError {
+pub enum FrameError {
     /// Shorter or longer than its kind is.
     Length,
     /// No such kind or flag.
@@ -115,7 +115,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], FrameError> {
 
 impl Frame {
     /// This frame as a header of test `number`.
-    pub(super) fn encode(self, number: u32) -> Head {
+    pub fn encode(self, number: u32) -> Head {
         let mut head = Head { bytes: [0; LONGEST], length: 0 };
         let kind = match self {
             Self::Segment { .. } => SEGMENT,
@@ -140,7 +140,7 @@ impl Frame {
     ///
     /// # Errors
     /// [`FrameError`] when they are none.
-    pub(super) fn parse(mut bytes: &[u8]) -> Result<(u32, Self), FrameError> {
+    pub fn parse(mut bytes: &[u8]) -> Result<(u32, Self), FrameError> {
         let bytes = &mut bytes;
         let [kind] = take(bytes)?;
         let number = u32::from_le_bytes(take(bytes)?);

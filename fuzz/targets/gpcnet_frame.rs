@@ -1,0 +1,12 @@
+//! Headers of GPCNeT's tests: any bytes parse to what encodes to them, or are refused.
+
+#![no_main]
+
+use clearway_proto::gpcnet::Frame;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok((number, frame)) = Frame::parse(bytes) {
+        assert_eq!(frame.encode(number).bytes(), bytes);
+    }
+});
