@@ -340,7 +340,7 @@ impl ShmWire {
 /// Makes this rank's segment, if the machine has the memory.
 fn create(length: usize, ranks: usize) -> Result<(OwnedFd, Mapping), RuntimeError> {
     if let Some(available) = room::available()
-        && !room::is_there(length)
+        && length as u64 > available.0
     {
         return Err(RuntimeError::ShmMemory { ranks, needed: Bytes(length as u64), available });
     }

@@ -23,6 +23,7 @@ use clearway_proto::wire::OperationSet;
 
 use super::engine::Measure;
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::rank::RANK;
 use super::wire::facts::CLASSES;
 use super::wire::{Far, Setting, Ways};
 
@@ -61,7 +62,7 @@ impl Member {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
         // A process group of its own: an interrupt at the terminal reaches the conductor, which then ends all in order.
-        command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command.arg(RANK).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         Ok(command)
     }
 

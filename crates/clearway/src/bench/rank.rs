@@ -3,6 +3,7 @@
 //! # Invariants
 //! I1. When standard input closes, the rank ends: no rank outlives its conductor. It says nothing then: whoever waits for it does.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -25,9 +26,35 @@ pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
 /// The longest line a conductor sends: a phase of a thousand ranks with all their flows takes a tenth of this.
 const LINE_MAX: usize = 1 << 20;
 
-/// Runs until standard input closes, or, `with_parent`, the process ends that started this one.
-pub(crate) fn main(with_parent: bool) -> Result<Exit> {
-    if with_parent {
+/// What only other processes of this program say to make a process a rank, and what they add for one that ends with them.
+pub(crate) const RANK: &str = "rank";
+pub(crate) const WITH_PARENT: &str = "--with-parent";
+
+/// With what a rank ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// When its standard input closes.
+    Input,
+    /// With the process that started it as well.
+    Parent,
+}
+
+/// What kind of rank `words`, a command line without the program's name, ask for, if they ask for one. Asked before they are
+/// compared with all commands: making that table is a third of the instructions of such a process's start.
+pub(crate) fn asked(mut words: impl Iterator<Item = OsString>) -> Option<Bond> {
+    if words.next()? != RANK {
+        return None;
+    }
+    match (words.next(), words.next()) {
+        (None, _) => Some(Bond::Input),
+        (Some(word), None) if word == WITH_PARENT => Some(Bond::Parent),
+        _ => None,
+    }
+}
+
+/// Runs until standard input closes, or what else `bond` says.
+pub(crate) fn main(bond: Bond) -> Result<Exit> {
+    if bond == Bond::Parent {
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("a bond to the parent process")?;
     }
     let mut orders = Orders { lines: Lines::default(), input: standard_input()? };
@@ -229,6 +256,16 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asked__takes_the_two_command_lines_of_ranks_and_no_other() {
+        let asked = |line: &str| asked(line.split_whitespace().map(OsString::from));
+        assert_eq!(asked("rank"), Some(Bond::Input));
+        assert_eq!(asked("rank --with-parent"), Some(Bond::Parent));
+        for other in ["", "run", "rank --help", "rank --with-parent more", "ranks"] {
+            assert_eq!(asked(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn lines__come_whole_and_in_order() {

@@ -107,13 +107,6 @@ pub(crate) enum Command {
         #[arg(long)]
         dir: Option<PathBuf>,
     },
-    /// One rank of a run; started by the program itself.
-    #[command(hide = true)]
-    Rank {
-        /// End with the process that started this one.
-        #[arg(long)]
-        with_parent: bool,
-    },
     /// One rank of a run that another host conducts; started over ssh by the program itself.
     #[command(hide = true)]
     Follow,

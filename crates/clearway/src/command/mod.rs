@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
+use crate::bench::rank;
 use crate::doctor::Form;
-
 use crate::exit::Exit;
 
 pub(crate) use arguments::{
@@ -30,8 +30,11 @@ pub(crate) use arguments::{
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match dispatch(arguments.command) {
+    let outcome = match rank::asked(std::env::args_os().skip(1)) {
+        Some(bond) => rank::main(bond),
+        None => dispatch(Arguments::parse().command),
+    };
+    match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("clearway: {error:#}");
@@ -71,7 +74,6 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
-        Command::Rank { with_parent } => crate::bench::rank::main(with_parent),
         Command::Follow => crate::bench::job::follow(),
         Command::Guard { watched_by: None, command } => crate::bench::program::watch(&command),
         Command::Guard { watched_by: Some(watcher), command } => crate::bench::program::guard(&command, watcher),

@@ -13,7 +13,7 @@ use clearway_runtime::launch::Job;
 use super::{PATIENCE, Sealing, door, exchange, give_up, secret_word};
 use crate::bench::fleet::ending;
 use crate::bench::message::FromRank;
-use crate::bench::rank::SECRET_VARIABLE;
+use crate::bench::rank::{RANK, SECRET_VARIABLE, WITH_PARENT};
 use crate::exit::Exit;
 
 /// Where the ssh came from that started this process. Other ranks know nobody by an address of loopback.
@@ -101,7 +101,7 @@ impl Conductor {
         let both = || self.connection.try_clone().map(|it| Stdio::from(OwnedFd::from(it)));
         let [input, output] = [both(), both()].map(|end| end.context("a connection in both directions"));
         let mut rank = Command::new(program)
-            .args(["rank", "--with-parent"])
+            .args([RANK, WITH_PARENT])
             .env(SECRET_VARIABLE, &self.job_secret)
             .stdin(input?)
             .stdout(output?)
