@@ -22,6 +22,8 @@ use crate::scenario::Fabric;
 pub(super) struct Processes {
     holder: Holder,
     about: String,
+    /// How long each rank waited for a processor, and of how long a time.
+    waits: BTreeMap<Rank, [Nanos; 2]>,
 }
 
 /// Who holds them.
@@ -36,14 +38,14 @@ impl Processes {
         let mut lab = stage::lab(fabric, &Crew { seed, measure: Measure::Gpcnet, per_host })?;
         lab.arm(queue)?;
         let about = format!("lab of {}, {queue}; ranks on each: {per_host}", drawn(fabric));
-        Ok(Self { holder: Holder::Lab(Box::new(lab)), about })
+        Ok(Self { holder: Holder::Lab(Box::new(lab)), about, waits: BTreeMap::new() })
     }
 
     /// The ranks of `site`.
     pub(super) fn of_job(site: Option<&Site>, seed: u64) -> Result<Self> {
         let job = stage::job(&Crew { seed, measure: Measure::Gpcnet, per_host: 1 }, site)?;
         let about = job.about();
-        Ok(Self { holder: Holder::Job(Box::new(job)), about })
+        Ok(Self { holder: Holder::Job(Box::new(job)), about, waits: BTreeMap::new() })
     }
 
     fn ranks(&self) -> &Ranks {
@@ -95,7 +97,15 @@ impl Ground for Processes {
             Holder::Lab(lab) => &mut lab.ranks,
             Holder::Job(job) => &mut job.ranks,
         };
-        ranks.test(tasks, Duration::from_nanos(patience.0))
+        let mut records = BTreeMap::new();
+        for (rank, (record, waits)) in ranks.test(tasks, Duration::from_nanos(patience.0))? {
+            let [waited, length] = self.waits.entry(rank).or_default();
+            for wait in waits {
+                (*waited, *length) = (*waited + wait.waited, *length + wait.length);
+            }
+            records.insert(rank, record);
+        }
+        Ok(records)
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -104,6 +114,30 @@ impl Ground for Processes {
             Holder::Job(_) => Vec::new(),
         };
         let proofs = proofs.into_iter().map(|(what, fact)| format!("{what}: {fact}"));
-        proofs.chain(self.ranks().warnings()).collect()
+        proofs.chain(noise(&self.waits)).chain(self.ranks().warnings()).collect()
+    }
+}
+
+/// What part of the time ranks were ready to run and had no processor; nothing where the system does not tell.
+fn noise(waits: &BTreeMap<Rank, [Nanos; 2]>) -> Option<String> {
+    let known = waits.iter().filter(|(_, [_, length])| *length > Nanos::ZERO);
+    let shares = known.map(|(rank, [waited, length])| (waited.0 as f64 * 100.0 / length.0 as f64, *rank));
+    let shares: Vec<(f64, Rank)> = shares.collect();
+    let mean = shares.iter().map(|(share, _)| share).sum::<f64>() / shares.len().max(1) as f64;
+    let (worst, rank) = shares.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    Some(format!("noise: ranks waited for a processor {mean:.1} % of the time, rank {rank} {worst:.1} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise__is_the_mean_and_the_worst_of_the_ranks_that_know() {
+        let wait = |rank, waited, length| (Rank(rank), [waited, length].map(Nanos::from_millis));
+        let waits = BTreeMap::from([wait(0, 0, 100), wait(1, 30, 100), wait(2, 0, 0)]);
+        let said = "noise: ranks waited for a processor 15.0 % of the time, rank 1 30.0 %";
+        assert_eq!(noise(&waits).as_deref(), Some(said));
+        assert_eq!(noise(&BTreeMap::from([wait(2, 0, 0)])), None);
     }
 }

@@ -117,12 +117,13 @@ impl Ranks {
         Ok(Sighting { records, waits, begin, number })
     }
 
-    /// Runs one of GPCNeT's tests, which is stuck when it takes longer than `patience`; the record of each rank with a task.
+    /// Runs one of GPCNeT's tests, which is stuck when it takes longer than `patience`: the record of each rank with a task, and how
+    /// long it waited for a processor since its record before.
     pub(in crate::bench) fn test(
         &mut self,
         tasks: &BTreeMap<Rank, gpcnet::Task>,
         patience: Duration,
-    ) -> Result<BTreeMap<Rank, gpcnet::Record>> {
+    ) -> Result<BTreeMap<Rank, (gpcnet::Record, Vec<Waited>)>> {
         self.check()?;
         for (rank, task) in tasks {
             self.fleet.tell(*rank, &ToRank::Test(Box::new(task.clone())))?;
@@ -131,7 +132,7 @@ impl Ranks {
         let answers = self.answers(&ranks, patience, &mut |_| Ok(()))?;
         let record = |(rank, answer): (Rank, RankRecord)| match answer.seen {
             Seen::Test(record) if Some(record.number) == tasks.get(&rank).map(|task| task.number) => {
-                Some((rank, record))
+                Some((rank, (record, answer.waits)))
             }
             _ => None,
         };
