@@ -4,7 +4,7 @@
 //! `shm_allreduce RANK RANKS SESSION`, one process for each rank: sums of 8 bytes in one round, in which each rank sends its
 //! number to all others in one post. Where ranks share processors every round that depends on another costs a turn of all
 //! of them, and a turn costs more than the messages: recursive doubling, with three rounds among eight ranks on two
-//! processors, took 1.3 to 1.7 times as long (means beside compilers). Each rank waits as a progress loop does. Rank 0 prints
+//! processors, took 1.6 times as long (means, median of nine runs beside compilers). Each rank waits as a progress loop does. Rank 0 prints
 //! one line.
 //!
 //! # Not here
