@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`congestion`] and [`gpcnet`].
+//! their files); the engines: [`congestion`], [`gpcnet`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,4 +22,5 @@ pub mod congestion;
 pub mod gpcnet;
 pub mod microslice;
 pub mod stats;
+pub mod timeslice;
 pub mod wire;

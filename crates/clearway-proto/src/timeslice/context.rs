@@ -1,0 +1,169 @@
+//! What every part of a node needs to act: the time, the way out, what the node was made with, how operations are labelled.
+
+use alloc::sync::Arc;
+
+use super::frame::{Frame, SEQUENCE_MASK};
+use super::layout::Layout;
+use super::policy::{Policy, Window};
+use super::supply::Source;
+use crate::base::{Bytes, Class, LocalNs, Rank};
+use crate::wire::{Destination, Missing, Out, Span, Token};
+
+/// Writes that an input may have under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// To one builder.
+    pub for_one: u32,
+    /// To all.
+    pub in_all: u32,
+}
+
+impl Slots {
+    /// What `policy` was published with, or was measured to need.
+    pub const fn of(policy: Policy) -> Self {
+        match policy {
+            // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
+            Policy::BestEffort | Policy::Offset | Policy::Raw => Self { for_one: 164, in_all: u32::MAX },
+            // Two, so that the next write waits at the interface when the one before ends, and no more, so that the order of
+            // grants is the order on the network.
+            Policy::Token => Self { for_one: 2, in_all: 2 },
+        }
+    }
+}
+
+/// When the room of a timeslice at its builder is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// As soon as it is complete: nobody looks at it.
+    AtOnce,
+    /// When the application says so, by [`super::Command::Release`].
+    ByCommand,
+}
+
+/// What a node knows from its beginning.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// This rank.
+    pub rank: Rank,
+    /// Who is what.
+    pub layout: Arc<Layout>,
+    /// Who may send what when.
+    pub policy: Policy,
+    /// Bounds of a builder's window, where the policy grants.
+    pub window: Window,
+    /// An input's contributions.
+    pub source: Source,
+    /// Writes that an input has under way.
+    pub slots: Slots,
+    /// A builder's memory: one ring after the other, in the order of the inputs.
+    pub rings: Span,
+    /// The length of one ring.
+    pub ring: Bytes,
+    /// When a builder's rings get their room back.
+    pub release: Release,
+    /// The class of contributions.
+    pub class: Class,
+    /// The class of everything else.
+    pub control: Class,
+}
+
+/// What the application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All peers are there; contributions can leave.
+    Ready,
+    /// An input's memory of all timeslices below this one is free.
+    Free {
+        /// The first one that is not.
+        timeslice: u64,
+    },
+    /// A timeslice is complete; its contributions lie in the rings until they are released.
+    Complete {
+        /// Which.
+        timeslice: u64,
+        /// Inputs whose contribution will not come.
+        missing: u32,
+    },
+    /// The stream is over: everything that this rank has to do with was sent, built and released.
+    Ended,
+    /// A rank ended the job early.
+    Aborted {
+        /// Which.
+        by: Rank,
+    },
+    /// The wire cannot carry what this engine needs.
+    Refused {
+        /// To whom.
+        peer: Rank,
+        /// What it lacks.
+        missing: Missing,
+    },
+}
+
+/// How operations are recognised when they end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    /// A header of a kind to the peer at a place.
+    Frame { place: u32, kind: u8 },
+    /// A write of a contribution: builder, number (its low bits), piece.
+    Write { place: u32, sequence: u32, piece: u8 },
+}
+
+/// Bits of a place: more than there are ranks in any job.
+const PLACE_BITS: u32 = 24;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+
+impl Label {
+    /// As a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or kind, 56 whether it is a write.
+    pub(super) const fn token(self) -> Token {
+        match self {
+            Self::Frame { place, kind } => Token((place as u64 & PLACE_MASK) << 24 | (kind as u64) << 48),
+            Self::Write { place, sequence, piece } => {
+                let number = (sequence & SEQUENCE_MASK) as u64;
+                Token(number | (place as u64 & PLACE_MASK) << 24 | (piece as u64) << 48 | 1 << 56)
+            }
+        }
+    }
+
+    /// What was issued with `token`.
+    pub(super) const fn of(token: Token) -> Option<Self> {
+        let place = (token.0 >> 24 & PLACE_MASK) as u32;
+        let kind = (token.0 >> 48) as u8;
+        match token.0 >> 56 {
+            0 => Some(Self::Frame { place, kind }),
+            1 => Some(Self::Write { place, sequence: token.0 as u32 & SEQUENCE_MASK, piece: kind }),
+            _ => None,
+        }
+    }
+}
+
+/// What a part needs to act.
+pub(super) struct Context<'a> {
+    pub(super) now: LocalNs,
+    pub(super) config: &'a NodeConfig,
+    pub(super) out: &'a mut Out<Event>,
+}
+
+impl Context<'_> {
+    /// Sends a header to the peer at `place`.
+    pub(super) fn send(&mut self, to: Rank, place: usize, frame: Frame) {
+        let token = Label::Frame { place: place as u32, kind: frame.kind() }.token();
+        let head = frame.encode();
+        self.out.send(Destination::One(to), self.config.control, head.bytes(), Span::EMPTY, Some(token));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label__comes_back_from_its_token() {
+        for label in
+            [Label::Frame { place: 9_999, kind: 5 }, Label::Write { place: 4_095, sequence: 0xff_fffe, piece: 3 }]
+        {
+            assert_eq!(Label::of(label.token()), Some(label));
+        }
+        assert_eq!(Label::of(Token(u64::MAX)), None);
+    }
+}

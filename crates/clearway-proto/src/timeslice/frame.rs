@@ -1,0 +1,257 @@
+//! The headers of timeslice building's messages, and the word that comes with a contribution, byte by byte.
+//!
+//! # Model
+//! All numbers little-endian. Every header begins with its kind (1 byte) and goes on, by kind:
+//!
+//! | kind | frame | direction | fields (bytes) |
+//! |---|---|---|---|
+//! | 1 | hello | input to builder | incarnation 4 |
+//! | 2 | welcome | builder to input | incarnation 4, region 2, offset 8, ring 8 |
+//! | 3 | credit | builder to input | released 4, granted 4 |
+//! | 4 | end | input to builder | timeslices 8 |
+//! | 5 | ended | builder to input | |
+//! | 6 | abort | anyone | |
+//!
+//! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
+//!
+//! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the low half of the timeslice's
+//! number, bits 32 to 55 the low part of the contribution's sequence number on its connection, bits 56 to 58 of how many
+//! writes the contribution consists, less one.
+//!
+//! # Invariants
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
+
+use crate::wire::{RegionId, RemoteSpan};
+
+/// The longest header.
+const LONGEST: usize = 23;
+/// Bits of a sequence number that travel with a contribution: a thousand times as many as contributions fit a ring.
+const SEQUENCE_BITS: u32 = 24;
+/// The largest number that fits them.
+pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
+/// The most writes of one contribution: descriptors and contents, each cut in two where its ring ends.
+pub(super) const PIECES_MAX: usize = 4;
+
+/// One message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// An input is there.
+    Hello {
+        /// Grows with every restart of the input.
+        incarnation: u32,
+    },
+    /// Every input is there, and this one's contributions go to this ring.
+    Welcome {
+        /// As in the hello that is answered.
+        incarnation: u32,
+        /// Where the ring begins.
+        ring: RemoteSpan,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// How far the receiver may go on this connection.
+    Credit {
+        /// Contributions whose place in the ring is free again, since the beginning, modulo 2^32.
+        released: u32,
+        /// Contributions that may be sent, since the beginning, modulo 2^32; counts only under policies that grant.
+        granted: u32,
+    },
+    /// The stream ends before this timeslice, and every contribution was released.
+    End {
+        /// How many timeslices there are.
+        timeslices: u64,
+    },
+    /// The builder knows that the stream has ended.
+    Ended,
+    /// The job ends early.
+    Abort,
+}
+
+/// A header as bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Head {
+    /// The bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+}
+
+impl Frame {
+    /// The first byte of its header.
+    pub(super) const fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => 1,
+            Self::Welcome { .. } => Self::WELCOME,
+            Self::Credit { .. } => Self::CREDIT,
+            Self::End { .. } => 4,
+            Self::Ended => Self::ENDED,
+            Self::Abort => 6,
+        }
+    }
+
+    /// The kind of [`Self::Welcome`].
+    pub(super) const WELCOME: u8 = 2;
+    /// The kind of [`Self::Credit`].
+    pub(super) const CREDIT: u8 = 3;
+    /// The kind of [`Self::Ended`].
+    pub(super) const ENDED: u8 = 5;
+
+    /// This frame as a header.
+    pub(super) fn encode(&self) -> Head {
+        let mut head = Head { bytes: [0; LONGEST], length: 0 };
+        head.put(&[self.kind()]);
+        match *self {
+            Self::Hello { incarnation } => head.put(&incarnation.to_le_bytes()),
+            Self::Welcome { incarnation, ring, length } => head
+                .put(&incarnation.to_le_bytes())
+                .put(&ring.region.0.to_le_bytes())
+                .put(&ring.offset.to_le_bytes())
+                .put(&length.to_le_bytes()),
+            Self::Credit { released, granted } => head.put(&released.to_le_bytes()).put(&granted.to_le_bytes()),
+            Self::End { timeslices } => head.put(&timeslices.to_le_bytes()),
+            Self::Ended | Self::Abort => &mut head,
+        };
+        head
+    }
+
+    /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let mut rest = Reader(rest);
+        let frame = match kind {
+            1 => Self::Hello { incarnation: rest.u32()? },
+            &Self::WELCOME => Self::Welcome {
+                incarnation: rest.u32()?,
+                ring: RemoteSpan { region: RegionId(u16::from_le_bytes(rest.take()?)), offset: rest.u64()? },
+                length: rest.u64()?,
+            },
+            &Self::CREDIT => Self::Credit { released: rest.u32()?, granted: rest.u32()? },
+            4 => Self::End { timeslices: rest.u64()? },
+            &Self::ENDED => Self::Ended,
+            6 => Self::Abort,
+            _ => return None,
+        };
+        rest.0.is_empty().then_some(frame)
+    }
+}
+
+/// What has not been read of a header.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+/// The word that comes with every write of a contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The low half of the timeslice's number.
+    pub(super) timeslice: u32,
+    /// The low bits of the contribution's sequence number on its connection.
+    pub(super) sequence: u32,
+    /// Of how many writes the contribution consists, from one.
+    pub(super) pieces: u8,
+}
+
+impl Mark {
+    /// Marks one of `pieces` writes of contribution `sequence`, which belongs to `timeslice`.
+    pub(super) const fn new(timeslice: u64, sequence: u32, pieces: u8) -> Self {
+        Self { timeslice: timeslice as u32, sequence: sequence & SEQUENCE_MASK, pieces }
+    }
+
+    /// As the word of a write.
+    pub(super) const fn word(self) -> u64 {
+        self.timeslice as u64 | (self.sequence as u64) << 32 | (self.pieces as u64 - 1) << 56
+    }
+
+    /// Reads a word; `None` when no contribution carries it.
+    pub(super) const fn of(word: u64) -> Option<Self> {
+        let pieces = (word >> 56) + 1;
+        if pieces > PIECES_MAX as u64 {
+            return None;
+        }
+        let sequence = (word >> 32) as u32 & SEQUENCE_MASK;
+        Some(Self { timeslice: word as u32, sequence, pieces: pieces as u8 })
+    }
+
+    /// How far the contribution is behind contribution `first` of its connection; at most half of what the bits can tell.
+    pub(super) const fn behind(self, first: u32) -> Option<u32> {
+        let behind = sequence_between(first, self.sequence);
+        if behind < 1 << (SEQUENCE_BITS - 1) { Some(behind) } else { None }
+    }
+
+    /// The timeslice's whole number: the one with this low half that is nearest to `near`.
+    pub(super) const fn timeslice_near(self, near: u64) -> u64 {
+        let ahead = self.timeslice.wrapping_sub(near as u32) as i32;
+        near.saturating_add_signed(ahead as i64)
+    }
+}
+
+/// How many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
+pub(super) const fn sequence_between(first: u32, sequence: u32) -> u32 {
+    sequence.wrapping_sub(first) & SEQUENCE_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse__reads_literal_bytes() {
+        let welcome = [2, 7, 0, 0, 0, 3, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0];
+        let ring = RemoteSpan { region: RegionId(3), offset: 4096 };
+        let frame = Frame::Welcome { incarnation: 7, ring, length: 0x20000 };
+        assert_eq!(Frame::parse(&welcome), Some(frame));
+        assert_eq!(frame.encode().bytes(), welcome);
+        let credit = [3, 5, 0, 0, 0, 255, 255, 255, 255];
+        assert_eq!(Frame::parse(&credit), Some(Frame::Credit { released: 5, granted: u32::MAX }));
+        assert_eq!(Frame::parse(&[4, 1, 0, 0, 0, 0, 0, 0, 0]), Some(Frame::End { timeslices: 1 }));
+        assert_eq!((Frame::parse(&[5]), Frame::parse(&[6])), (Some(Frame::Ended), Some(Frame::Abort)));
+    }
+
+    #[test]
+    fn parse__refuses_other_lengths_and_kinds() {
+        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[9], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+            assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn mark__comes_back_from_its_word() {
+        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4);
+        assert_eq!(mark.word(), 0x0300_0001_2345_6789);
+        assert_eq!(Mark::of(mark.word()), Some(mark));
+        assert_eq!(Mark::of(u64::MAX), None);
+        assert_eq!(mark.timeslice_near(0x1_2345_0000), 0x1_2345_6789);
+        assert_eq!(Mark::new(3, 0, 1).timeslice_near(0xffff_fffe), 0x1_0000_0003);
+    }
+
+    #[test]
+    fn behind__counts_across_the_end_of_the_bits() {
+        assert_eq!(Mark::new(0, 0x0100_0002, 1).behind(0x00ff_fffe), Some(4));
+        assert_eq!(Mark::new(0, 5, 1).behind(6), None);
+    }
+}

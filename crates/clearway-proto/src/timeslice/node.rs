@@ -1,0 +1,192 @@
+//! One rank of a job: gives every input to the role that it has.
+//!
+//! # Invariants
+//! I1. What comes from a rank without a part in the job, or makes no sense, changes nothing but a count.
+//! I2. After an abort nothing leaves any more.
+
+use alloc::boxed::Box;
+
+use super::builder::Builder;
+use super::context::{Context, Event, NodeConfig};
+use super::frame::Frame;
+use super::input::Input;
+use super::layout::Role;
+use super::record::Record;
+use super::supply::Pieces;
+use crate::base::{LocalNs, Rank};
+use crate::wire::{Arrival, Engine, More, Out, Span};
+
+/// What the application may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Input: contributions may leave as soon as every builder is there.
+    Begin,
+    /// Input: the contribution to the next timeslice, for [`super::Source::Given`].
+    Give(Pieces),
+    /// Input: the stream ends before this timeslice, or where it has come to if that is later. All inputs must be told of the
+    /// same end: what only some contribute to is never complete.
+    Finish {
+        /// The first timeslice that is not built.
+        timeslice: u64,
+    },
+    /// Builder: a complete timeslice is no longer needed.
+    Release {
+        /// Which.
+        timeslice: u64,
+    },
+    /// The job ends now, everywhere.
+    Abort,
+}
+
+#[derive(Debug)]
+enum Part {
+    Input(Box<Input>),
+    Builder(Box<Builder>),
+    /// No part in the job, or an aborted one.
+    Idle,
+}
+
+/// The engine of timeslice building.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    part: Part,
+}
+
+impl Node {
+    /// A rank of a job, as `config` says.
+    pub fn new(config: NodeConfig) -> Self {
+        let mut out = Out::with_limit(0);
+        let cx = Context { now: LocalNs(0), config: &config, out: &mut out };
+        let part = match config.layout.role(config.rank) {
+            Some(Role::Input(place)) => Part::Input(Box::new(Input::new(place, &cx))),
+            Some(Role::Builder(place)) => Part::Builder(Box::new(Builder::new(place, &cx))),
+            None => Part::Idle,
+        };
+        Self { config, part }
+    }
+
+    /// What was counted since the last call, up to `now`.
+    pub fn take_record(&mut self, now: LocalNs) -> Option<Record> {
+        match &mut self.part {
+            Part::Input(input) => Some(Record::Input(input.take_record(now))),
+            Part::Builder(builder) => Some(Record::Builder(builder.take_record())),
+            Part::Idle => None,
+        }
+    }
+
+    /// Builder: where the contribution of the input at `place` to `timeslice` lies, from completion to release.
+    pub fn contribution(&self, place: usize, timeslice: u64) -> Option<Span> {
+        match &self.part {
+            Part::Builder(builder) => builder.contribution(place, timeslice, self.config.rings),
+            _ => None,
+        }
+    }
+
+    /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
+    pub fn reached(&self) -> Option<u64> {
+        match &self.part {
+            Part::Input(input) => Some(input.reached()),
+            _ => None,
+        }
+    }
+
+    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) -> More {
+        let cx = &mut Context { now, config: &self.config, out };
+        match (command, &mut self.part) {
+            (Command::Begin, Part::Input(input)) => input.begin(cx),
+            (Command::Give(pieces), Part::Input(input)) => input.give(cx, pieces),
+            (Command::Finish { timeslice }, Part::Input(input)) => input.finish(cx, timeslice),
+            (Command::Release { timeslice }, Part::Builder(builder)) => builder.release(cx, timeslice),
+            (Command::Abort, _) => {
+                self.abort(self.config.rank, out);
+                More::No
+            }
+            _ => More::No,
+        }
+    }
+
+    /// Tells every peer and stops.
+    fn abort(&mut self, by: Rank, out: &mut Out<Event>) {
+        let peers = match &self.part {
+            Part::Input(_) => self.config.layout.builders(),
+            Part::Builder(_) => self.config.layout.inputs(),
+            Part::Idle => return,
+        };
+        let cx = &mut Context { now: LocalNs(0), config: &self.config, out };
+        peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, Frame::Abort));
+        self.part = Part::Idle;
+        out.tell(Event::Aborted { by });
+    }
+
+    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<Event>) -> More {
+        let (Some(frame), Some(role)) = (Frame::parse(head), self.config.layout.role(from)) else { return More::No };
+        if frame == Frame::Abort {
+            self.abort(from, out);
+            return More::No;
+        }
+        let cx = &mut Context { now, config: &self.config, out };
+        match (&mut self.part, role) {
+            (Part::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
+            (Part::Builder(builder), Role::Input(place)) => builder.arrival(cx, place, frame),
+            _ => More::No,
+        }
+    }
+
+    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<Event>) -> More {
+        match *arrival {
+            Arrival::Datagram(datagram) => return self.datagram(now, datagram.from, datagram.head, out),
+            Arrival::Landed { from, into, immediate, at } => {
+                let at = at.instant();
+                let cx = &mut Context { now, config: &self.config, out };
+                if let (Part::Builder(builder), Some(Role::Input(place))) =
+                    (&mut self.part, self.config.layout.role(from))
+                {
+                    return builder.landed(cx, place, into, immediate, at);
+                }
+            }
+            _ => {
+                let cx = &mut Context { now, config: &self.config, out };
+                return match &mut self.part {
+                    Part::Input(input) => input.other(cx, arrival),
+                    Part::Builder(builder) => builder.other(cx, arrival),
+                    Part::Idle => More::No,
+                };
+            }
+        }
+        More::No
+    }
+}
+
+impl Engine for Node {
+    type Command = Command;
+    type Event = Event;
+
+    fn input(&mut self, now: LocalNs, input: crate::wire::Input<'_, Command>, out: &mut Out<Event>) -> More {
+        use crate::wire::Input as Given;
+        match input {
+            Given::Arrival(arrival) => self.arrival(now, &arrival, out),
+            Given::Command(command) => self.command(now, command, out),
+            Given::Boot { incarnation } => match &mut self.part {
+                Part::Input(part) => part.boot(&mut Context { now, config: &self.config, out }, incarnation),
+                _ => More::No,
+            },
+            Given::Tick => {
+                let cx = &mut Context { now, config: &self.config, out };
+                match &mut self.part {
+                    Part::Input(part) => part.tick(cx),
+                    Part::Builder(part) => part.tick(cx),
+                    Part::Idle => More::No,
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        match &self.part {
+            Part::Input(part) => part.deadline(),
+            Part::Builder(part) => part.deadline(),
+            Part::Idle => None,
+        }
+    }
+}

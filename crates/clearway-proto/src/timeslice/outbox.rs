@@ -1,0 +1,113 @@
+//! Which peers are owed a header, with one under way to each at most.
+//!
+//! # Model
+//! A header is written when it leaves, not when the need arises, so what is said is always the latest: needs that arise while one
+//! is under way are answered together by the next.
+//!
+//! # Invariants
+//! I1. A need is never lost: it ends in a header, or waits for one under way or for room.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::wire::Status;
+
+/// What is under way to a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    /// It stands in the queue.
+    Queued,
+    UnderWay,
+    /// One is under way, and another one is needed behind it.
+    UnderWayAndNeeded,
+}
+
+/// Needs of one node, by the place of its peers.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    states: Vec<State>,
+    queue: VecDeque<u32>,
+    full: bool,
+}
+
+impl Outbox {
+    /// For `peers` peers.
+    pub(super) fn new(peers: usize) -> Self {
+        Self { states: vec![State::Idle; peers], queue: VecDeque::new(), full: false }
+    }
+
+    /// The peer at `place` is owed a header.
+    pub(super) fn want(&mut self, place: usize) {
+        match self.states[place] {
+            State::Idle => {
+                self.states[place] = State::Queued;
+                self.queue.push_back(place as u32);
+            }
+            State::UnderWay => self.states[place] = State::UnderWayAndNeeded,
+            State::Queued | State::UnderWayAndNeeded => {}
+        }
+    }
+
+    /// The next peer to which a header leaves now.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        if self.full {
+            return None;
+        }
+        let place = self.queue.pop_front()? as usize;
+        self.states[place] = State::UnderWay;
+        Some(place)
+    }
+
+    /// The header to the peer at `place` has left, or has not.
+    pub(super) fn done(&mut self, place: usize, status: Status) {
+        let Some(state) = self.states.get_mut(place) else { return };
+        let again = *state == State::UnderWayAndNeeded || status == Status::NoRoom;
+        self.full |= status == Status::NoRoom;
+        *state = State::Idle;
+        if again {
+            self.want(place);
+        }
+    }
+
+    /// Nothing was owed to the peer at `place` after all.
+    pub(super) fn nothing(&mut self, place: usize) {
+        self.states[place] = State::Idle;
+    }
+
+    /// There is room again.
+    pub(super) fn room(&mut self) {
+        self.full = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next__one_header_to_a_peer_at_a_time() {
+        let mut outbox = Outbox::new(2);
+        outbox.want(1);
+        outbox.want(1);
+        assert_eq!((outbox.next(), outbox.next()), (Some(1), None));
+        outbox.want(1);
+        assert_eq!(outbox.next(), None);
+        outbox.done(1, Status::Complete);
+        assert_eq!((outbox.next(), outbox.next()), (Some(1), None));
+    }
+
+    #[test]
+    fn done__without_room_the_need_waits_for_it() {
+        let mut outbox = Outbox::new(2);
+        outbox.want(0);
+        assert_eq!(outbox.next(), Some(0));
+        outbox.done(0, Status::NoRoom);
+        outbox.want(1);
+        assert_eq!(outbox.next(), None);
+        outbox.room();
+        assert_eq!((outbox.next(), outbox.next()), (Some(0), Some(1)));
+    }
+}

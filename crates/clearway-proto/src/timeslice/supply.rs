@@ -1,0 +1,190 @@
+//! What an input has to send: contributions in its memory, in the order of their timeslices.
+//!
+//! # Model
+//! A contribution is a few spans of memory, sent one behind the other: descriptors and contents, each in two where a ring of
+//! the source ends. The application gives one for each timeslice in order ([`Supply::Given`]), or says once how long they
+//! are ([`Supply::Endless`]): then nothing is ever waited for, and all come from the same memory.
+//!
+//! # Invariants
+//! I1. Memory is given back in the order in which it was given, whatever the order of release.
+
+use alloc::collections::VecDeque;
+
+use super::frame::PIECES_MAX;
+use crate::base::{Bytes, RandomKey};
+use crate::wire::Span;
+
+/// How long contributions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All the same.
+    Constant(Bytes),
+    /// Evenly drawn between two lengths, the second one included; the same for the same key and timeslice.
+    Between(Bytes, Bytes, RandomKey),
+}
+
+impl Sizes {
+    /// The length of the contribution to `timeslice`.
+    pub fn of(&self, timeslice: u64) -> Bytes {
+        match *self {
+            Self::Constant(length) => length,
+            Self::Between(least, most, key) => {
+                let spread = most.0.saturating_sub(least.0).saturating_add(1);
+                Bytes(least.0 + key.node(timeslice).stream().below(spread.max(1)))
+            }
+        }
+    }
+}
+
+/// Where contributions come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Every contribution is there from the beginning, at the beginning of the same memory.
+    Endless(Span, Sizes),
+    /// The application gives them.
+    Given,
+}
+
+/// One contribution: at most four spans, in the order in which they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    spans: [Span; PIECES_MAX],
+    count: u8,
+}
+
+impl Pieces {
+    /// These spans; empty ones are left out. `None` when more than four are left, or none.
+    pub fn new(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
+        let mut pieces = Self { spans: [Span::EMPTY; PIECES_MAX], count: 0 };
+        for span in spans.into_iter().filter(|span| span.length > 0) {
+            *pieces.spans.get_mut(usize::from(pieces.count))? = span;
+            pieces.count += 1;
+        }
+        (pieces.count > 0).then_some(pieces)
+    }
+
+    /// The spans.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans[..usize::from(self.count)]
+    }
+
+    /// Bytes of all.
+    pub(super) fn length(&self) -> u64 {
+        self.spans().iter().map(|span| u64::from(span.length)).sum()
+    }
+}
+
+/// A contribution that the application gave.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    pieces: Pieces,
+    released: bool,
+}
+
+/// The contributions of an input.
+#[derive(Debug)]
+pub(super) struct Supply {
+    source: Source,
+    /// Timeslices below this one were given back.
+    first: u64,
+    entries: VecDeque<Entry>,
+    /// Where the stream ends, once that is known.
+    end: Option<u64>,
+}
+
+impl Supply {
+    pub(super) const fn new(source: Source) -> Self {
+        Self { source, first: 0, entries: VecDeque::new(), end: None }
+    }
+
+    /// Timeslices below this one can be sent, or were.
+    pub(super) fn ready(&self) -> u64 {
+        let ready = match self.source {
+            Source::Endless(..) => u64::MAX,
+            Source::Given => self.first + self.entries.len() as u64,
+        };
+        ready.min(self.end.unwrap_or(u64::MAX))
+    }
+
+    /// Where the stream ends.
+    pub(super) const fn end(&self) -> Option<u64> {
+        self.end
+    }
+
+    /// The stream ends before `timeslice`, or where it has come to, if that is later.
+    pub(super) fn finish(&mut self, timeslice: u64) {
+        self.end = Some(timeslice.max(self.first + self.entries.len() as u64));
+    }
+
+    /// One more contribution.
+    pub(super) fn give(&mut self, pieces: Pieces) {
+        self.entries.push_back(Entry { pieces, released: false });
+    }
+
+    /// The contribution to `timeslice`, which is ready and not released.
+    pub(super) fn pieces(&self, timeslice: u64) -> Option<Pieces> {
+        match self.source {
+            Source::Endless(memory, sizes) => {
+                let length = sizes.of(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
+                Pieces::new([Span { length, ..memory }])
+            }
+            Source::Given => self.entries.get(timeslice.checked_sub(self.first)? as usize).map(|entry| entry.pieces),
+        }
+    }
+
+    /// The contribution to `timeslice` is no longer needed. Returns the timeslice below which all memory is free, if that moved.
+    pub(super) fn release(&mut self, timeslice: u64) -> Option<u64> {
+        let place = timeslice.checked_sub(self.first)? as usize;
+        self.entries.get_mut(place)?.released = true;
+        let before = self.first;
+        while self.entries.front().is_some_and(|entry| entry.released) {
+            self.entries.pop_front();
+            self.first += 1;
+        }
+        (self.first > before).then_some(self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RegionId;
+
+    fn span(offset: u64, length: u32) -> Span {
+        Span { region: RegionId(0), offset, length }
+    }
+
+    #[test]
+    fn release__gives_memory_back_in_order() {
+        let mut supply = Supply::new(Source::Given);
+        (0..3).for_each(|i| supply.give(Pieces::new([span(i * 8, 8)]).expect("one piece")));
+        assert_eq!(supply.ready(), 3);
+        assert_eq!(supply.release(1), None);
+        assert_eq!(supply.release(0), Some(2));
+        assert_eq!(supply.release(0), None, "it was given back");
+        assert_eq!(supply.release(7), None, "it is not there");
+        assert_eq!(supply.pieces(2), Pieces::new([span(16, 8)]));
+        supply.finish(1);
+        assert_eq!(supply.end(), Some(3), "what was given will be sent");
+    }
+
+    #[test]
+    fn pieces__are_the_spans_that_are_not_empty() {
+        let pieces = Pieces::new([span(0, 4), Span::EMPTY, span(8, 2)]).expect("two pieces");
+        assert_eq!(pieces.spans(), [span(0, 4), span(8, 2)]);
+        assert_eq!(pieces.length(), 6);
+        assert_eq!(Pieces::new([Span::EMPTY]), None);
+        assert_eq!(Pieces::new([span(0, 1); 5]), None);
+    }
+
+    #[test]
+    fn sizes__are_a_function_of_the_timeslice() {
+        let sizes = Sizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
+        assert!((0..100).all(|t| (10..=12).contains(&sizes.of(t).0) && sizes.of(t) == sizes.of(t)));
+        assert_eq!((0..100).map(|t| sizes.of(t).0).max(), Some(12));
+        let mut supply = Supply::new(Source::Endless(span(0, 11), sizes));
+        assert!((0..100).all(|t| supply.pieces(t).is_some_and(|pieces| pieces.length() <= 11)));
+        supply.finish(5);
+        assert_eq!(supply.ready(), 5);
+    }
+}

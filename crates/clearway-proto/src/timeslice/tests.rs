@@ -1,0 +1,283 @@
+//! Whole jobs over the memory wire in virtual time: every policy delivers every byte to its timeslice once.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use crate::wire::memory::{MemoryConfig, MemoryFabric};
+use crate::wire::{Driver, RegionId, Span, Wire};
+
+/// What a job is made of.
+#[derive(Clone, Copy)]
+struct Shape {
+    inputs: u32,
+    builders: u32,
+    policy: Policy,
+    ring: u64,
+    window: Window,
+    room: usize,
+    release: Release,
+}
+
+const SMALL: Shape = Shape {
+    inputs: 3,
+    builders: 2,
+    policy: Policy::Token,
+    ring: 4096,
+    window: Window { least: 2, most: 8 },
+    room: 64,
+    release: Release::AtOnce,
+};
+
+/// The byte at `at` of the contribution of input `place` to `timeslice`.
+fn content(place: usize, timeslice: u64, at: usize) -> u8 {
+    (place as u64 * 31 + timeslice * 7 + at as u64) as u8
+}
+
+/// All ranks of a job on one memory fabric.
+struct Job {
+    shape: Shape,
+    fabric: MemoryFabric,
+    drivers: Vec<Driver<Node>>,
+    /// Timeslices complete, with their builder.
+    built: BTreeMap<u64, Rank>,
+    ended: Vec<Rank>,
+    aborted: Vec<Rank>,
+}
+
+impl Job {
+    fn new(shape: Shape, source: Source) -> Self {
+        let ranks = shape.inputs + shape.builders;
+        let mut fabric =
+            MemoryFabric::new(MemoryConfig { room: shape.room, latency: Nanos(1000), ..MemoryConfig::lossless(ranks) });
+        let (inputs, builders) = ((0..shape.inputs).map(Rank), (shape.inputs..ranks).map(Rank));
+        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout"));
+        let driver = |rank| {
+            let length = shape.ring * u64::from(shape.inputs);
+            let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
+            let node = Node::new(NodeConfig {
+                rank: Rank(rank),
+                layout: layout.clone(),
+                policy: shape.policy,
+                window: shape.window,
+                source,
+                slots: Slots::of(shape.policy),
+                rings: Span { region, offset: 0, length: length as u32 },
+                ring: Bytes(shape.ring),
+                release: shape.release,
+                class: Class::Bulk,
+                control: Class::Control,
+            });
+            Driver::boot(node, LocalNs(0), 0)
+        };
+        let drivers = (0..ranks).map(driver).collect();
+        Self { shape, fabric, drivers, built: BTreeMap::new(), ended: Vec::new(), aborted: Vec::new() }
+    }
+
+    fn command(&mut self, rank: u32, command: Command) {
+        let now = self.fabric.now();
+        self.drivers[rank as usize].command(now, command);
+    }
+
+    /// Gives every input `timeslices` contributions of `length(timeslice)` bytes in two pieces, and the end of its stream.
+    fn feed(&mut self, timeslices: u64, length: impl Fn(u64) -> u32) {
+        for place in 0..self.shape.inputs {
+            let lengths = (0..timeslices).map(&length);
+            let total = lengths.clone().map(u64::from).sum();
+            let wire = self.fabric.wire(Rank(place));
+            let region = wire.register(Bytes(total)).expect("there is room");
+            let bytes = wire.region_mut(region).expect("it was registered");
+            let mut offset = 0_u64;
+            let mut all = Vec::new();
+            for (timeslice, length) in lengths.enumerate() {
+                let begin = offset as usize;
+                for at in 0..length as usize {
+                    bytes[begin + at] = content(place as usize, timeslice as u64, at);
+                }
+                let (head, rest) = (length / 3, length - length / 3);
+                let spans = [
+                    Span { region, offset, length: head },
+                    Span { region, offset: offset + u64::from(head), length: rest },
+                ];
+                all.push(Pieces::new(spans).expect("contributions are not empty"));
+                offset += u64::from(length);
+            }
+            all.into_iter().for_each(|pieces| self.command(place, Command::Give(pieces)));
+            self.command(place, Command::Finish { timeslice: timeslices });
+            self.command(place, Command::Begin);
+        }
+    }
+
+    /// Runs until nothing happens any more or `until`, and looks at each timeslice when it is complete.
+    fn run(&mut self, until: LocalNs) {
+        loop {
+            let now = self.fabric.now();
+            let mut wake: Option<LocalNs> = None;
+            for rank in 0..self.drivers.len() {
+                let mut events = Vec::new();
+                let progress =
+                    self.drivers[rank].step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
+                events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
+                wake = [wake, progress.next].into_iter().flatten().min();
+            }
+            let next = [wake, self.fabric.next_arrival()].into_iter().flatten().min();
+            match next.filter(|next| *next <= until) {
+                Some(next) => self.fabric.advance(next.max(now)),
+                None => return,
+            }
+        }
+    }
+
+    fn hear(&mut self, rank: Rank, event: Event) {
+        match event {
+            Event::Complete { timeslice, missing } => {
+                assert_eq!(missing, 0);
+                assert_eq!(self.built.insert(timeslice, rank), None, "timeslice {timeslice} was built twice");
+                if self.shape.release == Release::ByCommand {
+                    self.check_contents(rank, timeslice);
+                    let now = self.fabric.now();
+                    self.drivers[rank.index()].command(now, Command::Release { timeslice });
+                }
+            }
+            Event::Ended => self.ended.push(rank),
+            Event::Aborted { .. } => self.aborted.push(rank),
+            Event::Refused { missing, .. } => panic!("{missing}"),
+            Event::Ready | Event::Free { .. } => {}
+        }
+    }
+
+    fn check_contents(&mut self, rank: Rank, timeslice: u64) {
+        for place in 0..self.shape.inputs as usize {
+            let span = self.drivers[rank.index()].engine_mut().contribution(place, timeslice);
+            let span = span.expect("a complete timeslice has all contributions");
+            let region = self.fabric.wire(rank).region(span.region).expect("the rings are there");
+            let bytes = &region[span.range_in(region.len()).expect("within the rings")];
+            let wrong = bytes.iter().enumerate().find(|(at, byte)| **byte != content(place, timeslice, *at));
+            assert_eq!(wrong, None, "timeslice {timeslice}, input {place}");
+        }
+    }
+
+    fn record(&mut self, rank: u32) -> Record {
+        let now = self.fabric.now();
+        self.drivers[rank as usize].engine_mut().take_record(now).expect("it has a role")
+    }
+}
+
+const BUILDING: [Policy; 3] = [Policy::BestEffort, Policy::Offset, Policy::Token];
+const LATE: LocalNs = LocalNs(60_000_000_000);
+
+#[test]
+fn job__every_byte_comes_to_its_timeslice_once_and_the_stream_ends() {
+    for policy in BUILDING {
+        for (inputs, builders, ring) in [(1, 1, 600), (3, 2, 700), (2, 5, 4096), (8, 8, 2000)] {
+            let shape = Shape { inputs, builders, policy, ring, release: Release::ByCommand, ..SMALL };
+            let mut job = Job::new(shape, Source::Given);
+            job.feed(200, |timeslice| 1 + (timeslice * 37 % 500) as u32);
+            job.run(LATE);
+            assert_eq!(job.built.len(), 200, "{policy:?}, {inputs} to {builders}");
+            let right =
+                |(timeslice, rank): (&u64, &Rank)| timeslice % u64::from(builders) == u64::from(rank.0 - inputs);
+            assert!(job.built.iter().all(right), "builders take turns");
+            assert_eq!(job.ended.len() as u32, inputs + builders, "{policy:?}: everybody knows of the end");
+        }
+    }
+}
+
+#[test]
+fn job__a_narrow_transmit_queue_delays_and_loses_nothing() {
+    for policy in BUILDING {
+        let shape = Shape { inputs: 4, builders: 4, policy, room: 2, release: Release::ByCommand, ..SMALL };
+        let mut job = Job::new(shape, Source::Given);
+        job.feed(60, |timeslice| 100 + timeslice as u32);
+        job.run(LATE);
+        assert_eq!((job.built.len(), job.ended.len()), (60, 8), "{policy:?}");
+    }
+}
+
+#[test]
+fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
+    for policy in BUILDING {
+        let shape = Shape { inputs: 2, builders: 1, policy, ring: 1000, ..SMALL };
+        let mut job = Job::new(Shape { release: Release::ByCommand, ..shape }, Source::Given);
+        // Nobody hears of completion: nothing is ever released.
+        job.feed(50, |_| 300);
+        for _ in 0..2000 {
+            for rank in 0..3 {
+                let _ = job.drivers[rank].step(job.fabric.wire(Rank(rank as u32)), &mut |_| {});
+            }
+            let Some(next) = job.fabric.next_arrival() else { break };
+            job.fabric.advance(next);
+        }
+        job.fabric.advance(job.fabric.now() + Nanos(1000));
+        let Record::Input(input) = job.record(0) else { panic!("rank 0 is an input") };
+        assert_eq!((input.contributions, input.released), (3, 0), "{policy:?}: three contributions of 300 fit 1000");
+        assert!(input.blocked[Cause::NoCredit as usize] > Nanos(0));
+    }
+}
+
+#[test]
+fn job__an_endless_source_needs_no_commands() {
+    let memory = Span { region: RegionId(0), offset: 0, length: 512 };
+    let sizes = Sizes::Between(Bytes(100), Bytes(500), RandomKey::new(5));
+    for policy in BUILDING {
+        let mut job = Job::new(Shape { policy, ..SMALL }, Source::Endless(memory, sizes));
+        (0..3).for_each(|rank| job.command(rank, Command::Begin));
+        job.run(LocalNs(2_000_000));
+        let Record::Builder(builder) = job.record(3) else { panic!("rank 3 is a builder") };
+        assert!(builder.timeslices > 100, "{policy:?}: {builder:?}");
+        assert_eq!(builder.doubled + builder.strangers, 0);
+        let expected: u64 = (0..builder.timeslices).map(|row| 3 * sizes.of(row * 2).0).sum();
+        assert!(builder.bytes >= expected, "{policy:?}: at least what is complete has landed");
+        let reached = |job: &mut Job, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
+        (0..3).for_each(|rank| job.command(rank, Command::Finish { timeslice }));
+        job.run(LATE);
+        assert_eq!(job.ended.len(), 5, "{policy:?}");
+    }
+}
+
+#[test]
+fn job__raw_writes_are_counted_and_build_nothing() {
+    let memory = Span { region: RegionId(0), offset: 0, length: 512 };
+    let source = Source::Endless(memory, Sizes::Constant(Bytes(512)));
+    let mut job = Job::new(Shape { policy: Policy::Raw, ..SMALL }, source);
+    (0..3).for_each(|rank| job.command(rank, Command::Begin));
+    job.run(LocalNs(100_000));
+    let Record::Builder(builder) = job.record(4) else { panic!("rank 4 is a builder") };
+    assert!(builder.contributions > 50);
+    assert_eq!((builder.bytes, builder.timeslices), (builder.contributions * 512, 0));
+}
+
+#[test]
+fn job__an_abort_reaches_everybody_and_silences_them() {
+    let memory = Span { region: RegionId(0), offset: 0, length: 512 };
+    let mut job = Job::new(SMALL, Source::Endless(memory, Sizes::Constant(Bytes(64))));
+    (0..3).for_each(|rank| job.command(rank, Command::Begin));
+    job.run(LocalNs(50_000));
+    job.command(1, Command::Abort);
+    job.run(LATE);
+    let mut aborted = job.aborted.clone();
+    aborted.sort();
+    assert_eq!(aborted, (0..5).map(Rank).collect::<Vec<_>>());
+    assert_eq!(job.fabric.next_arrival(), None);
+}
+
+#[test]
+fn job__a_token_builder_lets_in_no_more_than_its_window() {
+    let memory = Span { region: RegionId(0), offset: 0, length: 512 };
+    let shape = Shape { inputs: 8, builders: 1, window: Window::fixed(3), ..SMALL };
+    let mut job = Job::new(shape, Source::Endless(memory, Sizes::Constant(Bytes(64))));
+    (0..8).for_each(|rank| job.command(rank, Command::Begin));
+    for steps in 1..400 {
+        job.run(LocalNs(steps * 500));
+        let mut sent = vec![0; 8];
+        for rank in 0..8 {
+            sent[rank] = job.drivers[rank].engine_mut().reached().expect("it is an input");
+        }
+        let spread = sent.iter().max().expect("eight") - sent.iter().min().expect("eight");
+        assert!(spread <= 2, "inputs stay within a row of each other: {sent:?}");
+    }
+}
