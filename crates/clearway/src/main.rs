@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod report;
 mod scenario;
+mod timeslice;
 
 fn main() -> std::process::ExitCode {
     command::main()

@@ -26,7 +26,7 @@ use super::assembly::{Assemblies, Progress};
 use super::context::{Context, Event, Label, Release};
 use super::frame::{Frame, Mark};
 use super::outbox::Outbox;
-use super::policy::Admitting;
+use super::policy::{Directing, Report};
 use super::record::BuilderRecord;
 use crate::base::{LocalNs, Nanos, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
@@ -65,14 +65,20 @@ struct Owed {
     welcome: bool,
     credit: bool,
     ended: bool,
+    proposal: bool,
 }
 
 impl Owed {
+    fn any(self) -> bool {
+        self.welcome || self.credit || self.ended || self.proposal
+    }
+
     /// A frame of `kind` did not leave.
     fn again(&mut self, kind: u8) {
         match kind {
             Frame::WELCOME => self.welcome = true,
             Frame::CREDIT => self.credit = true,
+            Frame::PROPOSAL => self.proposal = true,
             _ => self.ended = true,
         }
     }
@@ -101,7 +107,7 @@ pub(super) struct Builder {
     lines: Vec<Line>,
     outbox: Outbox,
     assemblies: Assemblies,
-    policy: Option<Box<dyn Admitting>>,
+    policy: Option<Box<dyn Directing>>,
     /// Inputs that have not said hello.
     silent: usize,
     /// Inputs whose stream has ended.
@@ -131,7 +137,12 @@ impl Builder {
             lines: inputs.iter().map(line).collect(),
             outbox: Outbox::new(inputs.len()),
             assemblies: Assemblies::new(place, &config.layout),
-            policy: config.policy.admitting(place, inputs.len(), config.window),
+            policy: config.policy.directing(
+                place,
+                [inputs.len(), config.layout.builders().len()],
+                config.window,
+                config.dfs,
+            ),
             silent: inputs.len(),
             ended: 0,
             over: false,
@@ -142,7 +153,7 @@ impl Builder {
 
     /// What was counted since the last call.
     pub(super) fn take_record(&mut self) -> BuilderRecord {
-        let window = self.policy.as_ref().map(|policy| policy.window());
+        let window = self.policy.as_ref().and_then(|policy| policy.window());
         BuilderRecord { window, ..core::mem::take(&mut self.record) }
     }
 
@@ -163,6 +174,7 @@ impl Builder {
                 line.ended = true;
                 self.outbox.want(place);
             }
+            Frame::Report(report) => self.reported(place, report),
             _ => self.record.strangers += 1,
         }
         self.go_on(cx)
@@ -233,6 +245,19 @@ impl Builder {
         }
     }
 
+    /// An input reports an interval; what follows from it is proposed to all.
+    fn reported(&mut self, place: usize, report: Report) {
+        let Some(policy) = &mut self.policy else { return };
+        let before = policy.proposal();
+        policy.reported(place, report);
+        if policy.proposal() != before {
+            for (place, line) in self.lines.iter_mut().enumerate() {
+                line.owed.proposal = true;
+                self.outbox.want(place);
+            }
+        }
+    }
+
     /// Puts one piece into its slot; the timeslice and length of the contribution when it was the last one.
     fn piece(&mut self, place: usize, into: Span, word: u64) -> Option<(u64, u32)> {
         let near = self.assemblies.near();
@@ -272,7 +297,7 @@ impl Builder {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);
         if let Some(policy) = &mut self.policy {
-            policy.landed(at, place, u64::from(bytes));
+            policy.landed(at, place);
         }
         match self.assemblies.landed(at, &cx.config.layout, place, timeslice) {
             Progress::Open => {}
@@ -292,7 +317,7 @@ impl Builder {
 
     /// Gives the room of `timeslice` back in all rings.
     fn free(&mut self, cx: &mut Context<'_>, timeslice: u64) {
-        let quarter = cx.config.ring.0 / 4;
+        let (quarter, grants) = (cx.config.ring.0 / 4, cx.config.policy.grants());
         for (place, line) in self.lines.iter_mut().enumerate() {
             let found = line.slots.iter_mut().find(|slot| slot.timeslice == timeslice && slot.state == State::Landed);
             let Some(slot) = found else { continue };
@@ -304,11 +329,11 @@ impl Builder {
                 line.owed.credit = true;
                 line.slots.pop_front();
             }
-            if line.owed.credit && (self.policy.is_none() || line.untold >= quarter) {
+            if line.owed.credit && (!grants || line.untold >= quarter) {
                 self.outbox.want(place);
             }
         }
-        if self.policy.is_some() {
+        if grants {
             self.lazy_at = Some(cx.now + LAZY);
         }
     }
@@ -352,12 +377,16 @@ impl Builder {
             } else if core::mem::take(&mut line.owed.credit) {
                 line.untold = 0;
                 Frame::Credit { released: line.first, granted: line.granted }
+            } else if core::mem::take(&mut line.owed.proposal)
+                && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
+            {
+                Frame::Proposal(proposal)
             } else {
                 self.outbox.nothing(place);
                 continue;
             };
             cx.send(line.peer, place, frame);
-            if line.owed.welcome || line.owed.ended || line.owed.credit {
+            if line.owed.any() {
                 self.outbox.want(place);
             }
         }

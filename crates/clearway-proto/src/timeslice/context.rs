@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use super::frame::{Frame, SEQUENCE_MASK};
 use super::layout::Layout;
-use super::policy::{Policy, Window};
+use super::policy::{Dfs, Policy, Window};
 use super::supply::Source;
 use crate::base::{Bytes, Class, LocalNs, Rank};
 use crate::wire::{Destination, Missing, Out, Span, Token};
@@ -23,10 +23,12 @@ impl Slots {
     pub const fn of(policy: Policy) -> Self {
         match policy {
             // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
-            Policy::BestEffort | Policy::Offset | Policy::Raw => Self { for_one: 164, in_all: u32::MAX },
-            // Two, so that the next write waits at the interface when the one before ends, and no more, so that the order of
-            // grants is the order on the network.
-            Policy::Token => Self { for_one: 2, in_all: 2 },
+            Policy::BestEffort | Policy::Offset | Policy::Dfs => Self { for_one: 164, in_all: u32::MAX },
+            // Two for each builder: nobody waits for a builder that is slow, and no transmit queue is full of its writes.
+            Policy::Raw => Self { for_one: 2, in_all: u32::MAX },
+            // Grants are the limit. With two in all, 32 inputs and 32 builders on `aries` carry 0.83 of unscheduled writes, with
+            // no limit 1.11 (windows of four): whose write is held up shall not hold up those to other builders.
+            Policy::Token => Self { for_one: u32::MAX, in_all: u32::MAX },
         }
     }
 }
@@ -51,6 +53,8 @@ pub struct NodeConfig {
     pub policy: Policy,
     /// Bounds of a builder's window, where the policy grants.
     pub window: Window,
+    /// Constants of the Data-Flow Scheduler, where it is the policy.
+    pub dfs: Dfs,
     /// An input's contributions.
     pub source: Source,
     /// Writes that an input has under way.
@@ -90,6 +94,13 @@ pub enum Event {
     Aborted {
         /// Which.
         by: Rank,
+    },
+    /// A contribution is longer than its ring at a builder and can never be sent.
+    TooLong {
+        /// Its bytes.
+        bytes: u64,
+        /// Bytes of the ring.
+        ring: u64,
     },
     /// The wire cannot carry what this engine needs.
     Refused {

@@ -11,6 +11,8 @@
 //! | 4 | end | input to builder | timeslices 8 |
 //! | 5 | ended | builder to input | |
 //! | 6 | abort | anyone | |
+//! | 7 | report | input to builder | interval 4, rounds 4, start 8, duration 8 (ns; the start since the barrier) |
+//! | 8 | proposal | builder to input | as a report |
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
@@ -21,10 +23,12 @@
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
 
+use super::policy::{Proposal, Report};
+use crate::base::Nanos;
 use crate::wire::{RegionId, RemoteSpan};
 
 /// The longest header.
-const LONGEST: usize = 23;
+const LONGEST: usize = 25;
 /// Bits of a sequence number that travel with a contribution: a thousand times as many as contributions fit a ring.
 const SEQUENCE_BITS: u32 = 24;
 /// The largest number that fits them.
@@ -65,6 +69,10 @@ pub(super) enum Frame {
     Ended,
     /// The job ends early.
     Abort,
+    /// What an input measured of an interval.
+    Report(Report),
+    /// What a builder wants of an interval.
+    Proposal(Proposal),
 }
 
 /// A header as bytes.
@@ -97,6 +105,8 @@ impl Frame {
             Self::End { .. } => 4,
             Self::Ended => Self::ENDED,
             Self::Abort => 6,
+            Self::Report(_) => Self::REPORT,
+            Self::Proposal(_) => Self::PROPOSAL,
         }
     }
 
@@ -106,6 +116,10 @@ impl Frame {
     pub(super) const CREDIT: u8 = 3;
     /// The kind of [`Self::Ended`].
     pub(super) const ENDED: u8 = 5;
+    /// The kind of [`Self::Report`].
+    pub(super) const REPORT: u8 = 7;
+    /// The kind of [`Self::Proposal`].
+    pub(super) const PROPOSAL: u8 = 8;
 
     /// This frame as a header.
     pub(super) fn encode(&self) -> Head {
@@ -121,6 +135,12 @@ impl Frame {
             Self::Credit { released, granted } => head.put(&released.to_le_bytes()).put(&granted.to_le_bytes()),
             Self::End { timeslices } => head.put(&timeslices.to_le_bytes()),
             Self::Ended | Self::Abort => &mut head,
+            Self::Report(Report { interval, rounds, start, duration })
+            | Self::Proposal(Proposal { interval, rounds, start, duration }) => head
+                .put(&interval.to_le_bytes())
+                .put(&rounds.to_le_bytes())
+                .put(&start.0.to_le_bytes())
+                .put(&duration.0.to_le_bytes()),
         };
         head
     }
@@ -140,6 +160,18 @@ impl Frame {
             4 => Self::End { timeslices: rest.u64()? },
             &Self::ENDED => Self::Ended,
             6 => Self::Abort,
+            &Self::REPORT => Self::Report(Report {
+                interval: rest.u32()?,
+                rounds: rest.u32()?,
+                start: Nanos(rest.u64()?),
+                duration: Nanos(rest.u64()?),
+            }),
+            &Self::PROPOSAL => Self::Proposal(Proposal {
+                interval: rest.u32()?,
+                rounds: rest.u32()?,
+                start: Nanos(rest.u64()?),
+                duration: Nanos(rest.u64()?),
+            }),
             _ => return None,
         };
         rest.0.is_empty().then_some(frame)

@@ -24,7 +24,7 @@ use super::context::{Context, Event, Label, Slots};
 use super::frame::{Frame, Mark, PIECES_MAX, sequence_between};
 use super::layout::Layout;
 use super::outbox::Outbox;
-use super::policy::{Cause, Choice, Policy, Sending};
+use super::policy::{Cause, Choice, Policy, Report, Sending};
 use super::record::{Blocked, InputRecord};
 use super::ring::{Place, Ring};
 use super::supply::{Pieces, Supply};
@@ -35,6 +35,8 @@ use crate::wire::{Arrival, More, Operation, PathId, RegionId, RemoteSpan, Status
 const RETRY: Nanos = Nanos::from_millis(50);
 /// Contributions posted in one call, so that a process that was away hears its wire again.
 const TURNS_MAX: usize = 64;
+/// Reports that are kept for builders that have one under way: intervals are reported one or two at a time.
+const REPORTS_MAX: usize = 8;
 /// Half of all numbers: what lies further ahead lies behind.
 const HALF: u32 = 1 << 31;
 
@@ -72,6 +74,8 @@ struct Connection {
     next: u64,
     /// Writes that are not complete.
     writes: u32,
+    /// Reports that it was sent, or missed.
+    reported: u64,
 }
 
 impl Connection {
@@ -99,6 +103,11 @@ impl Connections {
     /// The place of the builder of `timeslice`.
     pub(super) fn builder_of(&self, timeslice: u64) -> usize {
         self.layout.builder_of(timeslice)
+    }
+
+    /// The next timeslice of the builder at `place`.
+    pub(super) fn next_of(&self, place: usize) -> u64 {
+        self.all[place].next
     }
 
     /// Whether the next contribution to the builder at `place` could be posted now.
@@ -134,6 +143,7 @@ pub(super) struct Input {
     /// Builders that have not named their rings.
     silent: usize,
     begun: bool,
+    told_too_long: bool,
     ending: usize,
     ended: usize,
     writes: u32,
@@ -141,6 +151,9 @@ pub(super) struct Input {
     /// Writes that found no room: builder, number, piece.
     again: VecDeque<(u32, u32, u8)>,
     retry_at: Option<LocalNs>,
+    /// The latest reports of the policy, and how many there were.
+    reports: VecDeque<Report>,
+    reports_made: u64,
     blocked: Blocked,
     record: InputRecord,
 }
@@ -158,10 +171,11 @@ impl Input {
             granted: 0,
             next: config.layout.next_of(place, 0),
             writes: 0,
+            reported: 0,
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
         Self {
-            policy: config.policy.sending(place),
+            policy: config.policy.sending(place, [config.layout.inputs().len(), all.len()], config.dfs),
             outbox: Outbox::new(all.len()),
             silent: all.len(),
             connections: Connections {
@@ -173,12 +187,15 @@ impl Input {
             },
             incarnation: 0,
             begun: false,
+            told_too_long: false,
             ending: 0,
             ended: 0,
             writes: 0,
             reached: 0,
             again: VecDeque::new(),
             retry_at: None,
+            reports: VecDeque::new(),
+            reports_made: 0,
             blocked: Blocked::default(),
             record: InputRecord::default(),
         }
@@ -210,6 +227,9 @@ impl Input {
     /// One more contribution.
     pub(super) fn give(&mut self, cx: &mut Context<'_>, pieces: Pieces) -> More {
         self.connections.supply.give(pieces);
+        if self.silent == 0 {
+            self.look_at_length(cx);
+        }
         self.go_on(cx)
     }
 
@@ -227,6 +247,7 @@ impl Input {
             }
             Frame::Credit { released, granted } => self.credit(cx, place, released, granted),
             Frame::Ended => self.has_ended(cx, place),
+            Frame::Proposal(proposal) => self.policy.proposed(proposal),
             _ => self.record.strangers += 1,
         }
         self.go_on(cx)
@@ -235,7 +256,7 @@ impl Input {
     pub(super) fn other(&mut self, cx: &mut Context<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
             Arrival::Done { token, status, .. } => match Label::of(token) {
-                Some(Label::Frame { place, .. }) => self.outbox.done(place as usize, status),
+                Some(Label::Frame { place, kind }) => self.framed(place as usize, kind, status),
                 Some(Label::Write { place, sequence, piece }) => self.written(cx, place, sequence, piece, status),
                 None => {}
             },
@@ -261,8 +282,8 @@ impl Input {
         self.go_on(cx)
     }
 
-    pub(super) const fn deadline(&self) -> Option<LocalNs> {
-        self.retry_at
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        [self.retry_at, self.policy.deadline()].into_iter().flatten().min()
     }
 
     fn welcome(&mut self, cx: &mut Context<'_>, place: usize, ring: RemoteSpan, length: u64) {
@@ -272,7 +293,9 @@ impl Input {
             self.silent -= 1;
             if self.silent == 0 {
                 self.retry_at = None;
+                self.policy.began(cx.now);
                 cx.out.tell(Event::Ready);
+                self.look_at_length(cx);
                 (0..self.connections.all.len()).for_each(|place| self.try_to_end(place));
             }
         }
@@ -291,6 +314,7 @@ impl Input {
             for sent in connection.sent.drain(..newly as usize) {
                 connection.ring.release(sent.place.end);
                 free = self.connections.supply.release(sent.timeslice).or(free);
+                self.policy.released(cx.now, sent.timeslice);
             }
             self.record.released += u64::from(newly);
             if let Some(timeslice) = free {
@@ -303,6 +327,16 @@ impl Input {
             self.policy.granted(place, more);
         }
         self.try_to_end(place);
+    }
+
+    /// Says so when there is a contribution that no ring will ever hold.
+    fn look_at_length(&mut self, cx: &mut Context<'_>) {
+        let shortest = self.connections.all.iter().map(|connection| connection.ring.length()).min().unwrap_or(0);
+        let bytes = self.connections.supply.longest();
+        if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
+            self.told_too_long = true;
+            cx.out.tell(Event::TooLong { bytes, ring: shortest });
+        }
     }
 
     /// Tells the builder at `place` that the stream has ended, if it has.
@@ -331,6 +365,9 @@ impl Input {
     /// Does everything that can be done now.
     fn go_on(&mut self, cx: &mut Context<'_>) -> More {
         let more = self.post_contributions(cx);
+        while let Some(report) = self.policy.report() {
+            self.take_report(report);
+        }
         self.send_frames(cx);
         if self.ending > 0 {
             self.retry_at.get_or_insert(cx.now + RETRY);
@@ -347,13 +384,17 @@ impl Input {
                 return More::Yes;
             }
             let slot = self.again.is_empty() && self.writes < cx.config.slots.in_all;
-            let choice =
-                if slot { self.policy.choose(&self.connections) } else { Choice::Blocked(Cause::NoTransmitSlot) };
+            let choice = if slot {
+                self.policy.choose(cx.now, &self.connections)
+            } else {
+                Choice::Blocked(Cause::NoTransmitSlot)
+            };
             match choice {
                 Choice::Post(place) => {
                     self.blocked.turn(cx.now, None);
+                    let timeslice = self.connections.next_of(place);
                     self.post(cx, place);
-                    self.policy.posted();
+                    self.policy.posted(cx.now, timeslice);
                 }
                 Choice::Blocked(cause) => {
                     self.blocked.turn(cx.now, Some(cause));
@@ -411,6 +452,17 @@ impl Input {
         self.writes += 1;
     }
 
+    /// A header has left, or has not.
+    fn framed(&mut self, place: usize, kind: u8, status: Status) {
+        if kind == Frame::REPORT
+            && status == Status::NoRoom
+            && let Some(connection) = self.connections.all.get_mut(place)
+        {
+            connection.reported -= 1;
+        }
+        self.outbox.done(place, status);
+    }
+
     /// A write is over.
     fn written(&mut self, cx: &mut Context<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
         let Some(connection) = self.connections.all.get_mut(place as usize) else { return };
@@ -432,6 +484,26 @@ impl Input {
         }
     }
 
+    /// Every builder shall know `report`. Builders that are more than [`REPORTS_MAX`] behind miss some.
+    fn take_report(&mut self, report: Report) {
+        if self.reports.len() == REPORTS_MAX {
+            self.reports.pop_front();
+        }
+        self.reports.push_back(report);
+        self.reports_made += 1;
+        (0..self.connections.all.len()).for_each(|place| self.outbox.want(place));
+    }
+
+    /// The next report for the builder at `place`.
+    fn next_report(&mut self, place: usize) -> Option<Report> {
+        let first = self.reports_made - self.reports.len() as u64;
+        let connection = &mut self.connections.all[place];
+        let next = connection.reported.max(first);
+        let report = self.reports.get((next - first) as usize).copied()?;
+        connection.reported = next + 1;
+        Some(report)
+    }
+
     fn send_frames(&mut self, cx: &mut Context<'_>) {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
@@ -440,12 +512,18 @@ impl Input {
             let frame = match stage {
                 Stage::Calling => Frame::Hello { incarnation: self.incarnation },
                 Stage::Ending => Frame::End { timeslices: self.connections.supply.end().unwrap_or(0) },
-                Stage::Open | Stage::Ended => {
-                    self.outbox.nothing(place);
-                    continue;
-                }
+                Stage::Open | Stage::Ended => match self.next_report(place) {
+                    Some(report) => Frame::Report(report),
+                    None => {
+                        self.outbox.nothing(place);
+                        continue;
+                    }
+                },
             };
             cx.send(peer, place, frame);
+            if self.connections.all[place].reported < self.reports_made {
+                self.outbox.want(place);
+            }
         }
     }
 }

@@ -48,6 +48,6 @@ mod tests;
 pub use context::{Event, NodeConfig, Release, Slots};
 pub use layout::{Layout, LayoutError, Role};
 pub use node::{Command, Node};
-pub use policy::{Cause, Policy, Window};
+pub use policy::{Cause, Dfs, Policy, SpeedUp, Window};
 pub use record::{BuilderRecord, InputRecord, Record};
 pub use supply::{Pieces, Sizes, Source};

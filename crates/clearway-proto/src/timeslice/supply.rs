@@ -90,11 +90,17 @@ pub(super) struct Supply {
     entries: VecDeque<Entry>,
     /// Where the stream ends, once that is known.
     end: Option<u64>,
+    /// Bytes of the longest contribution so far.
+    longest: u64,
 }
 
 impl Supply {
     pub(super) const fn new(source: Source) -> Self {
-        Self { source, first: 0, entries: VecDeque::new(), end: None }
+        let longest = match source {
+            Source::Endless(_, Sizes::Constant(length) | Sizes::Between(_, length, _)) => length.0,
+            Source::Given => 0,
+        };
+        Self { source, first: 0, entries: VecDeque::new(), end: None, longest }
     }
 
     /// Timeslices below this one can be sent, or were.
@@ -104,6 +110,11 @@ impl Supply {
             Source::Given => self.first + self.entries.len() as u64,
         };
         ready.min(self.end.unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of the longest contribution so far.
+    pub(super) const fn longest(&self) -> u64 {
+        self.longest
     }
 
     /// Where the stream ends.
@@ -118,6 +129,7 @@ impl Supply {
 
     /// One more contribution.
     pub(super) fn give(&mut self, pieces: Pieces) {
+        self.longest = self.longest.max(pieces.length());
         self.entries.push_back(Entry { pieces, released: false });
     }
 

@@ -46,6 +46,7 @@ struct Job {
     built: BTreeMap<u64, Rank>,
     ended: Vec<Rank>,
     aborted: Vec<Rank>,
+    too_long: Vec<(u64, u64)>,
 }
 
 impl Job {
@@ -63,6 +64,7 @@ impl Job {
                 layout: layout.clone(),
                 policy: shape.policy,
                 window: shape.window,
+                dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
                 source,
                 slots: Slots::of(shape.policy),
                 rings: Span { region, offset: 0, length: length as u32 },
@@ -74,7 +76,15 @@ impl Job {
             Driver::boot(node, LocalNs(0), 0)
         };
         let drivers = (0..ranks).map(driver).collect();
-        Self { shape, fabric, drivers, built: BTreeMap::new(), ended: Vec::new(), aborted: Vec::new() }
+        Self {
+            shape,
+            fabric,
+            drivers,
+            built: BTreeMap::new(),
+            ended: Vec::new(),
+            aborted: Vec::new(),
+            too_long: Vec::new(),
+        }
     }
 
     fn command(&mut self, rank: u32, command: Command) {
@@ -145,6 +155,7 @@ impl Job {
             Event::Ended => self.ended.push(rank),
             Event::Aborted { .. } => self.aborted.push(rank),
             Event::Refused { missing, .. } => panic!("{missing}"),
+            Event::TooLong { bytes, ring } => self.too_long.push((bytes, ring)),
             Event::Ready | Event::Free { .. } => {}
         }
     }
@@ -166,7 +177,7 @@ impl Job {
     }
 }
 
-const BUILDING: [Policy; 3] = [Policy::BestEffort, Policy::Offset, Policy::Token];
+const BUILDING: [Policy; 4] = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token];
 const LATE: LocalNs = LocalNs(60_000_000_000);
 
 #[test]
@@ -280,4 +291,13 @@ fn job__a_token_builder_lets_in_no_more_than_its_window() {
         let spread = sent.iter().max().expect("eight") - sent.iter().min().expect("eight");
         assert!(spread <= 2, "inputs stay within a row of each other: {sent:?}");
     }
+}
+
+#[test]
+fn job__a_contribution_longer_than_a_ring_is_told_once_by_its_input() {
+    let mut job = Job::new(Shape { ring: 100, ..SMALL }, Source::Given);
+    job.feed(4, |timeslice| if timeslice < 2 { 50 } else { 101 });
+    job.run(LATE);
+    assert_eq!(job.too_long, [(101, 100); 3]);
+    assert_eq!(job.built.len(), 2);
 }

@@ -10,6 +10,7 @@ use clearway_proto::congestion::{CongestorKind, VictimKind};
 use clearway_proto::microslice::Sizes;
 
 use super::setup_node::MarkRule;
+use super::timeslice::TimesliceFlags;
 use crate::archive::{ITEM_BYTES_MAX, Locator};
 use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
@@ -63,6 +64,11 @@ pub(crate) enum Command {
     /// Look into a simulated run by repeating it.
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Build timeslices on a simulated fabric, under one schedule or several beside each other.
+    ///
+    /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what
+    /// the same network carries when nobody waits for anybody.
+    Timeslice(TimesliceFlags),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.

@@ -12,6 +12,7 @@ mod msa;
 mod run;
 mod setup_node;
 mod sim;
+mod timeslice;
 mod topo;
 
 use std::io::{self, Write};
@@ -66,6 +67,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Lab(command) => lab::command(command),
         Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),
+        Command::Timeslice(flags) => timeslice::command(&flags),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
         Command::SetupNode { undo: true, .. } => setup_node::undo(),

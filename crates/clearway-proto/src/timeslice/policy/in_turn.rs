@@ -5,6 +5,7 @@
 //! keeps an order for each connection and begins at the builder that has the input's own place.
 
 use super::{Cause, Choice, Sending};
+use crate::base::LocalNs;
 use crate::timeslice::input::Connections;
 
 /// In the order of timeslices.
@@ -14,7 +15,7 @@ pub(in crate::timeslice) struct InOrder {
 }
 
 impl Sending for InOrder {
-    fn choose(&mut self, connections: &Connections) -> Choice {
+    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
         let place = connections.builder_of(self.next);
         match connections.may_send(place) {
             Ok(()) => Choice::Post(place),
@@ -22,7 +23,7 @@ impl Sending for InOrder {
         }
     }
 
-    fn posted(&mut self) {
+    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
         self.next += 1;
     }
 }
@@ -39,28 +40,41 @@ impl InTurn {
     pub(in crate::timeslice) const fn from(place: usize) -> Self {
         Self { next: place, chosen: place }
     }
-}
 
-impl Sending for InTurn {
-    fn choose(&mut self, connections: &Connections) -> Choice {
+    /// The next builder in turn whose next timeslice is below `limit` and that has room.
+    pub(in crate::timeslice) fn choose_below(&mut self, limit: u64, connections: &Connections) -> Choice {
         let builders = connections.builders();
         // Who waits for room waits, whatever the source has.
-        let mut cause = Cause::NoMicroslices;
+        let mut cause = Cause::Paced;
         for step in 0..builders {
             let place = (self.next + step) % builders;
+            if connections.next_of(place) >= limit {
+                continue;
+            }
             match connections.may_send(place) {
                 Ok(()) => {
                     self.chosen = place;
                     return Choice::Post(place);
                 }
-                Err(Cause::NoMicroslices) => {}
+                Err(Cause::NoMicroslices) if cause != Cause::Paced => {}
                 Err(other) => cause = other,
             }
         }
         Choice::Blocked(cause)
     }
 
-    fn posted(&mut self) {
+    /// What was chosen last was posted.
+    pub(in crate::timeslice) fn advance(&mut self) {
         self.next = self.chosen + 1;
+    }
+}
+
+impl Sending for InTurn {
+    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
+        self.choose_below(u64::MAX, connections)
+    }
+
+    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
+        self.advance();
     }
 }

@@ -2,30 +2,37 @@
 //!
 //! # Model
 //! Two small traits, one for each side of a connection. An input's policy is shown all its connections and chooses whose next
-//! contribution is posted ([`Sending`]). A builder's policy says which input it lets in next ([`Admitting`]); where it never
-//! does, inputs go as far as their rings have room. A policy knows what its own node knows and nothing else.
+//! contribution is posted ([`Sending`]). A builder's policy says which input it lets in next, or when intervals shall begin
+//! ([`Directing`]); where it does neither, inputs go as far as their rings have room. A policy knows what its own node knows and
+//! nothing else.
 //!
 //! | policy | an input sends | a builder |
 //! |---|---|---|
 //! | best effort | in the order of timeslices; a full ring stops everything | lets everybody |
 //! | offset | in turn from the builder at its own place on, leaving out full rings | lets everybody |
+//! | dfs | in turn, a round at a time at the pace that builders propose | proposes when intervals begin and how long they take |
 //! | token | what was granted, in the order of grants | lets in K at a time, in an order shifted by its own place |
 //! | raw | in turn, without rings: the achievable rate to compare with | never releases |
 //!
 //! # Source
-//! FLESnet (best effort, offset); ALICE's tokens and LHCb's shift (token), made receiver-driven and per contribution.
+//! FLESnet (best effort, offset); its Data-Flow Scheduler (dfs); ALICE's tokens and LHCb's shift (token), made receiver-driven and per contribution.
 
+mod dfs;
 mod in_turn;
 mod token;
 mod window;
 
 use alloc::boxed::Box;
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
+use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::input::Connections;
 use crate::base::LocalNs;
+
+pub use dfs::{Dfs, SpeedUp};
+pub(super) use dfs::{Director, Paced, Proposal, Report};
 
 pub(super) use in_turn::{InOrder, InTurn};
 pub(super) use token::{Granted, Token};
@@ -39,6 +46,8 @@ pub enum Policy {
     BestEffort,
     /// In turn, each input beginning at another builder: FLESnet's later pattern without its scheduler.
     Offset,
+    /// Paced by intervals that builders propose: the Data-Flow Scheduler.
+    Dfs,
     /// Receiver-driven grants in shifted order.
     Token,
     /// In turn and without credits: what the network carries when nobody waits for anybody.
@@ -47,30 +56,39 @@ pub enum Policy {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::BestEffort, Self::Offset, Self::Token, Self::Raw];
+    pub const ALL: [Self; 5] = [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw];
 
     /// The name in scenarios and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BestEffort => "best-effort",
             Self::Offset => "offset",
+            Self::Dfs => "dfs",
             Self::Token => "token",
             Self::Raw => "raw",
         }
     }
 
-    /// The policy of the input at `place`, of `inputs`.
-    pub(super) fn sending(self, place: usize) -> Box<dyn Sending> {
+    /// The policy of the input at `place` of `inputs`, which has so many `builders`.
+    pub(super) fn sending(self, place: usize, [inputs, builders]: [usize; 2], dfs: Dfs) -> Box<dyn Sending> {
         match self {
             Self::BestEffort => Box::new(InOrder::default()),
             Self::Offset | Self::Raw => Box::new(InTurn::from(place)),
-            Self::Token => Box::new(Granted::default()),
+            Self::Dfs => Box::new(Paced::new(dfs, place, builders)),
+            Self::Token => Box::new(Granted::new(place, inputs)),
         }
     }
 
-    /// The policy of the builder at `place`, which has `inputs`.
-    pub(super) fn admitting(self, place: usize, inputs: usize, window: Window) -> Option<Box<dyn Admitting>> {
+    /// The policy of the builder at `place` of `builders`, which has so many `inputs`; none where builders let everybody in.
+    pub(super) fn directing(
+        self,
+        place: usize,
+        [inputs, builders]: [usize; 2],
+        window: Window,
+        dfs: Dfs,
+    ) -> Option<Box<dyn Directing>> {
         match self {
+            Self::Dfs => Some(Box::new(Director::new(dfs, inputs, builders))),
             Self::Token => Some(Box::new(Token::new(place, inputs, window))),
             Self::BestEffort | Self::Offset | Self::Raw => None,
         }
@@ -86,6 +104,28 @@ impl Policy {
         matches!(self, Self::Token)
     }
 }
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or(UnknownPolicy)
+    }
+}
+
+/// The text names no policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy;
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no policy of this name; there are")?;
+        let mut names = Policy::ALL.iter().map(|policy| policy.name());
+        names.try_for_each(|name| write!(f, " {name}"))
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
 
 /// Why an input sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,28 +167,61 @@ pub(super) enum Choice {
 
 /// An input's side of a policy.
 pub(super) trait Sending: Debug {
-    /// What to do now.
-    fn choose(&mut self, connections: &Connections) -> Choice;
+    /// The barrier has been passed.
+    fn began(&mut self, _now: LocalNs) {}
 
-    /// What was chosen last was posted.
-    fn posted(&mut self);
+    /// What to do now.
+    fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice;
+
+    /// What was chosen last, a contribution to `timeslice`, was posted.
+    fn posted(&mut self, now: LocalNs, timeslice: u64);
+
+    /// A builder has released the contribution to `timeslice`.
+    fn released(&mut self, _now: LocalNs, _timeslice: u64) {}
+
+    /// A builder proposes an interval.
+    fn proposed(&mut self, _proposal: Proposal) {}
+
+    /// What all builders shall know, once.
+    fn report(&mut self) -> Option<Report> {
+        None
+    }
+
+    /// When [`Sending::choose`] may choose otherwise although nothing arrived.
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
 
     /// The builder at `place` lets in `count` more contributions.
     fn granted(&mut self, _place: usize, _count: u32) {}
 }
 
-/// A builder's side of a policy that grants.
-pub(super) trait Admitting: Debug {
+/// A builder's side of a policy.
+pub(super) trait Directing: Debug {
     /// The input that is let in next, by place; `None` while nobody is. `oldest` is the row that is complete next: of this
     /// builder's timeslices, counted from zero, the first one that still misses a contribution.
-    fn grant(&mut self, now: LocalNs, oldest: u64) -> Option<usize>;
+    fn grant(&mut self, _now: LocalNs, _oldest: u64) -> Option<usize> {
+        None
+    }
 
     /// A contribution of the input at `place` has landed.
-    fn landed(&mut self, now: LocalNs, place: usize, bytes: u64);
+    fn landed(&mut self, _now: LocalNs, _place: usize) {}
 
-    /// When [`Admitting::grant`] may let in somebody although nothing landed.
-    fn deadline(&self) -> Option<LocalNs>;
+    /// The input at `place` reports an interval.
+    fn reported(&mut self, _place: usize, _report: Report) {}
 
-    /// Contributions that are let in at a time.
-    fn window(&self) -> u32;
+    /// The latest proposal.
+    fn proposal(&self) -> Option<Proposal> {
+        None
+    }
+
+    /// When [`Directing::grant`] may let in somebody although nothing landed.
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
+
+    /// Contributions that are let in at a time; none where everybody is.
+    fn window(&self) -> Option<u32> {
+        None
+    }
 }

@@ -17,12 +17,13 @@
 //! I1. Of one input at most `K / inputs`, rounded up, grants are open.
 //! I2. No grant is given for a row further than [`ROWS_AHEAD`] behind the oldest that is not complete.
 
-use alloc::collections::VecDeque;
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::window::{Pacemaker, Window};
-use super::{Admitting, Cause, Choice, Sending};
+use super::{Cause, Choice, Directing, Sending};
 use crate::base::{LocalNs, Nanos};
 use crate::timeslice::input::Connections;
 
@@ -33,39 +34,71 @@ const ROWS_AHEAD: u64 = 8;
 const OVERDUE: u64 = 4;
 /// The usual wait moves by this part of each new one (as the smoothed round trip of TCP, RFC 6298).
 const SMOOTHING: u64 = 8;
-/// Grants that an input looks through for one that it can serve.
-const LOOK_MAX: usize = 64;
 
-/// An input's side: serves grants in their order.
-#[derive(Debug, Default)]
+/// An input's side: of the grants it can serve, the one whose turn came first.
+///
+/// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. Who serves grants in the order in which they
+/// came keeps whatever disorder one delay has made; who serves the earliest turn first leads everybody back into the shift.
+#[derive(Debug)]
 pub(in crate::timeslice) struct Granted {
-    queue: VecDeque<u32>,
+    place: usize,
+    inputs: usize,
+    /// Builders with open grants, and how many.
+    open: BTreeMap<usize, u32>,
     chosen: usize,
 }
 
+impl Granted {
+    /// For the input at `place` of `inputs`.
+    pub(in crate::timeslice) const fn new(place: usize, inputs: usize) -> Self {
+        Self { place, inputs, open: BTreeMap::new(), chosen: 0 }
+    }
+
+    /// The turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
+    fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
+        let row = connections.next_of(place) / connections.builders() as u64;
+        (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
+    }
+}
+
 impl Sending for Granted {
-    fn choose(&mut self, connections: &Connections) -> Choice {
-        let mut cause = if self.queue.is_empty() { Cause::NoCredit } else { Cause::NoMicroslices };
-        // A grant for a timeslice that the source does not have yet does not hold up those behind it.
-        for (i, place) in self.queue.iter().take(LOOK_MAX).enumerate() {
-            match connections.may_send(*place as usize) {
+    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
+        let mut cause = if self.open.is_empty() { Cause::NoCredit } else { Cause::NoMicroslices };
+        let mut best = None;
+        for place in self.open.keys().copied() {
+            match connections.may_send(place) {
                 Ok(()) => {
-                    self.chosen = i;
-                    return Choice::Post(*place as usize);
+                    let turn = self.turn(place, connections);
+                    if best.is_none_or(|(earliest, _)| turn < earliest) {
+                        best = Some((turn, place));
+                    }
                 }
+                // A grant for a timeslice that the source does not have yet does not hold up the others.
                 Err(Cause::NoMicroslices) => {}
                 Err(other) => cause = other,
             }
         }
-        Choice::Blocked(cause)
+        match best {
+            Some((_, place)) => {
+                self.chosen = place;
+                Choice::Post(place)
+            }
+            None => Choice::Blocked(cause),
+        }
     }
 
-    fn posted(&mut self) {
-        self.queue.remove(self.chosen);
+    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
+        if let Entry::Occupied(mut open) = self.open.entry(self.chosen) {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
     }
 
     fn granted(&mut self, place: usize, count: u32) {
-        self.queue.extend((0..count).map(|_| place as u32));
+        let open = self.open.entry(place).or_default();
+        *open = open.saturating_add(count);
     }
 }
 
@@ -114,7 +147,7 @@ impl Token {
     pub(in crate::timeslice) fn new(place: usize, inputs: usize, window: Window) -> Self {
         Self {
             shift: place % inputs,
-            pacemaker: Pacemaker::new(window, inputs as u64),
+            pacemaker: Pacemaker::new(window, inputs),
             debtors: vec![Debtor::default(); inputs],
             landed: vec![0; inputs],
             counted: 0,
@@ -169,7 +202,7 @@ impl Token {
     }
 }
 
-impl Admitting for Token {
+impl Directing for Token {
     fn grant(&mut self, now: LocalNs, oldest: u64) -> Option<usize> {
         self.forget_overdue(now);
         if self.counted >= self.pacemaker.window() {
@@ -183,7 +216,7 @@ impl Admitting for Token {
         Some(place)
     }
 
-    fn landed(&mut self, now: LocalNs, place: usize, bytes: u64) {
+    fn landed(&mut self, now: LocalNs, place: usize) {
         let debtor = &mut self.debtors[place];
         if debtor.open == 0 {
             return;
@@ -204,8 +237,8 @@ impl Admitting for Token {
         if let Some(waited) = given.map(|given| now.since(given.at)) {
             let usual = if self.usual_wait == Nanos(0) { waited.0 } else { self.usual_wait.0 };
             self.usual_wait = Nanos((usual - usual / SMOOTHING + waited.0 / SMOOTHING).max(1));
+            self.pacemaker.landed(waited);
         }
-        self.pacemaker.landed(now, bytes);
     }
 
     fn deadline(&self) -> Option<LocalNs> {
@@ -213,8 +246,8 @@ impl Admitting for Token {
         Some(first.at + self.usual_wait.times(OVERDUE))
     }
 
-    fn window(&self) -> u32 {
-        self.pacemaker.window()
+    fn window(&self) -> Option<u32> {
+        Some(self.pacemaker.window())
     }
 }
 
@@ -232,10 +265,10 @@ mod tests {
     fn grant__goes_round_from_the_builders_own_place() {
         let mut token = Token::new(2, 4, FIXED_TWO);
         assert_eq!(drain(&mut token, 0, 0), [2, 3]);
-        token.landed(LocalNs(10), 2, 1);
+        token.landed(LocalNs(10), 2);
         assert_eq!(drain(&mut token, 10, 0), [0]);
-        token.landed(LocalNs(20), 3, 1);
-        token.landed(LocalNs(20), 0, 1);
+        token.landed(LocalNs(20), 3);
+        token.landed(LocalNs(20), 0);
         assert_eq!(drain(&mut token, 20, 0), [1, 2]);
     }
 
@@ -247,7 +280,7 @@ mod tests {
         for now in (10..500).step_by(10) {
             for place in [0, 2] {
                 if token.debtors[place].open > 0 {
-                    token.landed(LocalNs(now), place, 1);
+                    token.landed(LocalNs(now), place);
                 }
             }
             order.extend(drain(&mut token, now, 0));
@@ -255,7 +288,7 @@ mod tests {
         assert_eq!(order.iter().filter(|place| **place == 1).count(), 1, "one open grant: {order:?}");
         assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_AHEAD, "no row beyond the bound");
         assert_eq!(u64::from(token.debtors[1].owed), ROWS_AHEAD - 1);
-        token.landed(LocalNs(600), 1, 1);
+        token.landed(LocalNs(600), 1);
         assert_eq!(token.grant(LocalNs(600), 0), Some(1), "it catches up first");
     }
 
@@ -263,7 +296,7 @@ mod tests {
     fn grant__of_few_inputs_more_than_one_is_open_each() {
         let mut token = Token::new(0, 1, Window::fixed(3));
         assert_eq!(drain(&mut token, 0, 0), [0, 0, 0]);
-        token.landed(LocalNs(5), 0, 1);
+        token.landed(LocalNs(5), 0);
         assert_eq!(drain(&mut token, 5, 1), [0]);
     }
 }

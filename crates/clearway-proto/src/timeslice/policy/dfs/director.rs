@@ -1,0 +1,195 @@
+//! A builder's side: makes one history of all inputs' reports, and proposes from it.
+//!
+//! # Model
+//! When every input has reported interval `k`, it began in the middle between the first and the last input's beginning, and took
+//! the median of what inputs measured. Interval `k + 2` is then proposed: `D` is the median over the history or what the speed-up
+//! makes of it, and its beginning that of `k` and twice `D`.
+//!
+//! Speed-up: while intervals take on average at most `difference` percent of the median longer than was proposed, `step` percent
+//! less than the median is proposed, for some intervals. Then it is looked at again, so that stages follow each other as
+//! long as they succeed.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Dfs, Proposal, Report, SpeedUp};
+use crate::base::Nanos;
+use crate::timeslice::policy::Directing;
+
+/// Intervals of which reports are kept while some are missing: inputs are at most two apart.
+const OPEN_MAX: usize = 8;
+
+/// What was measured of an interval.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    duration: Nanos,
+    /// What was proposed for it.
+    proposed: Option<Nanos>,
+}
+
+/// A stage of the speed-up.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    duration: Nanos,
+    /// The last interval that it is proposed for.
+    until: u32,
+}
+
+/// A builder that proposes intervals.
+#[derive(Debug)]
+pub(in crate::timeslice) struct Director {
+    parameters: Dfs,
+    builders: u64,
+    inputs: usize,
+    open: BTreeMap<u32, Vec<Option<Report>>>,
+    history: VecDeque<Measured>,
+    made: BTreeMap<u32, Proposal>,
+    latest: Option<Proposal>,
+    stage: Option<Stage>,
+}
+
+impl Director {
+    /// For so many inputs and builders.
+    pub(in crate::timeslice) fn new(parameters: Dfs, inputs: usize, builders: usize) -> Self {
+        Self {
+            parameters,
+            builders: builders as u64,
+            inputs,
+            open: BTreeMap::new(),
+            history: VecDeque::new(),
+            made: BTreeMap::new(),
+            latest: None,
+            stage: None,
+        }
+    }
+
+    /// Every input has reported `interval`.
+    fn complete(&mut self, interval: u32, reports: &[Report]) {
+        let starts = || reports.iter().map(|report| report.start.0);
+        let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
+        let start = first + (last - first) / 2;
+        let duration = median(reports.iter().map(|report| report.duration.0).collect());
+        let proposed = self.made.remove(&interval).map(|proposal| proposal.duration);
+        self.history.push_back(Measured { duration: Nanos(duration), proposed });
+        if self.history.len() > self.parameters.history.max(1) {
+            self.history.pop_front();
+        }
+        let target = interval + 2;
+        let usual = median(self.history.iter().map(|measured| measured.duration.0).collect());
+        let duration = self.sped_up(target, usual);
+        let rounds = (self.parameters.interval / self.builders).max(1) as u32;
+        let start = Nanos(start.saturating_add(duration.saturating_mul(2)));
+        let proposal = Proposal { interval: target, rounds, start, duration: Nanos(duration) };
+        self.made.insert(target, proposal);
+        self.latest = Some(proposal);
+    }
+
+    /// What is proposed for interval `target` where the history's median is `usual`.
+    fn sped_up(&mut self, target: u32, usual: u64) -> u64 {
+        let Some(SpeedUp { difference, step, intervals }) = self.parameters.speed_up else { return usual };
+        if let Some(stage) = self.stage.filter(|stage| target <= stage.until) {
+            return stage.duration.0;
+        }
+        self.stage = None;
+        let over = self.history.iter().filter_map(|measured| Some((measured.duration, measured.proposed?)));
+        let recent: Vec<i64> =
+            over.rev().take(intervals as usize).map(|(took, proposed)| took.0 as i64 - proposed.0 as i64).collect();
+        if recent.len() < intervals.max(1) as usize {
+            return usual;
+        }
+        let late = recent.iter().sum::<i64>() / recent.len() as i64;
+        if i128::from(late) * 100 > i128::from(usual) * i128::from(difference) {
+            return usual;
+        }
+        let duration = usual - usual / 100 * u64::from(step.min(99));
+        self.stage = Some(Stage { duration: Nanos(duration), until: target + intervals.max(1) - 1 });
+        duration
+    }
+}
+
+impl Directing for Director {
+    fn reported(&mut self, place: usize, report: Report) {
+        let known = self.latest.map_or(0, |latest| latest.interval.saturating_sub(1));
+        if report.interval < known || self.open.len() >= OPEN_MAX && !self.open.contains_key(&report.interval) {
+            return;
+        }
+        let reports = self.open.entry(report.interval).or_insert_with(|| vec![None; self.inputs]);
+        reports[place] = Some(report);
+        if let Some(all) = reports.iter().copied().collect::<Option<Vec<_>>>() {
+            self.open.remove(&report.interval);
+            self.complete(report.interval, &all);
+        }
+    }
+
+    fn proposal(&self) -> Option<Proposal> {
+        self.latest
+    }
+}
+
+/// The middle value; of an even number the upper one.
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(interval: u32, start: u64, duration: u64) -> Report {
+        Report { interval, rounds: 5, start: Nanos(start), duration: Nanos(duration) }
+    }
+
+    fn director(speed_up: Option<SpeedUp>) -> Director {
+        Director::new(Dfs { interval: 20, history: 4, gate: 995, speed_up }, 3, 4)
+    }
+
+    /// Three inputs begin interval 0 at 100, 140 and 300 and take 1,000, 1,100 and 5,000: it began at 200 and took 1,100, so
+    /// interval 2 shall begin at 200 + 2 x 1,100 and take 1,100.
+    #[test]
+    fn proposal__is_worked_out_from_all_reports() {
+        let mut director = director(None);
+        director.reported(0, report(0, 100, 1_000));
+        director.reported(2, report(0, 300, 5_000));
+        assert_eq!(director.proposal(), None, "one is missing");
+        director.reported(1, report(0, 140, 1_100));
+        let expected = Proposal { interval: 2, rounds: 5, start: Nanos(2_400), duration: Nanos(1_100) };
+        assert_eq!(director.proposal(), Some(expected));
+    }
+
+    fn run(director: &mut Director, took: impl Fn(u32, u64) -> u64, intervals: u32) -> Vec<u64> {
+        let mut proposed = BTreeMap::new();
+        let mut start = 0;
+        for interval in 0..intervals {
+            let duration = took(interval, proposed.get(&interval).copied().unwrap_or(0));
+            (0..3).for_each(|place| director.reported(place, report(interval, start, duration)));
+            start += duration;
+            let proposal = director.proposal().expect("all have reported");
+            proposed.insert(proposal.interval, proposal.duration.0);
+        }
+        proposed.into_values().collect()
+    }
+
+    #[test]
+    fn proposal__without_speed_up_never_gets_shorter() {
+        let slow = |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
+        assert_eq!(run(&mut director(None), slow, 60).last(), Some(&2_000));
+    }
+
+    #[test]
+    fn proposal__speed_up_finds_what_is_possible() {
+        let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 3 });
+        let slow = |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
+        let proposed = run(&mut director(speed_up), slow, 120);
+        let last = *proposed.last().expect("proposals were made");
+        assert!((950..=1_050).contains(&last), "{proposed:?}");
+    }
+
+    #[test]
+    fn reported__what_is_far_ahead_takes_no_memory() {
+        let mut director = director(None);
+        (0..1000).for_each(|interval| director.reported(0, report(interval, 0, 1)));
+        assert_eq!(director.open.len(), OPEN_MAX);
+    }
+}

@@ -1,0 +1,246 @@
+//! An input's side: how far it may go now.
+//!
+//! # Model
+//! With `d` the proposed duration of an interval of `R` rounds, round `r` may be sent from `start + r d / R` on. An input that is
+//! behind sends without waiting until it has caught up; one that is ahead waits for the next round. Once the proposed end
+//! has passed, or while there is no proposal (the first two intervals), everything may be sent.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::VecDeque;
+
+use super::{Dfs, Proposal, Report};
+use crate::base::{LocalNs, Nanos};
+use crate::timeslice::input::Connections;
+use crate::timeslice::policy::{Cause, Choice, InTurn, Sending};
+
+/// An interval under way.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    index: u32,
+    rounds: u32,
+    first: u64,
+    /// The first timeslice behind it.
+    end: u64,
+    /// Since the barrier, and for how long; none when nobody proposed anything.
+    proposed: Option<(Nanos, Nanos)>,
+    begun: Option<LocalNs>,
+    sent: u64,
+    acknowledged: u64,
+}
+
+impl Interval {
+    fn length(&self) -> u64 {
+        self.end - self.first
+    }
+}
+
+/// An input that follows proposals.
+#[derive(Debug)]
+pub(in crate::timeslice) struct Paced {
+    parameters: Dfs,
+    builders: u64,
+    barrier: LocalNs,
+    turn: InTurn,
+    current: Interval,
+    /// The one before, until it is acknowledged.
+    before: Option<Interval>,
+    proposals: BTreeMap<u32, Proposal>,
+    reports: VecDeque<Report>,
+    wake: Option<LocalNs>,
+}
+
+impl Paced {
+    /// The input at `place`, with so many builders.
+    pub(in crate::timeslice) fn new(parameters: Dfs, place: usize, builders: usize) -> Self {
+        let builders = builders as u64;
+        let rounds = (parameters.interval / builders).max(1);
+        let current = Interval {
+            index: 0,
+            rounds: rounds as u32,
+            first: 0,
+            end: rounds * builders,
+            proposed: None,
+            begun: None,
+            sent: 0,
+            acknowledged: 0,
+        };
+        Self {
+            parameters,
+            builders,
+            barrier: LocalNs(0),
+            turn: InTurn::from(place),
+            current,
+            before: None,
+            proposals: BTreeMap::new(),
+            reports: VecDeque::new(),
+            wake: None,
+        }
+    }
+
+    /// Goes on to the next interval if the one under way is sent and acknowledged far enough.
+    fn open_next(&mut self) {
+        let current = self.current;
+        let gate = current.length() * u64::from(self.parameters.gate) / 1000;
+        if current.sent < current.length() || current.acknowledged < gate || self.before.is_some() {
+            return;
+        }
+        let index = current.index + 1;
+        let first_of = |proposal: Proposal| (proposal.rounds.max(1), Some((proposal.start, proposal.duration)));
+        // Nobody proposed it in time: like the one before, and right behind it.
+        let copied = (current.rounds, current.proposed.map(|(start, duration)| (start + duration, duration)));
+        let (rounds, proposed) = self.proposals.remove(&index).map_or(copied, first_of);
+        self.proposals = self.proposals.split_off(&index);
+        let end = current.end + u64::from(rounds) * self.builders;
+        self.before = Some(current).filter(|current| current.acknowledged < current.length());
+        self.current =
+            Interval { index, rounds, first: current.end, end, proposed, begun: None, sent: 0, acknowledged: 0 };
+    }
+
+    /// The first timeslice that may not be sent yet, and when the next ones may.
+    fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
+        let Interval { rounds, first, end, proposed, .. } = self.current;
+        let Some((start, duration)) = proposed.filter(|(_, duration)| *duration > Nanos(0)) else { return (end, None) };
+        let start = self.barrier + start;
+        if now < start {
+            return (first, Some(start));
+        }
+        let (rounds, passed) = (u64::from(rounds), now.since(start).0);
+        let allowed = u128::from(passed) * u128::from(rounds) / u128::from(duration.0) + 1;
+        let allowed = u64::try_from(allowed).unwrap_or(u64::MAX);
+        if allowed >= rounds {
+            return (end, None);
+        }
+        // Rounded up, so that the round is allowed when the time has come.
+        let next = (u128::from(allowed) * u128::from(duration.0)).div_ceil(u128::from(rounds));
+        (first + allowed * self.builders, Some(start + Nanos(next as u64)))
+    }
+}
+
+impl Sending for Paced {
+    fn began(&mut self, now: LocalNs) {
+        self.barrier = now;
+    }
+
+    fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice {
+        self.open_next();
+        let (limit, next) = self.limit(now);
+        self.wake = None;
+        let choice = self.turn.choose_below(limit, connections);
+        if choice == Choice::Blocked(Cause::Paced) {
+            self.wake = next;
+        }
+        choice
+    }
+
+    fn posted(&mut self, now: LocalNs, _timeslice: u64) {
+        self.turn.advance();
+        self.current.sent += 1;
+        self.current.begun.get_or_insert(now);
+    }
+
+    fn released(&mut self, now: LocalNs, timeslice: u64) {
+        let interval = match &mut self.before {
+            Some(before) if timeslice < before.end => before,
+            _ => &mut self.current,
+        };
+        interval.acknowledged += 1;
+        if interval.acknowledged < interval.length() {
+            return;
+        }
+        let begun = interval.begun.unwrap_or(now);
+        let Interval { index, rounds, end, .. } = *interval;
+        let (start, duration) = (begun.since(self.barrier), now.since(begun));
+        self.reports.push_back(Report { interval: index, rounds, start, duration });
+        if end <= self.current.first {
+            self.before = None;
+        }
+    }
+
+    fn proposed(&mut self, proposal: Proposal) {
+        if proposal.interval > self.current.index {
+            self.proposals.entry(proposal.interval).or_insert(proposal);
+        }
+    }
+
+    fn report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        self.wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paced() -> Paced {
+        let mut paced = Paced::new(Dfs { interval: 20, ..Dfs::default() }, 0, 4);
+        paced.began(LocalNs(1_000));
+        paced
+    }
+
+    /// An interval of five rounds of four timeslices, proposed for 2,000 ns after the barrier and to take 1,000 ns: a round each
+    /// 200 ns, from 3,000 ns on.
+    #[test]
+    fn limit__rounds_are_let_go_one_after_the_other() {
+        let mut paced = paced();
+        paced.current.proposed = Some((Nanos(2_000), Nanos(1_000)));
+        let limits = [
+            (2_999, (0, Some(3_000))),
+            (3_000, (4, Some(3_200))),
+            (3_199, (4, Some(3_200))),
+            (3_200, (8, Some(3_400))),
+            (3_650, (16, Some(3_800))),
+            (3_800, (20, None)),
+            (9_000, (20, None)),
+        ];
+        for (now, (limit, next)) in limits {
+            assert_eq!(paced.limit(LocalNs(now)), (limit, next.map(LocalNs)), "at {now}");
+        }
+    }
+
+    fn send_all(paced: &mut Paced, now: u64) {
+        let Interval { first, end, .. } = paced.current;
+        (first..end).for_each(|timeslice| paced.posted(LocalNs(now), timeslice));
+    }
+
+    #[test]
+    fn open_next__waits_for_the_gate_and_takes_the_first_proposal() {
+        let mut paced = paced();
+        paced.parameters.gate = 700;
+        send_all(&mut paced, 1_100);
+        (0..13).for_each(|timeslice| paced.released(LocalNs(1_500), timeslice));
+        paced.open_next();
+        assert_eq!(paced.current.index, 0, "13 of 20 are less than 70 %");
+        paced.released(LocalNs(1_600), 13);
+        paced.open_next();
+        assert_eq!((paced.current.index, paced.current.first, paced.current.proposed), (1, 20, None));
+        let proposal = |duration| Proposal { interval: 2, rounds: 3, start: Nanos(5_000), duration: Nanos(duration) };
+        paced.proposed(proposal(900));
+        paced.proposed(proposal(100));
+        send_all(&mut paced, 2_000);
+        (20..40).for_each(|timeslice| paced.released(LocalNs(2_500), timeslice));
+        paced.open_next();
+        assert_eq!(paced.current.index, 1, "interval 0 is not acknowledged completely");
+        (14..20).for_each(|timeslice| paced.released(LocalNs(2_600), timeslice));
+        paced.open_next();
+        assert_eq!((paced.current.index, paced.current.first, paced.current.end), (2, 40, 52));
+        assert_eq!(paced.current.proposed, Some((Nanos(5_000), Nanos(900))));
+        let reports: alloc::vec::Vec<_> = core::iter::from_fn(|| paced.report()).collect();
+        let report =
+            |interval, start, duration| Report { interval, rounds: 5, start: Nanos(start), duration: Nanos(duration) };
+        assert_eq!(reports, [report(1, 1_000, 500), report(0, 100, 1_500)]);
+    }
+
+    #[test]
+    fn open_next__without_a_proposal_the_last_one_is_copied_behind_itself() {
+        let mut paced = paced();
+        paced.current.proposed = Some((Nanos(500), Nanos(300)));
+        send_all(&mut paced, 2_000);
+        (0..20).for_each(|timeslice| paced.released(LocalNs(2_500), timeslice));
+        paced.open_next();
+        assert_eq!(paced.current.proposed, Some((Nanos(800), Nanos(300))));
+    }
+}

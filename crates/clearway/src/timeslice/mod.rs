@@ -1,0 +1,37 @@
+//! Timeslice building, simulated: policies beside each other, and beside what the network carries unscheduled.
+//!
+//! # Model
+//! For each seed the ranks lie elsewhere on the fabric and are delayed otherwise. There every policy runs on a fabric of its own
+//! at rest, and so does `raw`: writes of the same size in turn to all builders, two to each at a time, that nobody waits for.
+//! What that carries is the line that throughput is divided by.
+
+mod figures;
+mod plan;
+mod simulated;
+mod table;
+
+use anyhow::Result;
+use clearway_proto::timeslice::Policy;
+
+use crate::scenario::Fabric;
+pub(crate) use figures::figures;
+pub(crate) use plan::Plan;
+use simulated::{Ground, Outcome};
+pub(crate) use table::table;
+
+/// What one seed showed: the unscheduled writes, and each policy of the plan.
+pub(crate) struct Run {
+    raw: Outcome,
+    policies: Vec<(Policy, Outcome)>,
+}
+
+/// Runs `plan` under `queue` of a simulated `fabric`.
+pub(crate) fn simulate(fabric: &Fabric, queue: &str, plan: &Plan) -> Result<Vec<Run>> {
+    let run = |seed: &u64| {
+        let ground = Ground::open(fabric, queue, *seed)?;
+        let raw = ground.run(plan, Policy::Raw, *seed)?;
+        let one = |policy: &Policy| ground.run(plan, *policy, *seed).map(|outcome| (*policy, outcome));
+        Ok(Run { raw, policies: plan.policies.iter().map(one).collect::<Result<_>>()? })
+    };
+    plan.seeds.iter().map(run).collect()
+}

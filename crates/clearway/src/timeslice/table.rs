@@ -1,0 +1,61 @@
+//! Timeslice building on a terminal, in 80 columns.
+
+use clearway_proto::timeslice::Policy;
+
+use super::figures::{COMPLETION, FILL, FRACTION, GAP, POLICY, RATE, ROTATIONS, WINDOW};
+use super::plan::Plan;
+use crate::report::model::{Figure, Real, labels};
+use crate::report::numerals::{digits, digits_or_dash};
+
+/// The figures of a run on `place` as text that ends with a newline.
+pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
+    let Plan { inputs, builders, contribution, ring, .. } = plan;
+    let seeds = plan.seeds.len();
+    let mut lines = vec![
+        format!("timeslices on {place}: {inputs} inputs, {builders} builders"),
+        format!("contributions of {contribution}, rings of {ring} for each connection; median of {seeds} seed(s)"),
+        String::new(),
+        format!(
+            "{:12}{:>9}{:>9}{:>22}{:>12}{:>7}{:>9}",
+            "", "GB/s of", "part of", "ms to complete", "rotations", "ring", "inputs"
+        ),
+        format!(
+            "{:12}{:>9}{:>9}{:>11}{:>11}{:>6}{:>6}{:>7}{:>9}{:>4}",
+            "policy", "an input", "raw", "p50", "p99", "p50", "p99", "p99", "apart", "K"
+        ),
+    ];
+    for policy in [Policy::Raw].iter().chain(&plan.policies) {
+        lines.push(row(*policy, figures));
+    }
+    lines.push(String::new());
+    lines.push("raw: writes in turn that nobody waits for; a rotation: one contribution of each".into());
+    lines.push("input to each builder at raw's rate; K: contributions let in at a time".into());
+    lines.join("\n") + "\n"
+}
+
+fn row(policy: Policy, figures: &[Figure]) -> String {
+    let find = |name: &str, quantile: Option<&str>| {
+        let same = |figure: &&Figure| {
+            figure.name == name
+                && figure.label(POLICY) == Some(policy.name())
+                && figure.label(labels::QUANTILE) == quantile
+        };
+        figures.iter().find(same).map(|figure| figure.value)
+    };
+    let of = |name, quantile| digits_or_dash(find(name, Some(quantile)));
+    let percent = |value: Real| format!("{} %", digits(Real::finite(100.0 * value.get())));
+    let ring = find(FILL, Some("p99")).map_or_else(|| "-".into(), percent);
+    format!(
+        "{:12}{:>9}{:>9}{:>11}{:>11}{:>6}{:>6}{:>7}{:>9}{:>4}",
+        policy.name(),
+        digits_or_dash(find(RATE, None)),
+        digits_or_dash(find(FRACTION, None)),
+        of(COMPLETION, "p50"),
+        of(COMPLETION, "p99"),
+        of(ROTATIONS, "p50"),
+        of(ROTATIONS, "p99"),
+        ring,
+        of(GAP, "p99"),
+        digits_or_dash(find(WINDOW, None)),
+    )
+}
