@@ -1,0 +1,75 @@
+//! Timeslice building from the command line: every schedule has its figures, the same ones each time, and mistakes have a sentence.
+
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::process::{Command, Output};
+
+/// Four inputs and four builders, so small that it is over at once.
+const SMALL: &str = "--inputs 4 --builders 4 --contribution 4KiB --ring 64KiB --start-skew 20us --warm-up 300us \
+                     --measured 300us --interval 16 --history 5 --policy best-effort,offset,dfs,token";
+
+fn timeslice(line: &str) -> Output {
+    let words = line.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_clearway")).arg("timeslice").args(words).output().expect("the program")
+}
+
+fn page(line: &str) -> String {
+    let output = timeslice(line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The value of the figure `name` of `policy`, and of a quantile where it has one.
+fn value(figures: &[serde_json::Value], name: &str, policy: &str, quantile: Option<&str>) -> f64 {
+    let same = |figure: &&serde_json::Value| {
+        let label = |key: &str| figure["labels"][key].as_str();
+        figure["name"] == name && label("policy") == Some(policy) && label("quantile") == quantile
+    };
+    let figure = figures.iter().find(same).unwrap_or_else(|| panic!("no {name} of {policy}"));
+    figure["value"].as_f64().expect("a number")
+}
+
+#[test]
+fn timeslice__every_schedule_carries_data_and_the_figures_repeat() {
+    let line = format!("{SMALL} --json --seed 3,4");
+    let text = page(&line);
+    assert_eq!(page(&line), text, "a simulation repeats itself exactly");
+    let figures: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value(&figures, "timeslice_throughput_fraction", "raw", None), 1.0);
+    for policy in ["best-effort", "offset", "dfs", "token"] {
+        let fraction = value(&figures, "timeslice_throughput_fraction", policy, None);
+        assert!((0.01..2.0).contains(&fraction), "{policy}: {fraction}");
+        let [p50, p99] = ["p50", "p99"].map(|q| value(&figures, "timeslice_completion_ms", policy, Some(q)));
+        assert!(p50 <= p99 && p99 < 0.3, "{policy}: {p50} {p99}");
+        let fill = value(&figures, "builder_buffer_fill_fraction", policy, Some("p99"));
+        assert!((0.0..=1.0).contains(&fill), "{policy}: a ring is never more than full, {fill}");
+    }
+    assert!(value(&figures, "builder_window_contributions", "token", None) >= 2.0);
+}
+
+#[test]
+fn timeslice__the_table_has_a_row_for_each_schedule_and_fits_a_terminal() {
+    let table = page(SMALL);
+    for policy in ["raw", "best-effort", "offset", "dfs", "token"] {
+        assert_eq!(table.lines().filter(|line| line.starts_with(policy)).count(), 1, "{policy}\n{table}");
+    }
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+#[test]
+fn timeslice__a_mistake_has_one_sentence() {
+    for (line, word) in [
+        ("--policy fifo", "best-effort"),
+        ("--window 9-3", "2-64"),
+        ("--ring 1KiB", "one contribution"),
+        ("--measured 0ms", "something must be measured"),
+        ("--queue fast", "shared"),
+        ("--inputs 300 --builders 300", "384"),
+        ("--fabric nowhere", "nowhere"),
+    ] {
+        let output = timeslice(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(word), "{line}: {said}");
+        assert!(!said.contains("panicked"), "{line}: {said}");
+    }
+}
