@@ -1,7 +1,6 @@
 //! Whole jobs over the memory wire in virtual time: every policy delivers every byte to its timeslice once.
 
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use std::collections::BTreeMap;
 
@@ -284,10 +283,8 @@ fn job__a_token_builder_lets_in_no_more_than_its_window() {
     (0..8).for_each(|rank| job.command(rank, Command::Begin));
     for steps in 1..400 {
         job.run(LocalNs(steps * 500));
-        let mut sent = vec![0; 8];
-        for rank in 0..8 {
-            sent[rank] = job.drivers[rank].engine_mut().reached().expect("it is an input");
-        }
+        let reached = |driver: &mut Driver<Node>| driver.engine_mut().reached().expect("it is an input");
+        let sent: Vec<_> = job.drivers[..8].iter_mut().map(reached).collect();
         let spread = sent.iter().max().expect("eight") - sent.iter().min().expect("eight");
         assert!(spread <= 2, "inputs stay within a row of each other: {sent:?}");
     }

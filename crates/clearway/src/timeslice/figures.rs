@@ -31,12 +31,18 @@ const CAUSE: &str = "cause";
 /// Quantiles that are told.
 pub(super) const QUANTILES: [&str; 2] = ["p50", "p99"];
 
-/// What is told of one policy on one seed.
-type Told = Vec<(&'static str, &'static str, Vec<(&'static str, &'static str)>, f64)>;
+/// One number of one policy on one seed.
+struct Told {
+    name: &'static str,
+    unit: &'static str,
+    /// Key and value, where it has more than the policy's.
+    label: Option<(&'static str, &'static str)>,
+    value: f64,
+}
 
 /// All figures of `runs`.
 pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
-    let raw: Vec<Told> = runs.iter().map(|run| throughput(plan, &run.raw, &run.raw)).collect();
+    let raw: Vec<Vec<Told>> = runs.iter().map(|run| throughput(plan, &run.raw, &run.raw)).collect();
     let mut figures = merged(Policy::Raw, &raw);
     for (place, policy) in plan.policies.iter().enumerate() {
         let told = |run: &Run| run.policies.get(place).map(|(_, outcome)| told(plan, outcome, &run.raw));
@@ -46,51 +52,54 @@ pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
 }
 
 /// The median of each figure over all seeds.
-fn merged(policy: Policy, seeds: &[Told]) -> Vec<Figure> {
+fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
     let Some(first) = seeds.first() else { return Vec::new() };
-    let one = |(place, (name, unit, labels, _)): (usize, &(&str, &str, Vec<(&str, &str)>, f64))| {
-        let mut values: Vec<f64> = seeds.iter().filter_map(|told| told.get(place)).map(|told| told.3).collect();
+    let one = |(place, told): (usize, &Told)| {
+        let mut values: Vec<f64> = seeds.iter().filter_map(|told| told.get(place)).map(|told| told.value).collect();
         values.sort_by(f64::total_cmp);
         let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| Real::finite(values[at]));
         let source = "median of the seeds, between the least and the most";
-        let figure = Figure::counted(name, unit, median, values.len() as u64, source).with(POLICY, policy.name());
-        let figure = Figure { low: Some(low), high: Some(high), ..figure };
-        labels.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))
+        let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
+        let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
+        told.label.into_iter().fold(figure, |figure, (key, value)| figure.with(key, value))
     };
     first.iter().enumerate().map(one).collect()
 }
 
-fn throughput(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Told {
+fn throughput(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Vec<Told> {
     let rate = outcome.bytes as f64 / plan.measured.as_secs_f64() / f64::from(plan.inputs) / 1e9;
     let fraction = outcome.bytes as f64 / raw.bytes.max(1) as f64;
-    vec![(RATE, "GB/s", Vec::new(), rate), (FRACTION, "", Vec::new(), fraction)]
+    let told = |name, unit, value| Told { name, unit, label: None, value };
+    vec![told(RATE, "GB/s", rate), told(FRACTION, "", fraction)]
 }
 
-fn told(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Told {
-    let mut told = throughput(plan, outcome, raw);
+fn told(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Vec<Told> {
+    let mut all = throughput(plan, outcome, raw);
     let rotation = rotation_ms(plan, raw);
     for quantile in QUANTILES {
-        let value = |histogram: &Histogram| {
+        let reading = |histogram: &Histogram| {
             let quantile = quantile.parse::<Quantile>().ok();
             quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64
         };
-        let label = || vec![(labels::QUANTILE, quantile)];
-        let completion = value(&outcome.completion) / 1e6;
-        told.push((COMPLETION, "ms", label(), completion));
-        told.push((ROTATIONS, "", label(), completion / rotation));
-        told.push((GAP, "", label(), value(&outcome.gap)));
-        told.push((FILL, "", label(), value(&outcome.fill) / 1e6));
+        let mut tell = |name, unit, value| {
+            all.push(Told { name, unit, label: Some((labels::QUANTILE, quantile)), value });
+        };
+        let completion = reading(&outcome.completion) / 1e6;
+        tell(COMPLETION, "ms", completion);
+        tell(ROTATIONS, "", completion / rotation);
+        tell(GAP, "", reading(&outcome.gap));
+        tell(FILL, "", reading(&outcome.fill) / 1e6);
     }
     if !outcome.windows.is_empty() {
-        let mean = outcome.windows.iter().map(|window| f64::from(*window)).sum::<f64>() / outcome.windows.len() as f64;
-        told.push((WINDOW, "", Vec::new(), mean));
+        let sum = outcome.windows.iter().map(|window| f64::from(*window)).sum::<f64>();
+        all.push(Told { name: WINDOW, unit: "", label: None, value: sum / outcome.windows.len() as f64 });
     }
     let whole = plan.measured.as_secs_f64() * f64::from(plan.inputs);
     for cause in Cause::ALL {
-        let share = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / whole;
-        told.push((BLOCKED, "%", vec![(CAUSE, cause.name())], share));
+        let value = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / whole;
+        all.push(Told { name: BLOCKED, unit: "%", label: Some((CAUSE, cause.name())), value });
     }
-    told
+    all
 }
 
 /// The time in which unscheduled writes carry a contribution of every input to every builder.

@@ -16,11 +16,11 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
         format!("contributions of {contribution}, rings of {ring} for each connection; median of {seeds} seed(s)"),
         String::new(),
         format!(
-            "{:12}{:>9}{:>8}{:>20}{:>12}{:>8}{:>7}",
+            "{:12}{:>9}{:>8}{:>20}{:>12}{:>8}{:>6}",
             "", "GB/s of", "part of", "ms to complete", "rotations", "ring", "inputs"
         ),
         format!(
-            "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>7}{:>4}",
+            "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
             "policy", "an input", "raw", "p50", "p99", "p50", "p99", "p99", "apart", "K"
         ),
     ];
@@ -46,7 +46,7 @@ fn row(policy: Policy, figures: &[Figure]) -> String {
     let percent = |value: Real| format!("{} %", digits(Real::finite(100.0 * value.get())));
     let ring = find(FILL, Some("p99")).map_or_else(|| "-".into(), percent);
     format!(
-        "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>7}{:>4}",
+        "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
         policy.name(),
         digits_or_dash(find(RATE, None)),
         digits_or_dash(find(FRACTION, None)),
