@@ -62,6 +62,11 @@ impl Assemblies {
         self.oldest
     }
 
+    /// Whether `timeslice` is this builder's.
+    pub(super) fn is_of(&self, layout: &Layout, timeslice: u64) -> bool {
+        layout.builder_of(timeslice) == self.place
+    }
+
     /// Timeslices of which something is there.
     pub(super) fn open(&self) -> usize {
         self.open.len()
@@ -116,6 +121,7 @@ mod tests {
         assert_eq!(landed(16, 1, 3), Progress::Doubled);
         assert_eq!(landed(20, 1, 1), Progress::Complete(Nanos(8)));
         assert_eq!(landed(21, 1, 1), Progress::Doubled);
+        assert!(assemblies.is_of(&layout, 5) && !assemblies.is_of(&layout, 4));
         assert_eq!((assemblies.row(), assemblies.near(), assemblies.open()), (2, 5, 0));
     }
 }

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use super::assembly::{Assemblies, Progress};
 use super::context::{Context, Event, Label, Release};
 use super::frame::{Frame, Mark};
+use super::layout::Layout;
 use super::outbox::Outbox;
 use super::policy::{Directing, Report};
 use super::record::BuilderRecord;
@@ -203,7 +204,7 @@ impl Builder {
             self.record.bytes += u64::from(into.length);
             return More::No;
         }
-        match self.piece(place, into, word) {
+        match self.piece(&cx.config.layout, place, into, word) {
             Some((timeslice, bytes)) => self.whole(cx, place, timeslice, bytes, at),
             None => return More::No,
         }
@@ -259,7 +260,7 @@ impl Builder {
     }
 
     /// Puts one piece into its slot; the timeslice and length of the contribution when it was the last one.
-    fn piece(&mut self, place: usize, into: Span, word: u64) -> Option<(u64, u32)> {
+    fn piece(&mut self, layout: &Layout, place: usize, into: Span, word: u64) -> Option<(u64, u32)> {
         let near = self.assemblies.near();
         let line = &mut self.lines[place];
         let Some((mark, behind)) =
@@ -268,7 +269,8 @@ impl Builder {
             self.record.doubled += 1;
             return None;
         };
-        if behind >= SLOTS_MAX as usize {
+        let timeslice = mark.timeslice_near(near);
+        if behind >= SLOTS_MAX as usize || !self.assemblies.is_of(layout, timeslice) {
             self.record.strangers += 1;
             return None;
         }
@@ -287,7 +289,7 @@ impl Builder {
             return None;
         }
         slot.state = State::Landed;
-        slot.timeslice = mark.timeslice_near(near);
+        slot.timeslice = timeslice;
         line.fill += u64::from(slot.bytes);
         Some((slot.timeslice, slot.bytes))
     }

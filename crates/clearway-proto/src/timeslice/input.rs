@@ -444,7 +444,7 @@ impl Input {
             path: PathId(0),
             class: cx.config.class,
             from: spans[usize::from(piece)],
-            into: RemoteSpan { region, offset: ring + offset + before },
+            into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
             immediate: Mark::new(timeslice, sequence, spans.len() as u8).word(),
             token: Some(Label::Write { place: place as u32, sequence, piece }.token()),
         });

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Driver, RegionId, Span, Wire};
+use crate::wire::{Arrival, Datagram, Driver, Engine, Input, Out, PathId, RegionId, Span, Stamp, Wire};
 
 /// What a job is made of.
 #[derive(Clone, Copy)]
@@ -297,4 +297,49 @@ fn job__a_contribution_longer_than_a_ring_is_told_once_by_its_input() {
     job.run(LATE);
     assert_eq!(job.too_long, [(101, 100); 3]);
     assert_eq!(job.built.len(), 2);
+}
+
+/// Gives `rank` an arrival that no peer of this program would send; what it then counts as strange.
+fn strange(job: &mut Job, rank: u32, arrival: Arrival<'_>) -> u64 {
+    let mut out = Out::with_limit(64);
+    let now = job.fabric.now();
+    let _ = job.drivers[rank as usize].engine_mut().input(now, Input::Arrival(arrival), &mut out);
+    match job.record(rank) {
+        Record::Input(input) => input.strangers,
+        Record::Builder(builder) => builder.strangers + builder.doubled,
+    }
+}
+
+#[test]
+fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
+    for policy in BUILDING {
+        let mut job = Job::new(Shape { policy, ..SMALL }, Source::Given);
+        let heads = (0..=9_u8).flat_map(|kind| [0, 0xff, 0x7f].map(|fill| (kind, fill)));
+        job.run(LocalNs(5_000));
+        for (kind, fill) in heads {
+            for length in 0..26 {
+                let mut head = std::vec![fill; length];
+                head.iter_mut().take(1).for_each(|first| *first = kind);
+                // An abort is no nonsense, and ends everything; a hello of another start is answered.
+                if kind == 6 || kind == 1 || kind == 4 {
+                    continue;
+                }
+                for (from, to) in [(3, 0), (0, 3), (1, 0), (4, 3)] {
+                    let at = Stamp::Taken(job.fabric.now());
+                    let (path, class) = (PathId(0), Some(Class::Control));
+                    let body = Span::EMPTY;
+                    let datagram =
+                        Datagram { from: Rank(from), path, class, congestion_marked: false, at, head: &head, body };
+                    strange(&mut job, to, Arrival::Datagram(datagram));
+                }
+            }
+        }
+        for immediate in [u64::MAX, 0x7fff_ffff, 1, 0x00ff_ffff_0000_0000, 0x0300_0000_0000_0000] {
+            let into = Span { region: RegionId(0), offset: u64::MAX, length: u32::MAX };
+            let at = Stamp::Taken(job.fabric.now());
+            let landed = Arrival::Landed { from: Rank(0), into, immediate, at };
+            let strangers = strange(&mut job, 3, landed);
+            assert!(strangers > 0 || immediate == 0x0300_0000_0000_0000, "{policy:?} {immediate:x}");
+        }
+    }
 }

@@ -75,7 +75,7 @@ impl Director {
         if self.history.len() > self.parameters.history.max(1) {
             self.history.pop_front();
         }
-        let target = interval + 2;
+        let target = interval.saturating_add(2);
         let usual = median(self.history.iter().map(|measured| measured.duration.0).collect());
         let duration = self.sped_up(target, usual);
         let rounds = (self.parameters.interval / self.builders).max(1) as u32;
@@ -93,17 +93,17 @@ impl Director {
         }
         self.stage = None;
         let over = self.history.iter().filter_map(|measured| Some((measured.duration, measured.proposed?)));
-        let recent: Vec<i64> =
-            over.rev().take(intervals as usize).map(|(took, proposed)| took.0 as i64 - proposed.0 as i64).collect();
+        let late = |(took, proposed): (Nanos, Nanos)| i128::from(took.0) - i128::from(proposed.0);
+        let recent: Vec<i128> = over.rev().take(intervals as usize).map(late).collect();
         if recent.len() < intervals.max(1) as usize {
             return usual;
         }
-        let late = recent.iter().sum::<i64>() / recent.len() as i64;
-        if i128::from(late) * 100 > i128::from(usual) * i128::from(difference) {
+        let late = recent.iter().sum::<i128>() / recent.len() as i128;
+        if late * 100 > i128::from(usual) * i128::from(difference) {
             return usual;
         }
         let duration = usual - usual / 100 * u64::from(step.min(99));
-        self.stage = Some(Stage { duration: Nanos(duration), until: target + intervals.max(1) - 1 });
+        self.stage = Some(Stage { duration: Nanos(duration), until: target.saturating_add(intervals.max(1) - 1) });
         duration
     }
 }
