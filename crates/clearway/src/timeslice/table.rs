@@ -17,11 +17,11 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
         String::new(),
         format!(
             "{:12}{:>9}{:>8}{:>20}{:>12}{:>8}{:>6}",
-            "", "GB/s of", "part of", "ms to complete", "rotations", "ring", "inputs"
+            "", "GB/s of", "part of", "ms to complete", "rotations", "ring", ""
         ),
         format!(
             "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
-            "policy", "an input", "raw", "p50", "p99", "p50", "p99", "p99", "apart", "K"
+            "policy", "an input", "raw", "p50", "p99", "p50", "p99", "p99", "gap", "K"
         ),
     ];
     for policy in [Policy::Raw].iter().chain(&plan.policies) {
@@ -29,7 +29,8 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
     }
     lines.push(String::new());
     lines.push("raw: writes in turn that nobody waits for; a rotation: one contribution of each".into());
-    lines.push("input to each builder at raw's rate; K: contributions let in at a time".into());
+    lines.push("input to each builder at raw's rate; ring: how full; gap: by how many".into());
+    lines.push("contributions the first input leads the last; K: how many are let in at a time".into());
     lines.join("\n") + "\n"
 }
 
