@@ -247,7 +247,7 @@ impl Directing for Token {
     }
 
     fn window(&self) -> Option<u32> {
-        Some(self.pacemaker.window())
+        Some(self.pacemaker.found())
     }
 }
 

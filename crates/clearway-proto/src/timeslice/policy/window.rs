@@ -109,6 +109,11 @@ impl Pacemaker {
         if self.dip > 0 { self.bounds.least } else { self.window }
     }
 
+    /// The window that was found, also while it is smaller for a moment.
+    pub(super) const fn found(&self) -> u32 {
+        self.window
+    }
+
     /// A contribution landed `wait` after its grant.
     pub(super) fn landed(&mut self, wait: Nanos) {
         self.shortest = self.shortest.min(wait.0);
