@@ -27,6 +27,7 @@
 use core::fmt;
 
 use crate::base::{Class, PeerNs};
+use crate::wire::Head;
 
 /// The longest header of this module.
 const LONGEST: usize = 27;
@@ -114,26 +115,6 @@ pub enum Part {
     LastUnacknowledged,
 }
 
-/// A header as bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Head {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl Head {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-        self
-    }
-}
-
 /// The bytes are not a header of this test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -157,8 +138,8 @@ impl core::error::Error for FrameError {}
 
 impl Frame {
     /// This frame as the header of a message of `class` in `phase`.
-    pub fn encode(&self, class: Class, phase: u32) -> Head {
-        let mut head = Head { bytes: [0; LONGEST], length: 0 };
+    pub fn encode(&self, class: Class, phase: u32) -> Head<LONGEST> {
+        let mut head = Head::new();
         head.put(&[self.kind(), class.index() as u8]).put(&phase.to_le_bytes());
         match *self {
             Self::Probe { sequence, intended, sent, answer } => head

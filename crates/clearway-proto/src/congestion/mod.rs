@@ -38,7 +38,7 @@ mod transfer;
 mod verdict;
 
 pub use context::{Event, NodeConfig};
-pub use frame::{Answer, Frame, FrameError, Head, Part};
+pub use frame::{Answer, Frame, FrameError, Part};
 pub use node::Node;
 pub use pattern::Pressure;
 pub use plan::{

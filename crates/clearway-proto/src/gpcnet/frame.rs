@@ -15,6 +15,8 @@
 
 use core::fmt;
 
+use crate::wire::Head;
+
 /// The longest header of this module.
 const LONGEST: usize = 29;
 /// Kinds begin where those of the congestion test end.
@@ -65,26 +67,6 @@ pub enum Answer {
     Given,
 }
 
-/// A header as bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Head {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl Head {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-        self
-    }
-}
-
 /// The bytes are not a header of this benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,8 +97,8 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], FrameError> {
 
 impl Frame {
     /// This frame as a header of test `number`.
-    pub fn encode(self, number: u32) -> Head {
-        let mut head = Head { bytes: [0; LONGEST], length: 0 };
+    pub fn encode(self, number: u32) -> Head<LONGEST> {
+        let mut head = Head::new();
         let kind = match self {
             Self::Segment { .. } => SEGMENT,
             Self::Receipt { .. } => RECEIPT,

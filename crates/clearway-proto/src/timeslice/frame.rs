@@ -25,7 +25,7 @@
 
 use super::policy::{Proposal, Report};
 use crate::base::Nanos;
-use crate::wire::{RegionId, RemoteSpan};
+use crate::wire::{Head, RegionId, RemoteSpan};
 
 /// The longest header.
 const LONGEST: usize = 25;
@@ -75,26 +75,6 @@ pub(super) enum Frame {
     Proposal(Proposal),
 }
 
-/// A header as bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl Head {
-    /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-        self
-    }
-}
-
 impl Frame {
     /// The first byte of its header.
     pub(super) const fn kind(&self) -> u8 {
@@ -122,8 +102,8 @@ impl Frame {
     pub(super) const PROPOSAL: u8 = 8;
 
     /// This frame as a header.
-    pub(super) fn encode(&self) -> Head {
-        let mut head = Head { bytes: [0; LONGEST], length: 0 };
+    pub(super) fn encode(&self) -> Head<LONGEST> {
+        let mut head = Head::new();
         head.put(&[self.kind()]);
         match *self {
             Self::Hello { incarnation } => head.put(&incarnation.to_le_bytes()),

@@ -119,7 +119,7 @@ impl Connections {
         if connection.next >= self.supply.ready() {
             return Err(Cause::NoMicroslices);
         }
-        if self.policy == Policy::Raw {
+        if !self.policy.is_building() {
             return if connection.writes < self.slots.for_one { Ok(()) } else { Err(Cause::NoTransmitSlot) };
         }
         if self.policy.grants() && connection.sequence == connection.granted {
@@ -410,7 +410,7 @@ impl Input {
         let connection = &mut self.connections.all[place];
         let (timeslice, sequence) = (connection.next, connection.sequence);
         let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
-        if cx.config.policy != Policy::Raw {
+        if cx.config.policy.is_building() {
             let Some(at) = connection.ring.place(pieces.length()) else { return };
             connection.ring.take(at);
             connection.sent.push_back(Sent { timeslice, place: at });
@@ -428,12 +428,12 @@ impl Input {
     /// Posts one write of contribution `sequence` to the builder at `place`.
     fn write(&mut self, cx: &mut Context<'_>, place: usize, sequence: u32, piece: u8) {
         let connection = &mut self.connections.all[place];
-        let (timeslice, offset) = if cx.config.policy == Policy::Raw {
-            (0, 0)
-        } else {
+        let (timeslice, offset) = if cx.config.policy.is_building() {
             let behind = sequence_between(connection.first_unreleased(), sequence);
             let Some(sent) = connection.sent.get(behind as usize) else { return };
             (sent.timeslice, sent.place.offset)
+        } else {
+            (0, 0)
         };
         let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
         let spans = pieces.spans();

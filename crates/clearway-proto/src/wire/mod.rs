@@ -36,12 +36,14 @@
 mod capabilities;
 pub mod conformance;
 mod driver;
+mod head;
 pub mod memory;
 mod operation;
 mod out;
 
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, StampSource};
 pub use driver::{Driver, Progress};
+pub use head::Head;
 pub use operation::{
     AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId, RemoteSpan, Span,
     Token,

@@ -29,7 +29,7 @@ pub(super) const BLOCKED: &str = "input_blocked_share";
 pub(super) const POLICY: &str = "policy";
 const CAUSE: &str = "cause";
 /// Quantiles that are told.
-pub(super) const QUANTILES: [&str; 2] = ["p50", "p99"];
+const QUANTILES: [&str; 2] = ["p50", "p99"];
 
 /// One number of one policy on one seed.
 struct Told {

@@ -1,0 +1,27 @@
+//! A message's header while it is written: bytes of a known most, without memory of their own.
+
+/// A header of at most `LONGEST` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<const LONGEST: usize> {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl<const LONGEST: usize> Head<LONGEST> {
+    /// Without any bytes yet.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; LONGEST], length: 0 }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Adds `bytes`, which fit: how long its frames are an engine knows.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+        self
+    }
+}
