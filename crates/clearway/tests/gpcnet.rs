@@ -57,6 +57,15 @@ fn figures(text: &str, name: &str) -> Vec<Vec<f64>> {
     rows.map(figures).collect()
 }
 
+/// Whether `factor` can be `above` over `below`, all three printed with one decimal place. However short or disturbed a run is,
+/// its tables agree.
+fn is_ratio(factor: f64, above: f64, below: f64) -> bool {
+    const HALF: f64 = 0.05 + 1e-9;
+    let least = (above - HALF) / (below + HALF);
+    let most = if below > HALF { (above + HALF) / (below - HALF) } else { f64::INFINITY };
+    (least - HALF..=most + HALF).contains(&factor)
+}
+
 /// Processes that `parent` has started and not yet reaped.
 fn children(parent: u32) -> Vec<Pid> {
     let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
@@ -162,8 +171,12 @@ fn cluster__ranks_of_a_job_print_the_tables_of_the_load_test() {
     let text = fs::read_to_string(directory.join("gpcnet.txt")).expect("what was printed");
     assert!(text.contains("Test with 10 MPI ranks (10 nodes)"), "{text}");
     for name in ["RR Two-sided Lat", "RR Two-sided BW+Sync", "Multiple Allreduce"] {
-        let rows = figures(&text, name);
-        assert!(rows.len() == 3 && rows.iter().flatten().all(|figure| *figure > 0.0), "{name} in {text}");
+        let [isolated, congested, factors] = &figures(&text, name)[..] else { panic!("{name} in {text}") };
+        for (&factor, (&isolated, &congested)) in factors.iter().zip(isolated.iter().zip(congested)) {
+            let (worse, better) = if name.contains("BW") { (isolated, congested) } else { (congested, isolated) };
+            assert!(is_ratio(factor, worse, better), "{factor}X is not {worse} over {better}: {name} in {text}");
+        }
+        assert_eq!([isolated.len(), congested.len(), factors.len()], [2; 3], "{name} in {text}");
     }
     assert!(text.contains("job launched by PMI-1; all ranks on one machine"), "{text}");
     fs::remove_dir_all(&directory).expect("removed");
