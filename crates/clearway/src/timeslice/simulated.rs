@@ -88,10 +88,15 @@ impl Ground {
             }
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
-        records(&mut world, ranks);
+        // Who is ahead of whom counts from the beginning.
+        let mut sent = vec![0; plan.inputs as usize];
+        for (rank, record) in records(&mut world, ranks) {
+            if let Record::Input(record) = record {
+                sent[rank.index()] = record.contributions;
+            }
+        }
         let packets = world.network().carrier().totals().packets;
         let mut gap = Histogram::new();
-        let mut sent = vec![0; plan.inputs as usize];
         let mut outcome = Outcome::default();
         for sample in 1..=SAMPLES {
             let at = plan.warm_up + Nanos(plan.measured.0 * sample / SAMPLES);
