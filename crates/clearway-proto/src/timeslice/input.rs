@@ -343,7 +343,8 @@ impl Input {
     fn try_to_end(&mut self, place: usize) {
         let Some(end) = self.connections.supply.end() else { return };
         let connection = &mut self.connections.all[place];
-        if connection.stage == Stage::Open && connection.next >= end && connection.sent.is_empty() {
+        let is_over = connection.next >= end && connection.sent.is_empty() && connection.writes == 0;
+        if connection.stage == Stage::Open && is_over {
             connection.stage = Stage::Ending;
             self.ending += 1;
             self.outbox.want(place);
@@ -471,7 +472,7 @@ impl Input {
         match status {
             Status::NoRoom => self.again.push_back((place, sequence, piece)),
             Status::Refused(missing) => cx.out.tell(Event::Refused { peer: connection.peer, missing }),
-            _ => {}
+            _ => self.try_to_end(place as usize),
         }
     }
 

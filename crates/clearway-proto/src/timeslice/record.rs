@@ -2,12 +2,14 @@
 
 use alloc::boxed::Box;
 
+use serde::{Deserialize, Serialize};
+
 use super::policy::Cause;
 use crate::base::{LocalNs, Nanos};
 use crate::stats::Histogram;
 
 /// What an input counted since its record was begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputRecord {
     /// Contributions posted.
     pub contributions: u64,
@@ -22,7 +24,7 @@ pub struct InputRecord {
 }
 
 /// What a builder counted since its record was begun.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BuilderRecord {
     /// Timeslices complete, those without some input included.
     pub timeslices: u64,
@@ -43,7 +45,8 @@ pub struct BuilderRecord {
 }
 
 /// What a rank counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Record {
     /// It is an input.
     Input(InputRecord),

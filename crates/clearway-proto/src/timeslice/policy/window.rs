@@ -21,6 +21,8 @@ use alloc::collections::VecDeque;
 use core::fmt;
 use core::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::Nanos;
 
 /// Contributions that shall wait, in thousandths. 32 inputs and 32 builders on `aries`: windows of 3, 4, 6, 8 and 16 carry 1.08, 1.11,
@@ -36,7 +38,7 @@ const WINDOW_MAX: u32 = 1 << 16;
 const SPAN_LEAST: u64 = 16;
 
 /// The bounds of a window, in contributions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The smallest.
     pub least: u32,

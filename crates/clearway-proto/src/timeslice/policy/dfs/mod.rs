@@ -22,13 +22,15 @@
 mod director;
 mod pace;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::Nanos;
 
 pub(in crate::timeslice) use director::Director;
 pub(in crate::timeslice) use pace::Paced;
 
 /// The constants of the scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dfs {
     /// Timeslices of one interval (published: 10,000); rounded down to whole rounds, at least one.
     pub interval: u64,
@@ -41,7 +43,7 @@ pub struct Dfs {
 }
 
 /// Staged speed-up: proposes less than was measured while what is measured follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpeedUp {
     /// Intervals may take so much longer than proposed, in percent of the median, and count as keeping up.
     pub difference: u32,
