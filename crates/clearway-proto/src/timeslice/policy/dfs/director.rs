@@ -5,9 +5,10 @@
 //! the median of what inputs measured. Interval `k + 2` is then proposed: `D` is the median over the history or what the speed-up
 //! makes of it, and its beginning that of `k` and twice `D`.
 //!
-//! Speed-up: while intervals take on average at most `difference` percent of the median longer than was proposed, `step` percent
-//! less than the median is proposed, for some intervals. Then it is looked at again, so that stages follow each other as
-//! long as they succeed.
+//! Speed-up, in *stages* of some intervals each: while intervals take on average at most `difference` percent of the median longer
+//! than was proposed, a stage proposes `step` percent less than the median. Stages follow each other as long as they succeed, and
+//! until one has failed each takes half as much again off as the one before. Behind one that failed the duration of the
+//! last one that succeeded is *held* for some intervals, before it is tried again.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -19,6 +20,9 @@ use crate::timeslice::policy::Directing;
 
 /// Intervals of which reports are kept while some are missing: inputs are at most two apart.
 const OPEN_MAX: usize = 8;
+
+/// Per mille that a stage takes off at most: half of the time, so that one stage that fails costs no more than it can be late.
+const STEP_MAX: u64 = 500;
 
 /// What was measured of an interval.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,15 @@ struct Stage {
     duration: Nanos,
     /// The last interval that it is proposed for.
     until: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Less is proposed than was measured.
+    Faster,
+    /// What worked last is proposed.
+    Held,
 }
 
 /// A builder that proposes intervals.
@@ -47,6 +60,12 @@ pub(in crate::timeslice) struct Director {
     made: BTreeMap<u32, Proposal>,
     latest: Option<Proposal>,
     stage: Option<Stage>,
+    /// Per mille by which the next stage is faster than the median.
+    step: u64,
+    /// No stage has failed yet.
+    rising: bool,
+    /// The duration of the last stage that inputs kept.
+    kept: Option<Nanos>,
 }
 
 impl Director {
@@ -61,6 +80,9 @@ impl Director {
             made: BTreeMap::new(),
             latest: None,
             stage: None,
+            step: parameters.speed_up.map_or(0, |speed_up| speed_up.per_mille()),
+            rising: true,
+            kept: None,
         }
     }
 
@@ -87,24 +109,41 @@ impl Director {
 
     /// What is proposed for interval `target` where the history's median is `usual`.
     fn sped_up(&mut self, target: u32, usual: u64) -> u64 {
-        let Some(SpeedUp { difference, step, intervals }) = self.parameters.speed_up else { return usual };
+        let Some(speed_up) = self.parameters.speed_up else { return usual };
         if let Some(stage) = self.stage.filter(|stage| target <= stage.until) {
             return stage.duration.0;
         }
-        self.stage = None;
+        let Some(keep_up) = self.keep_up(usual, speed_up) else { return usual };
+        let over = self.stage.take();
+        let tried = over.filter(|stage| stage.kind == Kind::Faster).map(|stage| stage.duration);
+        let next = if keep_up {
+            if tried.is_some() {
+                self.kept = tried;
+                if self.rising {
+                    self.step = (self.step * 3 / 2).min(STEP_MAX);
+                }
+            }
+            let duration = usual - (u128::from(usual) * u128::from(self.step) / 1000) as u64;
+            Some(Stage { duration: Nanos(duration), until: speed_up.intervals, kind: Kind::Faster })
+        } else {
+            (self.rising, self.step) = (false, speed_up.per_mille());
+            let held = tried.and(self.kept).filter(|_| speed_up.hold > 0);
+            held.map(|duration| Stage { duration, until: speed_up.hold, kind: Kind::Held })
+        };
+        self.stage = next.map(|stage| Stage { until: target.saturating_add(stage.until.max(1) - 1), ..stage });
+        self.stage.map_or(usual, |stage| stage.duration.0)
+    }
+
+    /// Whether the latest intervals took about what was proposed; `None` while there are too few of them.
+    fn keep_up(&self, usual: u64, SpeedUp { difference, intervals, .. }: SpeedUp) -> Option<bool> {
         let over = self.history.iter().filter_map(|measured| Some((measured.duration, measured.proposed?)));
         let late = |(took, proposed): (Nanos, Nanos)| i128::from(took.0) - i128::from(proposed.0);
         let recent: Vec<i128> = over.rev().take(intervals as usize).map(late).collect();
         if recent.len() < intervals.max(1) as usize {
-            return usual;
+            return None;
         }
         let late = recent.iter().sum::<i128>() / recent.len() as i128;
-        if late * 100 > i128::from(usual) * i128::from(difference) {
-            return usual;
-        }
-        let duration = usual - usual / 100 * u64::from(step.min(99));
-        self.stage = Some(Stage { duration: Nanos(duration), until: target.saturating_add(intervals.max(1) - 1) });
-        duration
+        Some(late * 100 <= i128::from(usual) * i128::from(difference))
     }
 }
 
@@ -179,11 +218,23 @@ mod tests {
 
     #[test]
     fn proposal__speed_up_finds_what_is_possible() {
-        let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 3 });
+        let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 3, hold: 6 });
         let slow = |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
         let proposed = run(&mut director(speed_up), slow, 120);
         let last = *proposed.last().expect("proposals were made");
         assert!((950..=1_050).contains(&last), "{proposed:?}");
+    }
+
+    /// Inputs can do 700. Stages of two intervals take 10 %, then 15 %, 22.5 % and 33.7 % off the median of the last two; the fourth fails
+    /// by 136 in one of two intervals, so what the third had proposed is held for three, and 10 % of 700 are tried again.
+    #[test]
+    fn proposal__stages_get_steeper_until_one_fails() {
+        let speed_up = Some(SpeedUp { difference: 5, step: 10, intervals: 2, hold: 3 });
+        let mut director = Director::new(Dfs { interval: 20, history: 2, gate: 995, speed_up }, 3, 4);
+        let took = |interval, proposed: u64| if interval < 2 { 1_000 } else { proposed.max(700) };
+        let usual = [1_000, 1_000, 1_000];
+        let stages = [900, 900, 850, 850, 698, 698, 564, 564];
+        assert_eq!(run(&mut director, took, 15), [&usual[..], &stages, &[698, 698, 698, 630]].concat());
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! Salem, Schintke, Schütt, Reinefeld (CUG 2019), and the branches of FLESnet that they published. Where these differ the slides
 //! are followed; where the slides are silent, the later branch. Not taken over: rounding of durations to microseconds and the
 //! arithmetic of unsigned differences, which there turn one interval that was faster than proposed into no speed-up at all;
-//! the load balancer, whose calls are commented out there and whose two parameters are never read.
+//! the load balancer, whose calls are commented out there and whose two parameters are never read. The rest behind a failed
+//! stage and the steeper ones before it are commented out there as well; they are built, since intervals settle by them.
 //!
 //! # Invariants
 //! I1. Every builder that has the same reports makes the same proposal.
@@ -47,17 +48,27 @@ pub struct Dfs {
 pub struct SpeedUp {
     /// Intervals may take so much longer than proposed, in percent of the median, and count as keeping up.
     pub difference: u32,
-    /// So much less is then proposed, in percent of the median.
+    /// So much less is then proposed, in percent of the median; half as much again with every stage until one has failed.
     pub step: u32,
     /// For so many intervals, before it is looked at again.
     pub intervals: u32,
+    /// For so many intervals what worked last is kept when a stage has failed.
+    pub hold: u32,
+}
+
+impl SpeedUp {
+    /// The step in parts of 1000.
+    fn per_mille(self) -> u64 {
+        u64::from(self.step.min(50)) * 10
+    }
 }
 
 impl Default for Dfs {
     /// As published, but for the speed-up, which is on: 5 % for five intervals whenever intervals take less than 5 % longer
-    /// than proposed. Without it an interval never gets shorter, since a duration includes the wait for its pace.
+    /// than proposed, and twenty at rest behind a stage that failed. Without it an interval never gets shorter, since a
+    /// duration includes the wait for its pace; without rest it is probed all the time.
     fn default() -> Self {
-        let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 5 });
+        let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 5, hold: 20 });
         Self { interval: 10_000, history: 100, gate: 995, speed_up }
     }
 }
