@@ -5,7 +5,7 @@
 //! sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
-//! quantiles, intervals), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
+//! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
 //! their files); the engines: [`congestion`], [`gpcnet`] and [`timeslice`].
 
 #![no_std]
@@ -18,6 +18,7 @@ extern crate std;
 
 pub mod archive;
 pub mod base;
+pub mod clock;
 pub mod congestion;
 pub mod gpcnet;
 pub mod microslice;

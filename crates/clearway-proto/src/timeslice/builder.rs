@@ -29,7 +29,7 @@ use super::layout::Layout;
 use super::outbox::Outbox;
 use super::policy::{Directing, Report};
 use super::record::BuilderRecord;
-use crate::base::{LocalNs, Nanos, Rank};
+use crate::base::{LocalNs, Nanos, PeerNs, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
 
 /// How long room may wait for a grant to be told along with.
@@ -67,11 +67,13 @@ struct Owed {
     credit: bool,
     ended: bool,
     proposal: bool,
+    /// An answer to a question, and when it was heard.
+    answer: Option<(LocalNs, LocalNs)>,
 }
 
 impl Owed {
     fn any(self) -> bool {
-        self.welcome || self.credit || self.ended || self.proposal
+        self.welcome || self.credit || self.ended || self.proposal || self.answer.is_some()
     }
 
     /// A frame of `kind` did not leave.
@@ -80,6 +82,8 @@ impl Owed {
             Frame::WELCOME => self.welcome = true,
             Frame::CREDIT => self.credit = true,
             Frame::PROPOSAL => self.proposal = true,
+            // An old answer is worth nothing; the next question is not far.
+            Frame::ANSWER => {}
             _ => self.ended = true,
         }
     }
@@ -111,6 +115,8 @@ pub(super) struct Builder {
     policy: Option<Box<dyn Directing>>,
     /// Inputs that have not said hello.
     silent: usize,
+    /// When the last one did.
+    barrier: LocalNs,
     /// Inputs whose stream has ended.
     ended: usize,
     over: bool,
@@ -145,6 +151,7 @@ impl Builder {
                 config.dfs,
             ),
             silent: inputs.len(),
+            barrier: LocalNs(0),
             ended: 0,
             over: false,
             lazy_at: None,
@@ -167,7 +174,7 @@ impl Builder {
 
     pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
         match frame {
-            Frame::Hello { incarnation } => self.hello(place, incarnation),
+            Frame::Hello { incarnation } => self.hello(cx.now, place, incarnation),
             Frame::End { .. } => {
                 let line = &mut self.lines[place];
                 line.owed.ended = true;
@@ -176,6 +183,10 @@ impl Builder {
                 self.outbox.want(place);
             }
             Frame::Report(report) => self.reported(place, report),
+            Frame::Ask { asked } => {
+                self.lines[place].owed.answer = Some((asked, cx.now));
+                self.outbox.want(place);
+            }
             _ => self.record.strangers += 1,
         }
         self.go_on(cx)
@@ -235,9 +246,12 @@ impl Builder {
     }
 
     /// An input is there; when all are, each is told where its ring is.
-    fn hello(&mut self, place: usize, incarnation: u32) {
+    fn hello(&mut self, now: LocalNs, place: usize, incarnation: u32) {
         let line = &mut self.lines[place];
-        self.silent -= usize::from(line.incarnation.is_none());
+        if line.incarnation.is_none() {
+            self.silent -= 1;
+            self.barrier = now;
+        }
         line.incarnation = Some(incarnation);
         line.owed.welcome = true;
         if self.silent == 0 {
@@ -376,6 +390,9 @@ impl Builder {
                 Frame::Welcome { incarnation: line.incarnation.unwrap_or(0), ring: ring_at, length: ring }
             } else if core::mem::take(&mut line.owed.ended) {
                 Frame::Ended
+            } else if let Some((asked, heard)) = line.owed.answer.take() {
+                let [heard, answered] = [heard, cx.now].map(|at| PeerNs(at.since(self.barrier).0));
+                Frame::Answer { asked, heard, answered }
             } else if core::mem::take(&mut line.owed.credit) {
                 line.untold = 0;
                 Frame::Credit { released: line.first, granted: line.granted }

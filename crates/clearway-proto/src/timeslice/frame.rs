@@ -13,6 +13,8 @@
 //! | 6 | abort | anyone | |
 //! | 7 | report | input to builder | interval 4, rounds 4, start 8, duration 8 (ns; the start since the barrier) |
 //! | 8 | proposal | builder to input | as a report |
+//! | 9 | ask | input to builder | asked 8 (ns, the input's clock) |
+//! | 10 | answer | builder to input | asked 8, heard 8, answered 8 (ns; the latter two the builder's clock since its barrier) |
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
@@ -24,7 +26,7 @@
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
 
 use super::policy::{Proposal, Report};
-use crate::base::Nanos;
+use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::wire::{Head, RegionId, RemoteSpan};
 
 /// The longest header.
@@ -73,6 +75,20 @@ pub(super) enum Frame {
     Report(Report),
     /// What a builder wants of an interval.
     Proposal(Proposal),
+    /// What does your clock show?
+    Ask {
+        /// The asker's.
+        asked: LocalNs,
+    },
+    /// That, and when.
+    Answer {
+        /// As in the question, by the clock of who reads this.
+        asked: LocalNs,
+        /// When the question came.
+        heard: PeerNs,
+        /// When this left.
+        answered: PeerNs,
+    },
 }
 
 impl Frame {
@@ -87,6 +103,8 @@ impl Frame {
             Self::Abort => 6,
             Self::Report(_) => Self::REPORT,
             Self::Proposal(_) => Self::PROPOSAL,
+            Self::Ask { .. } => Self::ASK,
+            Self::Answer { .. } => Self::ANSWER,
         }
     }
 
@@ -100,6 +118,10 @@ impl Frame {
     pub(super) const REPORT: u8 = 7;
     /// The kind of [`Self::Proposal`].
     pub(super) const PROPOSAL: u8 = 8;
+    /// The kind of [`Self::Ask`].
+    pub(super) const ASK: u8 = 9;
+    /// The kind of [`Self::Answer`].
+    pub(super) const ANSWER: u8 = 10;
 
     /// This frame as a header.
     pub(super) fn encode(&self) -> Head<LONGEST> {
@@ -121,6 +143,10 @@ impl Frame {
                 .put(&rounds.to_le_bytes())
                 .put(&start.0.to_le_bytes())
                 .put(&duration.0.to_le_bytes()),
+            Self::Ask { asked } => head.put(&asked.0.to_le_bytes()),
+            Self::Answer { asked, heard, answered } => {
+                head.put(&asked.0.to_le_bytes()).put(&heard.0.to_le_bytes()).put(&answered.0.to_le_bytes())
+            }
         };
         head
     }
@@ -152,6 +178,10 @@ impl Frame {
                 start: Nanos(rest.u64()?),
                 duration: Nanos(rest.u64()?),
             }),
+            &Self::ASK => Self::Ask { asked: LocalNs(rest.u64()?) },
+            &Self::ANSWER => {
+                Self::Answer { asked: LocalNs(rest.u64()?), heard: PeerNs(rest.u64()?), answered: PeerNs(rest.u64()?) }
+            }
             _ => return None,
         };
         rest.0.is_empty().then_some(frame)
@@ -241,12 +271,16 @@ mod tests {
         let credit = [3, 5, 0, 0, 0, 255, 255, 255, 255];
         assert_eq!(Frame::parse(&credit), Some(Frame::Credit { released: 5, granted: u32::MAX }));
         assert_eq!(Frame::parse(&[4, 1, 0, 0, 0, 0, 0, 0, 0]), Some(Frame::End { timeslices: 1 }));
+        let answer =
+            [&[10][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
+        let frame = Frame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
+        assert_eq!((Frame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
         assert_eq!((Frame::parse(&[5]), Frame::parse(&[6])), (Some(Frame::Ended), Some(Frame::Abort)));
     }
 
     #[test]
     fn parse__refuses_other_lengths_and_kinds() {
-        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[9], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[11], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
             assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
         }
     }

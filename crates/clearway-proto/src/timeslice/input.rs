@@ -29,6 +29,7 @@ use super::record::{Blocked, InputRecord};
 use super::ring::{Place, Ring};
 use super::supply::{Pieces, Supply};
 use crate::base::{LocalNs, Nanos, Rank};
+use crate::clock::Exchange;
 use crate::wire::{Arrival, More, Operation, PathId, RegionId, RemoteSpan, Status};
 
 /// How often a peer that has not answered is asked again. Only lossy wires need it.
@@ -76,6 +77,8 @@ struct Connection {
     writes: u32,
     /// Reports that it was sent, or missed.
     reported: u64,
+    /// Its clock shall be asked for.
+    asks: bool,
 }
 
 impl Connection {
@@ -172,6 +175,7 @@ impl Input {
             next: config.layout.next_of(place, 0),
             writes: 0,
             reported: 0,
+            asks: false,
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
         Self {
@@ -248,6 +252,9 @@ impl Input {
             Frame::Credit { released, granted } => self.credit(cx, place, released, granted),
             Frame::Ended => self.has_ended(cx, place),
             Frame::Proposal(proposal) => self.policy.proposed(proposal),
+            Frame::Answer { asked, heard, answered } => {
+                self.policy.answered(place, Exchange { asked, heard, answered, back: cx.now });
+            }
             _ => self.record.strangers += 1,
         }
         self.go_on(cx)
@@ -369,6 +376,10 @@ impl Input {
         while let Some(report) = self.policy.report() {
             self.take_report(report);
         }
+        if let Some(place) = self.policy.asks() {
+            self.connections.all[place].asks = true;
+            self.outbox.want(place);
+        }
         self.send_frames(cx);
         if self.ending > 0 {
             self.retry_at.get_or_insert(cx.now + RETRY);
@@ -461,6 +472,7 @@ impl Input {
         {
             connection.reported -= 1;
         }
+        // A question that found no room is not repeated: the next one is not far.
         self.outbox.done(place, status);
     }
 
@@ -509,10 +521,14 @@ impl Input {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
-            let Connection { peer, stage, .. } = self.connections.all[place];
+            let Connection { peer, stage, asks, .. } = self.connections.all[place];
             let frame = match stage {
                 Stage::Calling => Frame::Hello { incarnation: self.incarnation },
                 Stage::Ending => Frame::End { timeslices: self.connections.supply.end().unwrap_or(0) },
+                Stage::Open if asks => {
+                    self.connections.all[place].asks = false;
+                    Frame::Ask { asked: cx.now }
+                }
                 Stage::Open | Stage::Ended => match self.next_report(place) {
                     Some(report) => Frame::Report(report),
                     None => {

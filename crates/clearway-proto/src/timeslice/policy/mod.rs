@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::input::Connections;
 use crate::base::LocalNs;
+use crate::clock::Exchange;
 
 pub use dfs::{Dfs, SpeedUp};
 pub(super) use dfs::{Director, Paced, Proposal, Report};
@@ -186,6 +187,14 @@ pub(super) trait Sending: Debug {
     fn report(&mut self) -> Option<Report> {
         None
     }
+
+    /// The builder whose clock shall be asked for, by place, once.
+    fn asks(&mut self) -> Option<usize> {
+        None
+    }
+
+    /// What the builder at `place` answered. Its clock counts from its barrier.
+    fn answered(&mut self, _place: usize, _exchange: Exchange) {}
 
     /// When [`Sending::choose`] may choose otherwise although nothing arrived.
     fn deadline(&self) -> Option<LocalNs> {

@@ -6,12 +6,12 @@
 //! keeps the same history and proposes when the interval after the next begins and how long it takes; an input follows the
 //! first proposal that reaches it.
 //!
-//! All times in frames are durations since the barrier before the first contribution: that is the scheduler's clock
-//! synchronisation. It is as good as the barrier is simultaneous, and knows nothing of drift.
+//! All times in frames are those of one builder's clock since its barrier. Every input asks for it when an interval opens, and keeps an
+//! estimate with its error ([`crate::clock`]); before the first answer the input's own barrier stands for it.
 //!
 //! # Source
 //! Salem, Schintke, Schütt, Reinefeld (CUG 2019), and the branches of FLESnet that they published. Where these differ the slides
-//! are followed; where the slides are silent, the later branch. Not taken over: rounding of durations to microseconds and the
+//! are followed; where the slides are silent, the later branch. Not taken over: clocks that are compared once, at the barrier, and so know nothing of drift and of jumps; rounding of durations to microseconds and the
 //! arithmetic of unsigned differences, which there turn one interval that was faster than proposed into no speed-up at all;
 //! the load balancer, whose calls are commented out there and whose two parameters are never read. The rest behind a failed
 //! stage and the steeper ones before it are commented out there as well; they are built, since intervals settle by them.

@@ -9,9 +9,15 @@ use alloc::collections::BTreeMap;
 use alloc::collections::VecDeque;
 
 use super::{Dfs, Proposal, Report};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{LocalNs, Nanos, PeerNs};
+use crate::clock::{Exchange, PeerClock};
 use crate::timeslice::input::Connections;
 use crate::timeslice::policy::{Cause, Choice, InTurn, Sending};
+
+/// Whose clock all inputs go by.
+const REFERENCE: usize = 0;
+/// Crystal oscillators of two computers drift apart by so many parts per billion at most: 50 parts per million each.
+const DRIFT_MAX: u32 = 100_000;
 
 /// An interval under way.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +46,9 @@ pub(in crate::timeslice) struct Paced {
     parameters: Dfs,
     builders: u64,
     barrier: LocalNs,
+    /// The clock of the builder at [`REFERENCE`], which all times in reports and proposals are of.
+    reference: PeerClock,
+    asks: bool,
     turn: InTurn,
     current: Interval,
     /// The one before, until it is acknowledged.
@@ -68,6 +77,8 @@ impl Paced {
             parameters,
             builders,
             barrier: LocalNs(0),
+            reference: PeerClock::new(DRIFT_MAX),
+            asks: false,
             turn: InTurn::from(place),
             current,
             before: None,
@@ -92,6 +103,7 @@ impl Paced {
         self.proposals = self.proposals.split_off(&index);
         let end = current.end + u64::from(rounds) * self.builders;
         self.before = Some(current).filter(|current| current.acknowledged < current.length());
+        self.asks = true;
         self.current =
             Interval { index, rounds, first: current.end, end, proposed, begun: None, sent: 0, acknowledged: 0 };
     }
@@ -100,7 +112,8 @@ impl Paced {
     fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
         let Interval { rounds, first, end, proposed, .. } = self.current;
         let Some((start, duration)) = proposed.filter(|(_, duration)| *duration > Nanos(0)) else { return (end, None) };
-        let start = self.barrier + start;
+        // Before the first answer the barrier is what all have in common.
+        let start = self.reference.local(PeerNs(start.0)).map_or(self.barrier + start, |reading| reading.at);
         if now < start {
             return (first, Some(start));
         }
@@ -119,6 +132,17 @@ impl Paced {
 impl Sending for Paced {
     fn began(&mut self, now: LocalNs) {
         self.barrier = now;
+        self.asks = true;
+    }
+
+    fn asks(&mut self) -> Option<usize> {
+        core::mem::take(&mut self.asks).then_some(REFERENCE)
+    }
+
+    fn answered(&mut self, place: usize, exchange: Exchange) {
+        if place == REFERENCE {
+            self.reference.take(exchange);
+        }
     }
 
     fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice {
@@ -149,7 +173,8 @@ impl Sending for Paced {
         }
         let begun = interval.begun.unwrap_or(now);
         let Interval { index, rounds, end, .. } = *interval;
-        let (start, duration) = (begun.since(self.barrier), now.since(begun));
+        let start = self.reference.peer(begun).map_or(begun.since(self.barrier), |reading| Nanos(reading.at.0));
+        let duration = now.since(begun);
         self.reports.push_back(Report { interval: index, rounds, start, duration });
         if end <= self.current.first {
             self.before = None;
@@ -199,6 +224,33 @@ mod tests {
         for (now, (limit, next)) in limits {
             assert_eq!(paced.limit(LocalNs(now)), (limit, next.map(LocalNs)), "at {now}");
         }
+    }
+
+    /// The reference's clock shows 500,000 since its barrier where this one shows 10,000, and later 40,000 more than that.
+    #[test]
+    fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
+        let mut paced = paced();
+        paced.current.proposed = Some((Nanos(502_000), Nanos(1_000)));
+        let answer = |asked, shown| Exchange {
+            asked: LocalNs(asked),
+            heard: PeerNs(shown),
+            answered: PeerNs(shown),
+            back: LocalNs(asked),
+        };
+        assert_eq!(paced.asks(), Some(REFERENCE));
+        paced.answered(REFERENCE + 1, answer(10_000, 7));
+        paced.answered(REFERENCE, answer(10_000, 500_000));
+        let begins = |paced: &Paced| paced.limit(LocalNs(11_000)).1.expect("it is to begin").0;
+        assert!(begins(&paced).abs_diff(12_000) <= 1, "{}", begins(&paced));
+        paced.answered(REFERENCE, answer(10_500, 460_500));
+        assert!(begins(&paced).abs_diff(52_000) <= 5, "{}", begins(&paced));
+        send_all(&mut paced, 52_000);
+        (0..20).for_each(|timeslice| paced.released(LocalNs(53_000), timeslice));
+        let report = paced.report().expect("the interval is over");
+        assert!(report.start.0.abs_diff(502_000) <= 5, "{report:?}");
+        assert_eq!((paced.asks(), report.duration), (None, Nanos(1_000)), "it asks when the next one opens");
+        paced.open_next();
+        assert_eq!(paced.asks(), Some(REFERENCE));
     }
 
     fn send_all(paced: &mut Paced, now: u64) {
