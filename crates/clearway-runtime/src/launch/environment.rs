@@ -14,6 +14,11 @@ impl Environment {
         Self(options.variables.clone())
     }
 
+    /// Whether it is the one that a launcher gave to this process.
+    pub(super) fn is_of_process(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// The value of `name`; a value that is no text counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<String> {
         match &self.0 {

@@ -10,6 +10,7 @@ use clearway_proto::base::Rank;
 
 use super::munge::{self, Munge};
 use super::rendezvous::frame::Key;
+use super::stand_in::StandIn;
 use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
 
 /// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
@@ -48,17 +49,27 @@ pub struct Job {
     notes: Vec<String>,
     secret: Option<Key>,
     link: Box<dyn Link>,
+    /// Where nobody else would notice that this rank is gone.
+    stand_in: Option<StandIn>,
 }
 
 impl Job {
-    pub(super) fn new(joined: Joined, notes: Vec<String>) -> Self {
+    pub(super) fn new(joined: Joined, notes: Vec<String>, stand_in: Option<StandIn>) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
         let Joined { method, rank, size, secret, link } = joined;
-        Self { rank: Rank(rank), size, method, notes, secret, link }
+        Self { rank: Rank(rank), size, method, notes, secret, link, stand_in }
     }
 
     pub(super) fn single(notes: Vec<String>) -> Self {
-        Self { rank: Rank(0), size: 1, method: Method::Single, notes, secret: None, link: Box::new(Single) }
+        Self {
+            rank: Rank(0),
+            size: 1,
+            method: Method::Single,
+            notes,
+            secret: None,
+            link: Box::new(Single),
+            stand_in: None,
+        }
     }
 
     /// This process's rank.
@@ -133,7 +144,11 @@ impl Job {
     /// # Errors
     /// A rank did not come in time, or the launcher failed.
     pub fn finish(self) -> Result<(), LaunchError> {
-        self.link.finish()
+        self.link.finish()?;
+        if let Some(stand_in) = self.stand_in {
+            stand_in.dismiss();
+        }
+        Ok(())
     }
 
     /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`.
@@ -142,6 +157,9 @@ impl Job {
         say(sentence);
         thread::sleep(LAST_WORDS);
         self.link.abort(code, sentence);
+        if let Some(stand_in) = self.stand_in {
+            stand_in.dismiss();
+        }
         end_process(code, None)
     }
 }

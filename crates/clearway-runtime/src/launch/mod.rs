@@ -26,6 +26,7 @@ mod pmix;
 mod rendezvous;
 mod slurm;
 mod ssh;
+mod stand_in;
 mod start;
 mod words;
 
@@ -41,6 +42,7 @@ pub use start::{SshOptions, start_over_ssh};
 use environment::Environment;
 use job::Link;
 use rendezvous::frame::Key;
+use stand_in::StandIn;
 
 /// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank, and a bound for peers.
 pub const EXCHANGE_MAX: usize = 64 * 1024;
@@ -143,9 +145,16 @@ pub fn join(options: &Options) -> Result<Job, LaunchError> {
     let environment = Environment::of(options);
     let mut notes = Vec::new();
     let mut failed = Vec::new();
+    let stand_in = StandIn::start(&environment).unwrap_or_else(|error| {
+        notes.push(format!("nobody stands in for this rank: {error}"));
+        None
+    });
     for (name, way) in WAYS {
         match way(&environment, options) {
-            Ok(joined) => return Ok(Job::new(joined, notes)),
+            Ok(joined) => {
+                let stand_in = stand_in.and_then(|stand_in| stand_in.kept_for(&joined.method));
+                return Ok(Job::new(joined, notes, stand_in));
+            }
             Err(Refusal::Absent(why)) => notes.push(format!("{name}: {why}")),
             Err(Refusal::Failed(why)) => {
                 failed.push(format!("{name}: {why}"));

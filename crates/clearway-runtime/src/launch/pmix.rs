@@ -111,7 +111,12 @@ enum Abort {
 
 /// What the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
 fn abort_of(namespace: &str) -> Abort {
-    if namespace.starts_with("slurm.") { Abort::Told } else { Abort::Seen }
+    if is_of_slurm(namespace) { Abort::Told } else { Abort::Seen }
+}
+
+/// Whether `namespace` is a job of Slurm's own plug-in.
+pub(super) fn is_of_slurm(namespace: &str) -> bool {
+    namespace.starts_with("slurm.")
 }
 
 impl Desk {

@@ -180,7 +180,7 @@ pub fn start_over_ssh(
     // The end of the job reaches this process as an error of what it does next.
     let member = Member::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
     let (secret, link) = (Some(Key::new(&secret_of_job)), Box::new(Conductor { member, started }));
-    Ok(Job::new(Joined { method: Method::Ssh, rank: own, size, secret, link }, Vec::new()))
+    Ok(Job::new(Joined { method: Method::Ssh, rank: own, size, secret, link }, Vec::new(), None))
 }
 
 /// The link of the process that started the others.

@@ -14,6 +14,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Two phases of the shortest windows that can be judged.
 const SCENARIO: &str = include_str!("../fixtures/short.toml");
 
+/// What a shell says that stands in for a rank of Slurm.
+const STAND_IN: &str = "exec scancel";
+
 /// Where a test's runs happen.
 pub(crate) struct Ground {
     directory: PathBuf,
@@ -38,10 +41,11 @@ impl Ground {
         &self.directory
     }
 
-    /// Processes of the test's own program.
+    /// Processes of the test's own program, and shells that stand in for its ranks.
     fn processes(&self) -> Vec<Process> {
         let program = self.path("clearway").display().to_string();
-        processes::all().filter(|process| process.line.starts_with(&program)).collect()
+        let is_one = |line: &str| line.starts_with(&program) || line.contains(STAND_IN) && line.contains(&program);
+        processes::all().filter(|process| is_one(&process.line)).collect()
     }
 
     /// Waits until `count` processes have `word` in their command lines.
@@ -51,12 +55,22 @@ impl Ground {
 
     /// Waits for the process that a launcher started as `rank`.
     pub(crate) fn wait_for_rank(&self, rank: u32) -> Pid {
+        self.wait_for_one(" run ", rank)
+    }
+
+    /// Waits for the shell that stands in for `rank`.
+    pub(crate) fn wait_for_stand_in(&self, rank: u32) -> Pid {
+        self.wait_for_one(STAND_IN, rank)
+    }
+
+    /// Waits for the process with `word` in its command line and the environment of `rank`.
+    fn wait_for_one(&self, word: &str, rank: u32) -> Pid {
         let names = ["SLURM_PROCID", "PMIX_RANK", "PMI_RANK"].map(|name| format!("{name}={rank}"));
         let is_rank = |process: &Process| {
             let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|pair| names.iter().any(|name| name.as_bytes() == pair))
         };
-        self.wait(1, |process| process.line.contains(" run ") && is_rank(process))[0]
+        self.wait(1, |process| process.line.contains(word) && is_rank(process))[0]
     }
 
     fn wait(&self, count: usize, is_one: impl Fn(&Process) -> bool) -> Vec<Pid> {

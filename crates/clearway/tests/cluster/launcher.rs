@@ -36,16 +36,21 @@ impl Launcher<'static> {
 }
 
 impl Launcher<'_> {
-    /// The same `srun`, told to end a step one of whose ranks dies: it does not do so by itself.
-    pub(crate) fn ending_steps(mut self) -> Self {
-        self.arguments.push("--kill-on-bad-exit".to_owned());
-        self
-    }
-
     /// Starts a run of the scenario of `ground`.
     pub(crate) fn start(&self, ground: &Ground) -> Child {
+        self.start_by(&[], ground)
+    }
+
+    /// Starts a run whose first rank does not come, so that the others wait for it.
+    pub(crate) fn start_without_first(&self, ground: &Ground) -> Child {
+        let script = "[ ${SLURM_PROCID:-${PMIX_RANK:-$PMI_RANK}} = 0 ] && kill -STOP $$; exec \"$@\"";
+        self.start_by(&["sh", "-c", script, "sh"], ground)
+    }
+
+    /// Starts a run where `words` begin the command line of each rank.
+    fn start_by(&self, words: &[&str], ground: &Ground) -> Child {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).args(["-n", RANKS]);
+        command.args(&self.arguments).args(["-n", RANKS]).args(words);
         command.arg(ground.path("clearway")).arg("run").arg(ground.path("short.toml"));
         command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
         // Without these Open MPI and PRRTE refuse to run for root.
