@@ -103,6 +103,14 @@ impl Scope {
         cipher::prove(self.salt(), &[b"clearway card 1", &session, &epoch, &rank.0.to_le_bytes(), public])
     }
 
+    /// Whether `card` was made for this by `rank`; who collects cards can so tell whose is wrong before all ranks refuse it.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Card`].
+    pub fn check(&self, rank: Rank, card: &[u8]) -> Result<(), RuntimeError> {
+        self.read(rank, card).map(drop)
+    }
+
     /// The public half on the card of `rank`.
     fn read<'c>(&self, rank: Rank, card: &'c [u8]) -> Result<&'c [u8], RuntimeError> {
         let refuse = |fault| Err(RuntimeError::Card { rank, fault });

@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
+use clearway_runtime::keys::Scope;
 
 use super::engine::Measure;
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
 use super::rank::RANK;
 use super::wire::facts::CLASSES;
-use super::wire::{Far, Setting, Ways};
+use super::wire::{Far, Setting, Ways, Whereabouts};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -133,12 +134,14 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Makes `members`, by rank, a fleet on `network` that talks in one of `ways`: waits until all wires are open.
+    /// Makes `members`, by rank, a fleet on `network` that talks in one of `ways`: waits until all wires are open. Keys, where there
+    /// are any, must be made with those of `job`.
     pub(super) fn gather(
         members: Vec<Member>,
         network: Network,
         ways: &Ways,
         run: Run,
+        job: Option<&Scope>,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Self> {
         let (sender, heard) = channel();
@@ -156,6 +159,9 @@ impl Fleet {
             FromRank::Bound(place) => Some(place),
             _ => None,
         })?;
+        if let Some(job) = job {
+            fleet.check_cards(job, &peers)?;
+        }
         let choice = ways.choose(network, &peers, &|rank| fleet.name(rank))?;
         (fleet.far, fleet.wires) = (choice.far, choice.facts);
         peers.iter_mut().for_each(|peer| peer.keep(choice.far));
@@ -176,6 +182,14 @@ impl Fleet {
         fleet.facts = ready.into_iter().reduce(common).context("no ranks")?;
         fleet.wires.insert(CLASSES.to_owned(), classes_of(&fleet.facts));
         Ok(fleet)
+    }
+
+    /// Refuses who has another key, by name: its peers would refuse it as well, and it all of them.
+    fn check_cards(&self, job: &Scope, peers: &[Whereabouts]) -> Result<()> {
+        for (rank, card) in (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?))) {
+            job.check(rank, card).with_context(|| format!("{} cannot take part", self.name(rank)))?;
+        }
+        Ok(())
     }
 
     /// All ranks in order.

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
+use clearway_runtime::keys::{JobSecret, Scope};
 use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
 use super::fleet::Member;
@@ -252,6 +253,11 @@ impl Site {
     fn own_rank(&self) -> Result<Child> {
         let mut command = Member::command()?;
         command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
+    }
+
+    /// What the keys of all ranks are made for in the run of number `session`.
+    pub(super) fn scope(&self, session: u64) -> Result<Scope> {
+        Ok(Scope { session, epoch: 0, secret: Some(JobSecret::new(self.secret()?.into_bytes())?) })
     }
 
     /// What the keys of all ranks are made with.

@@ -52,7 +52,8 @@ impl JobStage {
         let ways = site.ways()?;
         let members = site.members(&mut || interrupt.check())?;
         let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let fleet = Fleet::gather(members, network, &ways, run, &mut || interrupt.check())?;
+        let fleet =
+            Fleet::gather(members, network, &ways, run, Some(&site.scope(session)?), &mut || interrupt.check())?;
         for (name, fact) in fleet.wires().iter().filter(|(name, _)| SAID.contains(&name.as_str())) {
             eprintln!("{name}: {fact}");
         }

@@ -52,8 +52,9 @@ impl LabStage {
         // Runs of one machine never meet, but a number of their own costs nothing.
         let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
         let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let fleet =
-            Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &Ways::udp(), run, &mut || interrupt.check())?;
+        let fleet = Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &Ways::udp(), run, None, &mut || {
+            interrupt.check()
+        })?;
         let awake = Awake::keep().map_err(|why| why.to_string());
         if let Err(why) = &awake {
             eprintln!("{}", asleep(why));
