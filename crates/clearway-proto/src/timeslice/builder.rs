@@ -313,7 +313,7 @@ impl Builder {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);
         if let Some(policy) = &mut self.policy {
-            policy.landed(at, place);
+            policy.landed(at, place, bytes);
         }
         match self.assemblies.landed(at, &cx.config.layout, place, timeslice) {
             Progress::Open => {}

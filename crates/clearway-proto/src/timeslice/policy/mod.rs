@@ -19,6 +19,7 @@
 
 mod dfs;
 mod in_turn;
+mod slack;
 mod token;
 mod window;
 
@@ -214,7 +215,7 @@ pub(super) trait Directing: Debug {
     }
 
     /// A contribution of the input at `place` has landed.
-    fn landed(&mut self, _now: LocalNs, _place: usize) {}
+    fn landed(&mut self, _now: LocalNs, _place: usize, _bytes: u32) {}
 
     /// The input at `place` reports an interval.
     fn reported(&mut self, _place: usize, _report: Report) {}

@@ -6,6 +6,10 @@
 //! elsewhere and all go on at the same pace, at most about K inputs send to a builder and an input sends to about K builders
 //! at any time: the linear shift, kept in phase by arrivals instead of clocks.
 //!
+//! K counts contributions of the mean length: what is open is counted in bytes, each grant as long as its input's contributions
+//! have been, so that many short ones are let in together and few long ones; yet never fewer than three quarters of K, since one long
+//! one alone leaves the link idle between it and the next.
+//!
 //! An input that does not answer keeps its grant and is *owed*: its turns in later rows are kept for it, and it gets them as soon
 //! as it answers. A grant that takes far longer than usual no longer counts as one of the K, so that a straggler does not
 //! stop its builder. The rows bound how far others go on without it.
@@ -15,23 +19,24 @@
 //!
 //! # Invariants
 //! I1. Of one input at most `K / inputs`, rounded up, grants are open.
-//! I2. No grant is given for a row further than [`ROWS_AHEAD`] behind the oldest that is not complete.
+//! I2. No grant is given for a row further ahead of the oldest that is not complete than [`Slack`] allows.
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::slack::Slack;
 use super::window::{Pacemaker, Window};
 use super::{Cause, Choice, Directing, Sending};
 use crate::base::{LocalNs, Nanos};
 use crate::timeslice::input::Connections;
 
-/// Rows that are open at a time: an input that is away for that many rotations stops its builders. Eight contributions of 64 KiB in
-/// a ring of 32 MiB are 1.6 % of it, which is what our builders are to keep below.
-const ROWS_AHEAD: u64 = 8;
 /// A grant that takes so many times the usual wait no longer counts. Within it lies what queues of K contributions explain.
 const OVERDUE: u64 = 4;
+/// Grants that are open whatever their length, in quarters of K. Of 32 inputs, four of which send 64 times as much (512 KiB) as the others,
+/// to four builders on `aries`, none, a third, a half, three quarters and all of K carry 0.64, 0.81, 0.78, 0.84 and 0.83 of raw.
+const FEW_OF_FOUR: u32 = 3;
 /// The usual wait moves by this part of each new one (as the smoothed round trip of TCP, RFC 6298).
 const SMOOTHING: u64 = 8;
 
@@ -107,8 +112,10 @@ impl Sending for Granted {
 struct Debtor {
     /// Grants that have not landed.
     open: u32,
-    /// Of these, how many no longer count.
-    overdue: u32,
+    /// Grants that have.
+    landed: u64,
+    /// Bytes of its contributions, smoothed; zero before the first.
+    size: u64,
     /// Turns that it missed.
     owed: u32,
     /// It stands among those that catch up.
@@ -122,6 +129,8 @@ struct Given {
     place: usize,
     /// Which one of its input's.
     number: u64,
+    /// How long it was expected to be.
+    bytes: u64,
 }
 
 /// A builder's side.
@@ -129,11 +138,14 @@ struct Given {
 pub(in crate::timeslice) struct Token {
     shift: usize,
     pacemaker: Pacemaker,
+    slack: Slack,
     debtors: Vec<Debtor>,
-    /// Of each input: grants that have landed.
-    landed: Vec<u64>,
-    /// Open grants that count.
+    /// Inputs whose contributions' length is known, and the sum of these.
+    known: u64,
+    sizes: u64,
+    /// Open grants that count, and their bytes.
     counted: u32,
+    bytes: u64,
     given: VecDeque<Given>,
     row: u64,
     step: usize,
@@ -148,9 +160,12 @@ impl Token {
         Self {
             shift: place % inputs,
             pacemaker: Pacemaker::new(window, inputs),
+            slack: Slack::new(),
             debtors: vec![Debtor::default(); inputs],
-            landed: vec![0; inputs],
+            known: 0,
+            sizes: 0,
             counted: 0,
+            bytes: 0,
             given: VecDeque::new(),
             row: 0,
             step: 0,
@@ -163,19 +178,42 @@ impl Token {
         self.pacemaker.window().div_ceil(self.debtors.len() as u32).max(1)
     }
 
+    /// The mean length of one contribution of each input; one byte while nothing is known.
+    fn mean_size(&self) -> u64 {
+        self.sizes.checked_div(self.known).map_or(1, |mean| mean.max(1))
+    }
+
     /// Grants that are too old no longer count.
     fn forget_overdue(&mut self, now: LocalNs) {
         while let Some(given) = self.given.front().copied() {
-            let landed = given.number < self.landed[given.place];
+            let landed = given.number < self.debtors[given.place].landed;
             if !landed && (self.usual_wait == Nanos(0) || now.since(given.at) < self.usual_wait.times(OVERDUE)) {
                 break;
             }
             self.given.pop_front();
             if !landed {
-                self.debtors[given.place].overdue += 1;
                 self.counted -= 1;
+                self.bytes -= given.bytes;
             }
         }
+    }
+
+    /// A contribution of the input at `place` had so many bytes.
+    fn learn_size(&mut self, place: usize, bytes: u64) {
+        if self.known == 0 {
+            // What was granted before anything was known counts as this one.
+            self.given.iter_mut().for_each(|given| given.bytes = bytes);
+            self.bytes = bytes * self.given.len() as u64;
+        }
+        let debtor = &mut self.debtors[place];
+        let before = debtor.size;
+        if before == 0 {
+            self.known += 1;
+            debtor.size = bytes;
+        } else {
+            debtor.size = (before - before / SMOOTHING + bytes / SMOOTHING).max(1);
+        }
+        self.sizes = self.sizes - before + debtor.size;
     }
 
     /// Whose turn it is.
@@ -186,7 +224,7 @@ impl Token {
             (debtor.owed, debtor.catches_up) = (debtor.owed - 1, false);
             return Some(place);
         }
-        while self.row < oldest + ROWS_AHEAD {
+        while self.slack.allows(self.row, oldest) {
             let place = (self.shift + self.step) % self.debtors.len();
             self.step += 1;
             if self.step == self.debtors.len() {
@@ -205,39 +243,48 @@ impl Token {
 impl Directing for Token {
     fn grant(&mut self, now: LocalNs, oldest: u64) -> Option<usize> {
         self.forget_overdue(now);
-        if self.counted >= self.pacemaker.window() {
+        let mean = self.mean_size();
+        let window = self.pacemaker.window();
+        let few = self.counted < window * FEW_OF_FOUR / 4;
+        if self.bytes >= mean * u64::from(window) && !few {
             return None;
         }
         let place = self.next_in_turn(oldest)?;
-        let number = self.landed[place] + u64::from(self.debtors[place].open);
-        self.given.push_back(Given { at: now, place, number });
-        self.debtors[place].open += 1;
+        let debtor = &mut self.debtors[place];
+        let bytes = if debtor.size == 0 { mean } else { debtor.size };
+        self.given.push_back(Given { at: now, place, number: debtor.landed + u64::from(debtor.open), bytes });
+        debtor.open += 1;
         self.counted += 1;
+        self.bytes += bytes;
         Some(place)
     }
 
-    fn landed(&mut self, now: LocalNs, place: usize) {
-        let debtor = &mut self.debtors[place];
-        if debtor.open == 0 {
+    fn landed(&mut self, now: LocalNs, place: usize, bytes: u32) {
+        let bytes = u64::from(bytes).max(1);
+        if self.debtors[place].open == 0 {
             return;
         }
-        debtor.open -= 1;
-        if debtor.overdue > 0 {
-            debtor.overdue -= 1;
-        } else {
-            self.counted -= 1;
-        }
+        self.learn_size(place, bytes);
+        let mean = self.mean_size();
+        let debtor = &mut self.debtors[place];
+        let number = debtor.landed;
+        (debtor.open, debtor.landed) = (debtor.open - 1, number + 1);
         if debtor.owed > 0 && !debtor.catches_up {
             debtor.catches_up = true;
             self.catching_up.push_back(place);
         }
-        let number = self.landed[place];
-        self.landed[place] += 1;
+        // One that is not found no longer counted.
         let given = self.given.iter().find(|given| given.place == place && given.number == number);
-        if let Some(waited) = given.map(|given| now.since(given.at)) {
+        if let Some(&Given { at, bytes: expected, .. }) = given {
+            self.counted -= 1;
+            self.bytes -= expected;
+            let waited = now.since(at);
             let usual = if self.usual_wait == Nanos(0) { waited.0 } else { self.usual_wait.0 };
             self.usual_wait = Nanos((usual - usual / SMOOTHING + waited.0 / SMOOTHING).max(1));
-            self.pacemaker.landed(waited);
+            // The shorter ones have a shorter floor, against which longer ones would always seem to wait.
+            if bytes >= mean {
+                self.pacemaker.landed(waited);
+            }
         }
     }
 
@@ -253,6 +300,7 @@ impl Directing for Token {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slack::ROWS_MOST;
     use super::*;
 
     const FIXED_TWO: Window = Window::fixed(2);
@@ -265,10 +313,10 @@ mod tests {
     fn grant__goes_round_from_the_builders_own_place() {
         let mut token = Token::new(2, 4, FIXED_TWO);
         assert_eq!(drain(&mut token, 0, 0), [2, 3]);
-        token.landed(LocalNs(10), 2);
+        token.landed(LocalNs(10), 2, 100);
         assert_eq!(drain(&mut token, 10, 0), [0]);
-        token.landed(LocalNs(20), 3);
-        token.landed(LocalNs(20), 0);
+        token.landed(LocalNs(20), 3, 100);
+        token.landed(LocalNs(20), 0, 100);
         assert_eq!(drain(&mut token, 20, 0), [1, 2]);
     }
 
@@ -280,23 +328,36 @@ mod tests {
         for now in (10..500).step_by(10) {
             for place in [0, 2] {
                 if token.debtors[place].open > 0 {
-                    token.landed(LocalNs(now), place);
+                    token.landed(LocalNs(now), place, 100);
                 }
             }
             order.extend(drain(&mut token, now, 0));
         }
         assert_eq!(order.iter().filter(|place| **place == 1).count(), 1, "one open grant: {order:?}");
-        assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_AHEAD, "no row beyond the bound");
-        assert_eq!(u64::from(token.debtors[1].owed), ROWS_AHEAD - 1);
-        token.landed(LocalNs(600), 1);
+        assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_MOST, "no row beyond the bound");
+        assert_eq!(u64::from(token.debtors[1].owed), ROWS_MOST - 1);
+        token.landed(LocalNs(600), 1, 100);
         assert_eq!(token.grant(LocalNs(600), 0), Some(1), "it catches up first");
+    }
+
+    /// Input 0 sends 450 bytes, seven others 50: a mean of 100, so that 400 may be open, and at least three grants.
+    #[test]
+    fn grant__many_short_ones_are_let_in_together_and_few_long_ones() {
+        let mut token = Token::new(0, 8, Window::fixed(4));
+        let size = |place| if place == 0 { 450 } else { 50 };
+        assert_eq!(drain(&mut token, 0, 0), [0, 1, 2, 3], "nothing is known of lengths");
+        let mut token = Token::new(0, 8, Window::fixed(4));
+        (0..8).for_each(|place| token.learn_size(place, size(place)));
+        assert_eq!(drain(&mut token, 20, 0), [0, 1, 2], "the long one and as many as there must be");
+        token.landed(LocalNs(30), 0, 450);
+        assert_eq!(drain(&mut token, 30, 0), [3, 4, 5, 6, 7, 0], "short ones until the next long one");
     }
 
     #[test]
     fn grant__of_few_inputs_more_than_one_is_open_each() {
         let mut token = Token::new(0, 1, Window::fixed(3));
         assert_eq!(drain(&mut token, 0, 0), [0, 0, 0]);
-        token.landed(LocalNs(5), 0);
+        token.landed(LocalNs(5), 0, 100);
         assert_eq!(drain(&mut token, 5, 1), [0]);
     }
 }
