@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::LocalNs;
-use clearway_proto::wire::{Driver, Engine};
+use clearway_proto::wire::{Driver, Engine, Wire};
 
 use crate::waiting::Waitable;
 
@@ -23,8 +23,14 @@ pub trait Host<E: Engine> {
     /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the driver.
     fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<E>);
 
-    /// Decides after a step: break to stop, or continue and be asked again by the given instant.
-    fn after_step(&mut self, now: LocalNs, driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>>;
+    /// Decides after a step: break to stop, or continue and be asked again by the given instant. Memory of `wire` can be read and
+    /// filled meanwhile.
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<E>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>>;
 }
 
 /// Runs `driver` over `wire` until `host` breaks. `control` are descriptors (at most 64) that `host` reads.
@@ -37,7 +43,7 @@ pub fn run<E: Engine>(
     loop {
         let now = wire.now();
         let progress = driver.step(wire, &mut |event| host.told(event));
-        let ControlFlow::Continue(wake) = host.after_step(now, driver) else { return };
+        let ControlFlow::Continue(wake) = host.after_step(now, driver, wire) else { return };
         let until = [progress.next, wake].into_iter().flatten().min();
         let woken = wire.wait(until, control);
         if woken.any_extra() {

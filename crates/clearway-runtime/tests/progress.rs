@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Arrival, Destination, Driver, Engine, Input, More, Out, Span};
+use clearway_proto::wire::{Arrival, Destination, Driver, Engine, Input, More, Out, Span, Wire};
 use clearway_runtime::progress::{Host, run};
 use clearway_runtime::udp::{UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
@@ -65,7 +65,7 @@ impl Host<Echo> for Program {
         driver.command(now, byte[0]);
     }
 
-    fn after_step(&mut self, _: LocalNs, _: &mut Driver<Echo>) -> ControlFlow<(), Option<LocalNs>> {
+    fn after_step(&mut self, _: LocalNs, _: &mut Driver<Echo>, _: &mut dyn Wire) -> ControlFlow<(), Option<LocalNs>> {
         if self.events.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }

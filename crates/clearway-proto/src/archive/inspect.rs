@@ -8,7 +8,7 @@
 //! # Not here
 //! What cannot be read at all: [`super::Fault`].
 
-use super::{Component, ComponentDescriptor, Item, Timeslice, Versions};
+use super::{Component, ComponentDescriptor, Item, TimesliceDescriptor, Versions};
 use crate::microslice::{
     Microslice, MicrosliceDescriptor, MicrosliceFlags, Pattern, crc32c, fold, pattern_of, ramp_channel,
 };
@@ -156,8 +156,17 @@ impl Inspector {
                 self.microslice(microslice, &mut stream, place);
                 self.stream = stream;
             }
-            Item::Timeslice(timeslice) => self.timeslice(timeslice, versions, place),
+            Item::Timeslice(timeslice) => {
+                self.timeslice(&timeslice.descriptor, timeslice.components(), versions, place);
+            }
         }
+        self.tally.items += 1;
+    }
+
+    /// Looks at the next timeslice, of no archive.
+    pub fn look_at<'a>(&mut self, descriptor: &TimesliceDescriptor, components: impl Iterator<Item = Component<'a>>) {
+        let place = Place { item: self.tally.items, component: None, microslice: None };
+        self.timeslice(descriptor, components, Versions::NEWEST, place);
         self.tally.items += 1;
     }
 
@@ -166,15 +175,21 @@ impl Inspector {
         &self.tally
     }
 
-    fn timeslice(&mut self, timeslice: &Timeslice<'_>, versions: Versions, place: Place) {
-        let index = timeslice.descriptor.index;
+    fn timeslice<'a>(
+        &mut self,
+        descriptor: &TimesliceDescriptor,
+        components: impl Iterator<Item = Component<'a>>,
+        versions: Versions,
+        place: Place,
+    ) {
+        let index = descriptor.index;
         // Before version 1 timeslices have no number.
         if versions.timeslice >= 1 && self.timeslice.is_some_and(|before| index <= before) {
             self.tally.note(Finding::TimesliceOrder, place);
         }
         self.timeslice = Some(index);
-        self.tally.incomplete += u64::from(timeslice.descriptor.flags.is_incomplete());
-        for (component, number) in timeslice.components().zip(0..) {
+        self.tally.incomplete += u64::from(descriptor.flags.is_incomplete());
+        for (component, number) in components.zip(0..) {
             self.component(&component, Place { component: Some(number), ..place });
         }
     }

@@ -22,10 +22,13 @@ use core::str::FromStr;
 
 use alloc::string::{String, ToString};
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::RandomStream;
 
 /// The law of the lengths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sizes {
     /// All have the mean length.
     Constant,

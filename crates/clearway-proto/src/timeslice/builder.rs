@@ -172,6 +172,11 @@ impl Builder {
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
+    /// The oldest timeslice that is not complete.
+    pub(super) const fn oldest(&self) -> u64 {
+        self.assemblies.near()
+    }
+
     pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
         match frame {
             Frame::Hello { incarnation } => self.hello(cx.now, place, incarnation),

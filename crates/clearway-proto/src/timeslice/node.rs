@@ -83,6 +83,14 @@ impl Node {
         }
     }
 
+    /// Builder: the oldest of its timeslices that is not complete.
+    pub fn oldest(&self) -> Option<u64> {
+        match &self.part {
+            Part::Builder(builder) => Some(builder.oldest()),
+            _ => None,
+        }
+    }
+
     /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {

@@ -9,7 +9,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use clearway_proto::archive::{Compression, Header, Item, Limits, Reader, Rest, Whole};
@@ -70,7 +71,7 @@ impl ArchiveFile {
     /// # Errors
     /// When the file cannot be read, or does not begin as an archive.
     pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, Stop> {
-        let mut plain = BufReader::with_capacity(BUFFER, File::open(path)?);
+        let mut plain = BufReader::with_capacity(BUFFER, stream_of(path)?);
         let mut reader = Reader::new(limits);
         if pump(&mut plain, &mut reader)?.is_none() {
             let empty = reader.rest() == Rest::CutHeader(0);
@@ -124,6 +125,13 @@ impl ArchiveFile {
             _ => None,
         }
     }
+}
+
+/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket.
+fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    Ok(if is_socket { Box::new(UnixStream::connect(path)?) } else { Box::new(File::open(path)?) })
 }
 
 /// Reads from `stream` until something is whole; `None` at its end.

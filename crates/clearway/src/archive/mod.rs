@@ -17,7 +17,7 @@ mod source;
 mod survey;
 
 pub(crate) use file::ITEM_BYTES_MAX;
-pub(crate) use locator::{INPUT, Locator};
+pub(crate) use locator::{INPUT, Locator, filled};
 pub(crate) use page::{checked, described};
 pub(crate) use recipe::{Recipe, Shape, make};
 pub(crate) use sink::{Form, Sink};

@@ -12,11 +12,13 @@ use super::message::{Seen, ToRank};
 /// What the ranks of a run measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Measure {
+pub(crate) enum Measure {
     /// The congestion test, phase by phase.
     Congestion,
     /// GPCNeT's own tests, one by one.
     Gpcnet,
+    /// Timeslices: one schedule after the other.
+    Timeslice,
 }
 
 /// An engine as its rank sees it.

@@ -30,6 +30,8 @@ use super::wire::{Far, Setting, Ways, Whereabouts};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a wait looks around.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes a tenth of this.
 const LINE_MAX: u64 = 256 << 20;
 
@@ -275,28 +277,41 @@ impl Fleet {
         let deadline = Instant::now() + patience;
         let mut answers: BTreeMap<Rank, T> = BTreeMap::new();
         while let Some(silent) = ranks.iter().find(|rank| !answers.contains_key(rank)) {
-            watch()?;
-            match self.heard.recv_timeout(Duration::from_millis(50)) {
-                Ok((rank, Some(FromRank::Failed(sentence)))) => return Err(self.refusal(rank, &sentence)),
-                Ok((rank, Some(FromRank::Ended(how)))) => return Err(self.death(rank, &how)),
-                Ok((rank, Some(message))) => answers.extend(take(message).map(|answer| (rank, answer))),
-                Ok((rank, None)) => {
-                    // The user's interrupt may have ended the rank first.
-                    watch()?;
-                    return Err(self.silence(rank));
-                }
-                Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
+            match self.hear(LOOK_EVERY, watch)? {
+                Some((rank, message)) => answers.extend(take(message).map(|answer| (rank, answer))),
+                None if Instant::now() > deadline => {
                     let name = self.name(*silent);
                     bail!("{name} has not answered for {patience:?}; its machine may be too busy");
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
+                None => {}
             }
         }
         Ok(ranks.iter().filter_map(|rank| answers.remove(rank)).collect())
     }
 
-    fn name(&self, rank: Rank) -> String {
+    /// The next that a rank says, if one does so within `patience`. `watch` is called first and can end the wait.
+    pub(super) fn hear(
+        &mut self,
+        patience: Duration,
+        watch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<(Rank, FromRank)>> {
+        watch()?;
+        match self.heard.recv_timeout(patience) {
+            Ok((rank, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
+            Ok((rank, Some(FromRank::Ended(how)))) => Err(self.death(rank, &how)),
+            Ok((rank, Some(message))) => Ok(Some((rank, message))),
+            Ok((rank, None)) => {
+                // The user's interrupt may have ended the rank first.
+                watch()?;
+                Err(self.silence(rank))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
+        }
+    }
+
+    /// A rank for a person.
+    pub(super) fn name(&self, rank: Rank) -> String {
         format!("rank {rank} on host {}", self.members.get(rank.index()).map_or("?", |member| &member.host))
     }
 

@@ -11,6 +11,7 @@
 //!                <-    Time
 //!    Phase, Test ->           run this
 //!                <-    Record what was seen
+//!    Timeslice   ->    <-     as `timeslice::words` says
 //!    Leave       ->           the run is over
 //! ```
 
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
 use super::wire::{Far, Setting, Whereabouts};
+use crate::timeslice::{Asked, Said};
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +42,8 @@ pub(super) enum ToRank {
     Phase(Phase),
     /// The same, of GPCNeT's own tests.
     Test(Box<gpcnet::Task>),
+    /// The same, of timeslice building, which has a conversation of its own.
+    Timeslice(Asked),
     /// The run is over. A rank whose conductor falls silent without it has lost its conductor.
     Leave,
 }
@@ -97,6 +101,8 @@ pub(super) enum FromRank {
     Time(LocalNs),
     /// The phase is over.
     Record(Box<RankRecord>),
+    /// How timeslices are getting on.
+    Timeslice(Said),
     /// It cannot go on; one sentence.
     Failed(String),
     /// Its process ended, and how; said by who waited for it.

@@ -7,11 +7,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::LocalNs;
-use clearway_proto::wire::Driver;
+use clearway_proto::wire::{Driver, Wire};
 use clearway_runtime::keys::{self, Identity, JobSecret};
 use clearway_runtime::noise::OwnWaits;
 use clearway_runtime::{clock, progress};
@@ -20,6 +20,7 @@ use super::engine::{self, Heard, Measure, Measuring};
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
 use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
+use crate::timeslice::{Asked, Said};
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
@@ -106,8 +107,8 @@ fn refuse(why: &anyhow::Error) -> Result<Exit> {
     Ok(if say(&FromRank::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
 }
 
-/// Orders before the wire is open: one at a time, waiting for each.
-struct Orders {
+/// Orders before there is an engine: one at a time, waiting for each.
+pub(crate) struct Orders {
     lines: Lines,
     input: File,
 }
@@ -124,6 +125,47 @@ impl Orders {
             }
         }
     }
+
+    /// What can be waited for until there is one.
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+
+    /// The next order of timeslice building, waiting for it; `None` when the conductor is gone, or is none.
+    pub(crate) fn next_of_timeslices(&mut self) -> Result<Option<TimesliceOrder>> {
+        Ok(self.next()?.and_then(TimesliceOrder::of))
+    }
+
+    /// Those that are there, without waiting.
+    pub(crate) fn waiting_of_timeslices(&mut self) -> Option<Vec<TimesliceOrder>> {
+        if self.lines.fill(&self.input).ok()? == 0 {
+            return None;
+        }
+        let lines = std::iter::from_fn(|| self.lines.next());
+        lines.map(|line| serde_json::from_str(&line).ok().and_then(TimesliceOrder::of)).collect()
+    }
+}
+
+/// An order to a rank that builds timeslices.
+pub(crate) enum TimesliceOrder {
+    Asked(Asked),
+    /// The run is over.
+    Leave,
+}
+
+impl TimesliceOrder {
+    fn of(order: ToRank) -> Option<Self> {
+        match order {
+            ToRank::Timeslice(asked) => Some(Self::Asked(asked)),
+            ToRank::Leave => Some(Self::Leave),
+            _ => None,
+        }
+    }
+}
+
+/// Tells the conductor something of timeslices.
+pub(crate) fn say_of_timeslices(said: Said) -> Result<()> {
+    say(&FromRank::Timeslice(said))
 }
 
 /// Runs the engine of `setup` on the wire that was opened.
@@ -137,14 +179,27 @@ fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
             let node = engine::gpcnet(&mut *opened.wire)?;
             serve(opened, node, orders)
         }
+        Measure::Timeslice => {
+            say(&FromRank::Ready(ready(&opened)))?;
+            crate::timeslice::serve(&mut *opened.wire, orders)
+        }
+    }
+}
+
+/// What the wire that was opened can do.
+fn ready(opened: &Opened) -> Ready {
+    let capabilities = opened.wire.capabilities();
+    Ready {
+        body_max: capabilities.body_max as u32,
+        overhead: opened.overhead,
+        operations: capabilities.operations,
+        classes: opened.classes.map(|granted| grant_name(granted).to_owned()).to_vec(),
     }
 }
 
 fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> {
-    let Opened { mut wire, overhead, classes } = opened;
-    let (body_max, operations) = (wire.capabilities().body_max as u32, wire.capabilities().operations);
-    let classes = classes.map(|granted| grant_name(granted).to_owned()).to_vec();
-    say(&FromRank::Ready(Ready { body_max, overhead, operations, classes }))?;
+    say(&FromRank::Ready(ready(&opened)))?;
+    let Opened { mut wire, .. } = opened;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
     let noise = OwnWaits::new(clock::now());
@@ -217,7 +272,12 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
         }
     }
 
-    fn after_step(&mut self, now: LocalNs, _driver: &mut Driver<E>) -> ControlFlow<(), Option<LocalNs>> {
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        _driver: &mut Driver<E>,
+        _wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
         self.waits.extend(self.noise.sample(now).map(Waited::from));
         if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }

@@ -64,11 +64,11 @@ pub(crate) enum Command {
     /// Look into a simulated run by repeating it.
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Build timeslices on a simulated fabric, under one schedule or several beside each other.
+    /// Build timeslices on a simulated fabric, in a lab or across a job, under one schedule or several beside each other.
     ///
     /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what
-    /// the same network carries when nobody waits for anybody.
-    Timeslice(TimesliceFlags),
+    /// the same network carries when nobody waits for anybody. With archives as sources or sinks it builds what is there.
+    Timeslice(Box<TimesliceFlags>),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.

@@ -13,6 +13,7 @@ mod run;
 mod setup_node;
 mod sim;
 mod timeslice;
+mod timeslice_feed;
 mod topo;
 
 use std::io::{self, Write};

@@ -1,66 +1,84 @@
 //! `clearway timeslice`: what is built where, from flags.
+//!
+//! # Not here
+//! Microslices, and where timeslices go: `timeslice_feed`.
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use clearway_proto::base::Bytes;
+use clearway_lab::Topology;
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 
-use super::print;
+use super::run::{HostRate, JobFlags, across};
+use super::timeslice_feed::FeedFlags;
+use super::{JobArguments, print};
+use crate::bench::{Held, Measure, Place};
 use crate::exit::Exit;
+use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
-use crate::timeslice::{Plan, figures, simulate, table};
+use crate::timeslice::{Plan, Task, account, build, compare, figures, page, simulate, table, told};
 
 /// What `clearway timeslice` builds.
 #[derive(Debug, Args)]
 pub(crate) struct TimesliceFlags {
-    /// The simulated fabric: a shipped one, or the path of a fabric file.
-    #[arg(long, value_name = "FABRIC", default_value = "aries")]
-    fabric: String,
-    /// The fabric's queue; its first one without this.
+    /// Where to build [default: sim].
+    #[arg(long, value_enum)]
+    on: Option<Place>,
+    /// With --on sim: a shipped fabric, or the path of a fabric file [default: aries].
+    #[arg(long, value_name = "FABRIC")]
+    fabric: Option<String>,
+    /// The queue at every port of a fabric or lab; its first one without this, in a lab fifo.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Ranks with contributions.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=5_000))]
-    inputs: u32,
-    /// Ranks that build.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=5_000))]
-    builders: u32,
+    /// With --on lab: rate of every host's link [default: 50Mb/s].
+    #[arg(long)]
+    rate: Option<BitsPerSec>,
+    /// Ranks with contributions [default: 32; in a lab 4, of a job half].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    inputs: Option<u32>,
+    /// Ranks that build [default: 32; in a lab 4, of a job all others].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    builders: Option<u32>,
     /// Schedules to compare: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "token")]
     policy: Vec<Policy>,
-    /// Bytes of one contribution.
-    #[arg(long, value_name = "BYTES", default_value = "64KiB")]
-    contribution: Bytes,
-    /// Bytes of the ring of each connection.
-    #[arg(long, value_name = "BYTES", default_value = "32MiB")]
-    ring: Bytes,
+    /// Bytes of one contribution [default: 64KiB; in a lab 16KiB].
+    #[arg(long, value_name = "BYTES")]
+    contribution: Option<Bytes>,
+    /// Bytes of the ring of each connection [default: 32MiB; in a lab 512KiB].
+    #[arg(long, value_name = "BYTES")]
+    ring: Option<Bytes>,
     /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what it finds.
     #[arg(long, value_name = "LEAST-MOST", default_value = "2-64")]
     window: Window,
-    /// Timeslices of an interval of `dfs`.
-    #[arg(long, value_name = "N", default_value_t = Dfs::default().interval)]
-    interval: u64,
-    /// Intervals that `dfs` looks back.
-    #[arg(long, value_name = "N", default_value_t = Dfs::default().history)]
-    history: usize,
+    /// Timeslices of an interval of `dfs` [default: 10000, as published; in a lab 40].
+    #[arg(long, value_name = "N")]
+    interval: Option<u64>,
+    /// Intervals that `dfs` looks back [default: 100, as published; in a lab 10].
+    #[arg(long, value_name = "N")]
+    history: Option<usize>,
     /// How much less than the median `dfs` proposes while inputs keep up, in percent; 0 for never.
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=50))]
     speed_up: u32,
     /// Inputs begin within this time of each other.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     start_skew: Time,
-    /// Simulated time before anything is counted.
-    #[arg(long, value_name = "TIME", default_value = "40ms")]
-    warm_up: Time,
-    /// Simulated time in which everything is counted.
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    measured: Time,
+    /// Time before anything is counted [default: 40ms; in a lab or a job 2s].
+    #[arg(long, value_name = "TIME")]
+    warm_up: Option<Time>,
+    /// Time in which everything is counted [default: 10ms; in a lab or a job 4s].
+    #[arg(long, value_name = "TIME")]
+    measured: Option<Time>,
     /// Seeds: a run for each, figures are medians of them.
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     seed: Vec<u64>,
     /// Write JSON instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    feed: FeedFlags,
+    #[command(flatten)]
+    job: JobArguments,
 }
 
 /// The longest contribution: one timeslice of a whole second at 4 GB/s.
@@ -68,58 +86,183 @@ const CONTRIBUTION_MAX: Bytes = Bytes(u32::MAX as u64);
 /// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
 const RING_MAX: Bytes = Bytes(1 << 40);
 /// The longest simulated time: an hour of this machine for a few nodes. Longer ones are mistyped units.
-const TIME_MAX: Time = Time(clearway_proto::base::Nanos::from_secs(100));
+const TIME_MAX: Time = Time(Nanos::from_secs(100));
 
-impl TimesliceFlags {
-    fn plan(&self) -> Result<Plan> {
-        if self.contribution.0 == 0 || self.contribution > CONTRIBUTION_MAX {
-            bail!("--contribution is {}; 1B to {CONTRIBUTION_MAX} work", self.contribution);
+/// What is usual in a place.
+struct Usual {
+    contribution: Bytes,
+    ring: Bytes,
+    warm_up: Time,
+    measured: Time,
+    dfs: Dfs,
+}
+
+impl Usual {
+    fn at(place: Place) -> Self {
+        let [kib, mib] = [10, 20].map(|bits| move |count: u64| Bytes(count << bits));
+        let seconds = |count| Time(Nanos::from_secs(count));
+        match place {
+            Place::Sim => Self {
+                contribution: kib(64),
+                ring: mib(32),
+                warm_up: Time::micros(40_000),
+                measured: Time::micros(10_000),
+                dfs: Dfs::default(),
+            },
+            // Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
+            Place::Lab => Self {
+                contribution: kib(16),
+                ring: kib(512),
+                warm_up: seconds(2),
+                measured: seconds(4),
+                dfs: Dfs { interval: 40, history: 10, ..Dfs::default() },
+            },
+            Place::Cluster => Self {
+                contribution: kib(64),
+                ring: mib(32),
+                warm_up: seconds(2),
+                measured: seconds(4),
+                dfs: Dfs::default(),
+            },
         }
-        if self.ring < self.contribution || self.ring > RING_MAX {
-            bail!("--ring is {}; {} (one contribution) to {RING_MAX} work", self.ring, self.contribution);
-        }
-        if self.measured.0.0 == 0 || self.measured > TIME_MAX || self.warm_up > TIME_MAX || self.start_skew > TIME_MAX {
-            bail!("--measured, --warm-up and --start-skew are at most {TIME_MAX}, and something must be measured");
-        }
-        let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
-        let dfs = Dfs {
-            interval: self.interval,
-            history: self.history,
-            speed_up: speed_up.filter(|speed_up| speed_up.step > 0),
-            ..Dfs::default()
-        };
-        Ok(Plan {
-            inputs: self.inputs,
-            builders: self.builders,
-            policies: self.policy.clone(),
-            contribution: self.contribution,
-            ring: self.ring,
-            window: self.window,
-            dfs,
-            start_skew: self.start_skew.0,
-            warm_up: self.warm_up.0,
-            measured: self.measured.0,
-            seeds: self.seed.clone(),
-        })
     }
 }
 
-/// Builds timeslices on the fabric that flags name.
+impl TimesliceFlags {
+    /// What to build with so many inputs and builders.
+    fn plan(&self, place: Place, [inputs, builders]: [u32; 2]) -> Result<Plan> {
+        let usual = Usual::at(place);
+        let (contribution, ring) = (self.contribution.unwrap_or(usual.contribution), self.ring.unwrap_or(usual.ring));
+        let (warm_up, measured) = (self.warm_up.unwrap_or(usual.warm_up), self.measured.unwrap_or(usual.measured));
+        if contribution.0 == 0 || contribution > CONTRIBUTION_MAX {
+            bail!("--contribution is {contribution}; 1B to {CONTRIBUTION_MAX} work");
+        }
+        if ring < contribution || ring > RING_MAX {
+            bail!("--ring is {ring}; {contribution} (one contribution) to {RING_MAX} work");
+        }
+        if measured.0.0 == 0 || measured > TIME_MAX || warm_up > TIME_MAX || self.start_skew > TIME_MAX {
+            bail!("--measured, --warm-up and --start-skew are at most {TIME_MAX}, and something must be measured");
+        }
+        let speed_up = usual.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
+        let dfs = Dfs {
+            interval: self.interval.unwrap_or(usual.dfs.interval),
+            history: self.history.unwrap_or(usual.dfs.history),
+            speed_up: speed_up.filter(|speed_up| speed_up.step > 0),
+            ..usual.dfs
+        };
+        Ok(Plan {
+            inputs,
+            builders,
+            policies: self.policy.clone(),
+            contribution,
+            ring,
+            window: self.window,
+            dfs,
+            start_skew: self.start_skew.0,
+            warm_up: warm_up.0,
+            measured: measured.0,
+            seeds: self.seed.clone(),
+        })
+    }
+
+    /// Where to build.
+    fn place(&self) -> Result<Place> {
+        let given: Vec<Place> = self.on.into_iter().collect();
+        let job = JobFlags { rate: HostRate::OfScenario, given: Some(&self.job) };
+        let place = job.places(&given)?.first().copied().unwrap_or(Place::Sim);
+        let only = [
+            ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
+            ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
+            ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),
+            ("--wire", !self.job.wire.is_empty(), place == Place::Cluster, "cluster"),
+        ];
+        match only.into_iter().find(|(_, given, fits, _)| *given && !fits) {
+            Some((flag, _, _, where_)) => bail!("{flag} is for --on {where_}, and this is --on {}", place.name()),
+            None => Ok(place),
+        }
+    }
+
+    /// How many inputs and builders there are of `ranks`.
+    fn parts(&self, ranks: u32) -> Result<[u32; 2]> {
+        let parts = match (self.inputs, self.builders) {
+            (Some(inputs), Some(builders)) => [inputs, builders],
+            (Some(inputs), None) => [inputs, ranks.saturating_sub(inputs)],
+            (None, Some(builders)) => [ranks.saturating_sub(builders), builders],
+            (None, None) => [ranks / 2, ranks - ranks / 2],
+        };
+        match parts {
+            [inputs, builders] if inputs > 0 && builders > 0 && inputs + builders == ranks => Ok(parts),
+            [inputs, builders] => bail!(
+                "{inputs} inputs and {builders} builders are not the {ranks} ranks of this job; each rank is one of the two"
+            ),
+        }
+    }
+}
+
+/// Builds timeslices where flags say.
 pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
-    let plan = flags.plan()?;
-    let fabric = Fabric::machine(flags.fabric.clone(), Some(flags.inputs + flags.builders));
+    match flags.place()? {
+        Place::Sim => simulated(flags),
+        Place::Lab => {
+            let parts = [flags.inputs, flags.builders].map(|count| count.unwrap_or(4));
+            let plan = flags.plan(Place::Lab, parts)?;
+            let task = flags.feed.task(&plan)?;
+            let rate = flags.rate.unwrap_or(BitsPerSec::mega(50));
+            let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate });
+            let queue = flags.queue.as_deref().unwrap_or("fifo");
+            let seed = plan.seeds.first().copied().unwrap_or(1);
+            let mut held = Held::in_lab(&fabric, queue, seed, Measure::Timeslice, 1)?;
+            on_ranks(&mut held, &plan, &task, flags.json)
+        }
+        Place::Cluster => {
+            let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
+            across(&order, |site| {
+                let plan = flags.plan(Place::Cluster, flags.parts(site.size())?)?;
+                let task = flags.feed.task(&plan)?;
+                let seed = plan.seeds.first().copied().unwrap_or(1);
+                let mut held = Held::of_job(Some(site), seed, Measure::Timeslice)?;
+                on_ranks(&mut held, &plan, &task, flags.json)
+            })
+        }
+    }
+}
+
+/// Builds on the fabric that flags name.
+fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
+    flags.feed.refuse_on_sim()?;
+    let parts = [flags.inputs, flags.builders].map(|count| count.unwrap_or(32));
+    let plan = flags.plan(Place::Sim, parts)?;
+    let name = flags.fabric.as_deref().unwrap_or("aries");
+    let fabric = Fabric::machine(name.to_owned(), Some(parts.iter().sum()));
     let queues = fabric.queues().map_err(|why| anyhow!(why))?;
     let queue = match &flags.queue {
         Some(queue) if queues.contains(queue) => queue,
-        Some(queue) => bail!("{queue} is no queue of {}; there are {}", flags.fabric, queues.join(", ")),
+        Some(queue) => bail!("{queue} is no queue of {name}; there are {}", queues.join(", ")),
         None => queues.first().context("the fabric has no queue")?,
     };
     let runs = simulate(&fabric, queue, &plan)?;
-    let figures = figures(&plan, &runs);
-    if flags.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+    show(&format!("{name}, {queue}"), &plan, &figures(&plan, &runs), flags.json)
+}
+
+/// Builds with the ranks of `held`.
+fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, json: bool) -> Result<Exit> {
+    let about = held.about().to_owned();
+    if task.is_timed {
+        let (runs, built) = compare(held, plan, task)?;
+        eprint!("{}", account(&built));
+        return show(&about, plan, &figures(plan, &runs), json);
+    }
+    let built = build(held, plan, task)?;
+    let page = if json { serde_json::to_string_pretty(&told(&built))? + "\n" } else { page(&about, plan, &built) };
+    print(&page)?;
+    Ok(Exit::Good)
+}
+
+fn show(about: &str, plan: &Plan, figures: &[Figure], json: bool) -> Result<Exit> {
+    if json {
+        print(&format!("{}\n", serde_json::to_string_pretty(figures)?))?;
     } else {
-        print(&table(&format!("{}, {queue}", flags.fabric), &plan, &figures))?;
+        print(&table(about, plan, figures))?;
     }
     Ok(Exit::Good)
 }

@@ -1,23 +1,39 @@
-//! Timeslice building, simulated: policies beside each other, and beside what the network carries unscheduled.
+//! Timeslice building: policies beside each other, and beside what the network carries unscheduled; or of recorded microslices.
 //!
 //! # Model
 //! For each seed the ranks lie elsewhere on the fabric and are delayed otherwise. There every policy runs on a fabric of its own
 //! at rest, and so does `raw`: writes of the same size in turn to all builders, two to each at a time, that nobody waits for.
 //! What that carries is the line that throughput is divided by.
+//!
+//! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own (`rank`), with a source or a
+//! sink beside its engine, and this process conducts them (`conduct`).
 
+mod conduct;
 mod figures;
+mod intake;
+mod outlet;
+mod page;
 mod plan;
+mod rank;
 mod simulated;
+mod sink;
+mod stream;
 mod table;
+mod words;
 
 use anyhow::Result;
 use clearway_proto::timeslice::Policy;
 
 use crate::scenario::Fabric;
+pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
+pub(crate) use page::{account, page, told};
 pub(crate) use plan::Plan;
+pub(crate) use rank::serve;
 use simulated::{Ground, Outcome};
+pub(crate) use sink::BUILDER;
 pub(crate) use table::table;
+pub(crate) use words::{Asked, Feed, Said, Shape, SinkKind, SourceKind};
 
 /// What one seed showed: the unscheduled writes, and each policy of the plan.
 pub(crate) struct Run {

@@ -97,7 +97,7 @@ impl Policy {
     }
 
     /// Whether timeslices are built at all.
-    pub(super) const fn is_building(self) -> bool {
+    pub const fn is_building(self) -> bool {
         !matches!(self, Self::Raw)
     }
 

@@ -7,6 +7,7 @@
 //! # Invariants
 //! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
 
+mod held;
 mod job;
 mod lab;
 mod ports;
@@ -37,9 +38,10 @@ use super::windows::{Grid, Windows};
 use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
 use crate::scenario::{Fabric, Scenario};
+pub(crate) use held::Held;
 pub(super) use job::JobStage;
 pub(super) use lab::LabStage;
-pub(super) use ranks::Ranks;
+pub(crate) use ranks::Ranks;
 use watch::is_enough;
 pub(crate) use watch::{Wanted, Watch, micros};
 

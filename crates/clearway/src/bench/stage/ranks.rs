@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::Phase;
 use clearway_proto::gpcnet;
+use clearway_proto::wire::OperationKind;
 use clearway_runtime::clock;
 
 use super::{Backdrop, Interrupt, Plan, Sighting};
 use crate::bench::fleet::Fleet;
-use crate::bench::message::{RankRecord, Ready, Seen, ToRank, Waited};
+use crate::bench::message::{FromRank, RankRecord, Ready, Seen, ToRank, Waited};
+use crate::timeslice::{Asked, Said};
 
 /// Time between telling the ranks and the phase's beginning: orders to 16 ranks take about 1 ms on an idle machine, to a
 /// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
@@ -30,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER: &str = "a rank answered for another phase; this is a defect of the program";
 
 /// The ranks of a run.
-pub(in crate::bench) struct Ranks {
+pub(crate) struct Ranks {
     fleet: Fleet,
     interrupt: Interrupt,
     phases: u32,
@@ -65,12 +67,12 @@ impl Ranks {
     }
 
     /// The names of the hosts, by rank.
-    pub(in crate::bench) fn hosts(&self) -> Vec<String> {
+    pub(crate) fn hosts(&self) -> Vec<String> {
         self.fleet.hosts()
     }
 
     /// What they talk over, for a person, by name.
-    pub(in crate::bench) fn wires(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn wires(&self) -> &BTreeMap<String, String> {
         self.fleet.wires()
     }
 
@@ -139,6 +141,31 @@ impl Ranks {
         ranks.into_iter().zip(answers).map(record).collect::<Option<_>>().context(ANSWER)
     }
 
+    /// Whether all their wires have operations of `kind`.
+    pub(crate) fn can(&self, kind: OperationKind) -> bool {
+        self.fleet.facts().operations.has(kind)
+    }
+
+    /// Asks `rank` something of timeslice building.
+    pub(crate) fn ask(&mut self, rank: Rank, asked: Asked) -> Result<()> {
+        self.fleet.tell(rank, &ToRank::Timeslice(asked))
+    }
+
+    /// The next that a rank says of it, if one does so within `patience`.
+    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Said)>> {
+        let interrupt = &self.interrupt;
+        match self.fleet.hear(patience, &mut || interrupt.check())? {
+            Some((rank, FromRank::Timeslice(said))) => Ok(Some((rank, said))),
+            Some(_) => bail!(ANSWER),
+            None => Ok(None),
+        }
+    }
+
+    /// A rank for a person.
+    pub(crate) fn name(&self, rank: Rank) -> String {
+        self.fleet.name(rank)
+    }
+
     /// What `ranks` answer; `watch` is called some twenty times a second.
     fn answers(
         &mut self,
@@ -203,7 +230,7 @@ impl Ranks {
     }
 
     /// What reached the ranks and was not theirs, or was lost in them, a sentence each.
-    pub(in crate::bench) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let total = |count: fn(&Losses) -> u64| self.losses.values().map(count).sum::<u64>();
         let (strangers, lost) = (total(|losses| losses.strangers), total(|losses| losses.overflow));
         let mut warnings = Vec::new();

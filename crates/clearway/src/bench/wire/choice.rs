@@ -34,9 +34,9 @@ pub(in crate::bench) struct Choice {
 }
 
 impl Ways {
-    /// Every rank on a host of its own, with UDP between them: a laboratory's.
-    pub(in crate::bench) const fn udp() -> Self {
-        Self { far: Far::Udp, hosts: None, notes: Vec::new() }
+    /// Every rank on a host of its own, with `far` between them: a laboratory's.
+    pub(in crate::bench) const fn apart(far: Far) -> Self {
+        Self { far, hosts: None, notes: Vec::new() }
     }
 
     /// What ranks on `hosts` (a number for each rank) can have of what the user `wanted`; `name` names a rank for a person.

@@ -1,0 +1,84 @@
+//! Ranks that are processes, for tests that conduct them without phases: in the hosts of a laboratory, or those of a job.
+//!
+//! # Invariants
+//! I1. A rank that ends in the middle of a run ends the run, with its name.
+
+use anyhow::Result;
+use clearway_lab::Topology;
+
+use super::{Crew, JobStage, LabStage, Ranks, Stage};
+use crate::bench::engine::Measure;
+use crate::bench::job::Site;
+use crate::scenario::Fabric;
+
+/// Ranks, and what holds them.
+pub(crate) struct Held {
+    holder: Holder,
+    about: String,
+}
+
+/// Who holds them.
+enum Holder {
+    Lab(Box<LabStage>),
+    Job(Box<JobStage>),
+}
+
+impl Held {
+    /// So many ranks on each host of the laboratory of `fabric` with this `queue`.
+    pub(crate) fn in_lab(fabric: &Fabric, queue: &str, seed: u64, measure: Measure, per_host: u16) -> Result<Self> {
+        let mut lab = super::lab(fabric, &Crew { seed, measure, per_host })?;
+        lab.arm(queue)?;
+        let about = format!("lab of {}, {queue}; ranks on each: {per_host}", drawn(fabric));
+        Ok(Self { holder: Holder::Lab(Box::new(lab)), about })
+    }
+
+    /// The ranks of `site`.
+    pub(crate) fn of_job(site: Option<&Site>, seed: u64, measure: Measure) -> Result<Self> {
+        let job = super::job(&Crew { seed, measure, per_host: 1 }, site)?;
+        let about = job.about();
+        Ok(Self { holder: Holder::Job(Box::new(job)), about })
+    }
+
+    /// What it is, for a person.
+    pub(crate) fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// The ranks.
+    pub(crate) fn ranks(&self) -> &Ranks {
+        match &self.holder {
+            Holder::Lab(lab) => &lab.ranks,
+            Holder::Job(job) => &job.ranks,
+        }
+    }
+
+    /// The ranks, to be told something.
+    pub(crate) fn ranks_mut(&mut self) -> &mut Ranks {
+        match &mut self.holder {
+            Holder::Lab(lab) => &mut lab.ranks,
+            Holder::Job(job) => &mut job.ranks,
+        }
+    }
+
+    /// How the self-tests of a laboratory's queues went.
+    pub(in crate::bench) fn proofs(&self) -> Vec<(String, String)> {
+        match &self.holder {
+            Holder::Lab(lab) => lab.proofs(),
+            Holder::Job(_) => Vec::new(),
+        }
+    }
+}
+
+/// The hosts of the laboratory `fabric` and how they are joined.
+fn drawn(fabric: &Fabric) -> String {
+    let Fabric::Lab(fabric) = fabric else { return fabric.to_string() };
+    match fabric.topology {
+        Topology::Star { hosts, rate } => format!("{hosts} hosts of {rate} on a switch"),
+        Topology::TwoSwitch { hosts, rate, trunk } => {
+            format!("{hosts} hosts of {rate} on two switches with a trunk of {trunk}")
+        }
+        Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } => {
+            format!("{leaves} x {hosts_per_leaf} hosts of {rate} below {spines} spines, uplinks of {uplink}")
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What was built, for a person or as data: how much, how fast, whether it was right, and where it is.
+
+use std::fmt::Write;
+
+use clearway_proto::stats::{Histogram, Quantile};
+use serde::Serialize;
+
+use super::conduct::Built;
+use super::plan::Plan;
+use crate::report::model::Real;
+use crate::report::numerals::digits;
+
+/// What is told of a run that has a source.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told {
+    timeslices: u64,
+    /// Timeslices that lack microslices of some input.
+    incomplete: u64,
+    microslices: u64,
+    /// Of contents, as inputs gave them.
+    bytes: u64,
+    seconds: f64,
+    completion_ms_p50: f64,
+    completion_ms_p99: f64,
+    /// Contents that were compared with their CRC or pattern.
+    checked: u64,
+    faults: u64,
+    /// Archives that ended with a cut item.
+    cut: u64,
+    written: Vec<String>,
+}
+
+/// What was built, and how it went.
+pub(crate) fn told(built: &Built) -> Told {
+    let Built { account, took, .. } = built;
+    Told {
+        timeslices: account.timeslices,
+        incomplete: account.incomplete,
+        microslices: account.microslices,
+        bytes: account.bytes,
+        seconds: took.as_secs_f64(),
+        completion_ms_p50: millis(&built.completion, "p50"),
+        completion_ms_p99: millis(&built.completion, "p99"),
+        checked: account.checked,
+        faults: account.faults.iter().map(|(_, count)| count).sum(),
+        cut: account.cut,
+        written: account.written.clone(),
+    }
+}
+
+fn millis(histogram: &Histogram, quantile: &str) -> f64 {
+    let quantile = quantile.parse::<Quantile>().ok();
+    quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64 / 1e6
+}
+
+/// The same as text that ends with a newline.
+pub(crate) fn page(about: &str, plan: &Plan, built: &Built) -> String {
+    let number = |value: f64| digits(Real::finite(value));
+    let told = told(built);
+    let mut text = format!("timeslices on {about}: {} inputs, {} builders\n\n", plan.inputs, plan.builders);
+    let _ = writeln!(text, "  built      {} timeslices in {} s", told.timeslices, number(told.seconds));
+    let rate = told.bytes as f64 / told.seconds / 1e6;
+    let _ = writeln!(
+        text,
+        "  contents   {} microslices, {} MB, {} MB/s",
+        told.microslices,
+        number(told.bytes as f64 / 1e6),
+        number(rate)
+    );
+    let (p50, p99) = (number(told.completion_ms_p50), number(told.completion_ms_p99));
+    let _ = writeln!(text, "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)");
+    text + &account(built)
+}
+
+/// Whether what was built was right, and where it is; nothing where nobody looked.
+pub(crate) fn account(built: &Built) -> String {
+    let account = &built.account;
+    let mut text = String::new();
+    if account.checked > 0 {
+        let _ = writeln!(text, "  checked    {} contents, CRC and pattern", account.checked);
+    }
+    if account.incomplete > 0 {
+        let _ = writeln!(text, "  incomplete {} timeslices lack microslices of an input", account.incomplete);
+    }
+    if account.cut > 0 {
+        let _ = writeln!(text, "  cut        {} archives ended with a cut item, which was left out", account.cut);
+    }
+    for (sentence, count) in &account.faults {
+        let _ = writeln!(text, "  FAULT      {sentence}: {count} times");
+    }
+    for path in &account.written {
+        let _ = writeln!(text, "  written    {path}");
+    }
+    text
+}

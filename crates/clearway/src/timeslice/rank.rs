@@ -1,0 +1,506 @@
+//! One rank of timeslice building: an input or a builder over the wire that its conductor chose, run after run.
+//!
+//! # Model
+//! The engine says who sends what when; this is what is around it: memory, the source of an input, the sink of a builder, and the
+//! conductor's orders. All of them are looked at after each step of the engine; a source or sink with something new wakes the rank.
+//!
+//! # Invariants
+//! I1. A rank never waits for its source, its sink or its conductor while peers wait for it.
+//!
+//! # Not here
+//! What is said to the conductor: `words`.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::timeslice::{
+    Command, Event, Layout, Node, NodeConfig, Pieces, Policy, Release, Role, Sizes, Slots, Source,
+};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::waiting::Waitable;
+use clearway_runtime::{clock, progress};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use super::intake::Intake;
+use super::outlet::{Outlet, Returned};
+use super::stream::Stream;
+use super::words::{Account, Asked, Assignment, Progress, Said, SinkKind, SourceKind};
+use crate::bench::rank::{Orders, TimesliceOrder, say_of_timeslices as say};
+use crate::exit::Exit;
+
+/// Obeys `orders` over `wire` until the conductor is done.
+pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit> {
+    let mut memory = Memory::default();
+    let mut next = match orders.next_of_timeslices()? {
+        Some(TimesliceOrder::Asked(Asked::Take(assignment))) => Next::Run(assignment),
+        Some(TimesliceOrder::Leave) => Next::Leave,
+        _ => Next::Gone,
+    };
+    loop {
+        let assignment = match next {
+            Next::Run(assignment) => assignment,
+            Next::Leave => return Ok(Exit::Good),
+            Next::Gone => return Ok(Exit::Failed),
+        };
+        next = match Running::open(wire, &assignment, &mut memory, &mut orders) {
+            Ok((running, node)) => running.run(wire, node, assignment.number),
+            Err(error) => {
+                say(Said::Failed(format!("{error:#}")))?;
+                return Ok(Exit::Good);
+            }
+        };
+    }
+}
+
+/// What comes after a run.
+enum Next {
+    /// Another one.
+    Run(Box<Assignment>),
+    /// The conductor said that all is over.
+    Leave,
+    /// The conductor is gone, or none.
+    Gone,
+}
+
+/// The region that this rank has, once it has one: every run uses it, since a wire keeps what was registered.
+#[derive(Default)]
+struct Memory(Option<Span64>);
+
+#[derive(Clone, Copy)]
+struct Span64 {
+    region: RegionId,
+    length: Bytes,
+}
+
+impl Memory {
+    /// A region of at least `length`.
+    fn of(&mut self, wire: &mut dyn Waitable, length: Bytes) -> Result<RegionId> {
+        if let Some(own) = self.0.filter(|own| own.length >= length) {
+            return Ok(own.region);
+        }
+        let region = wire.register(length);
+        let region =
+            region.map_err(|_| anyhow!("{length} of memory that peers can write to are not to be had here"))?;
+        self.0 = Some(Span64 { region, length });
+        Ok(region)
+    }
+}
+
+/// What this rank does in a run.
+enum Part {
+    /// An input with microslices.
+    Input(Box<Intake>),
+    /// An input that gives the same memory again and again.
+    Same(Same),
+    /// An input that has everything already, and sends it unscheduled.
+    Endless { given: u64 },
+    /// A builder with a sink.
+    Builder(Box<Outlet>),
+    /// A builder that looks at nothing.
+    Discard { account: Account },
+}
+
+/// Gives one span again and again, as often as rings can ask for it.
+struct Same {
+    span: Span,
+    given: u64,
+    free: u64,
+    limit: u64,
+    ahead: u64,
+}
+
+impl Same {
+    fn pump(&mut self, give: &mut dyn FnMut(Pieces)) {
+        while self.given < self.limit && self.given - self.free < self.ahead {
+            give(Pieces::new([self.span]).expect("a span with bytes"));
+            self.given += 1;
+        }
+    }
+}
+
+/// Progress that is told.
+struct Telling {
+    every: Nanos,
+    next: LocalNs,
+    number: u64,
+}
+
+/// One run.
+struct Running<'a> {
+    orders: &'a mut Orders,
+    part: Part,
+    region: RegionId,
+    inputs: u32,
+    /// How long after the order an input begins.
+    skew: Nanos,
+    begin_at: Option<LocalNs>,
+    telling: Option<Telling>,
+    events: VecDeque<Event>,
+    commands: VecDeque<Command>,
+    /// The conductor knows that this input is at rest.
+    rest_told: bool,
+    /// This rank's part is over, but for what is at the sink.
+    ended: bool,
+    next: Option<Next>,
+}
+
+impl<'a> Running<'a> {
+    fn open(
+        wire: &mut dyn Waitable,
+        assignment: &Assignment,
+        memory: &mut Memory,
+        orders: &'a mut Orders,
+    ) -> Result<(Self, Node)> {
+        let Assignment { inputs, builders, .. } = *assignment;
+        let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
+        let layout = Arc::new(Layout::new(places.collect(), ranks.collect(), &[])?);
+        let rank = wire.rank();
+        let role = layout.role(rank).context("a rank without a part")?;
+        let rings = Bytes(assignment.ring.0 * u64::from(inputs));
+        let (part, region, source) = match role {
+            Role::Input(place) => input(wire, assignment, memory, place)?,
+            Role::Builder(place) => (builder(assignment, place)?, memory.of(wire, rings)?, Source::Given),
+        };
+        let release = if matches!(part, Part::Builder(_)) { Release::ByCommand } else { Release::AtOnce };
+        let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
+        let node = Node::new(NodeConfig {
+            rank,
+            layout,
+            policy: assignment.policy,
+            window: assignment.window,
+            dfs: assignment.dfs,
+            source,
+            slots: Slots::of(assignment.policy),
+            rings: Span { region, offset: 0, length: 0 },
+            ring: assignment.ring,
+            release,
+            class: Class::Bulk,
+            control: Class::Control,
+        });
+        let running = Self {
+            orders,
+            part,
+            region,
+            inputs,
+            skew: Nanos({ skew }.below(assignment.start_skew.0 + 1)),
+            begin_at: None,
+            telling: None,
+            events: VecDeque::new(),
+            commands: VecDeque::new(),
+            rest_told: false,
+            ended: false,
+            next: None,
+        };
+        Ok((running, node))
+    }
+
+    /// Runs until the conductor wants something else.
+    fn run(mut self, wire: &mut dyn Waitable, node: Node, number: u32) -> Next {
+        let bell = match &self.part {
+            Part::Input(intake) => intake.stream().bell().try_clone().ok(),
+            Part::Builder(outlet) => outlet.bell().try_clone().ok(),
+            Part::Same(_) | Part::Endless { .. } | Part::Discard { .. } => None,
+        };
+        let Ok(input) = self.orders.source().try_clone_to_owned() else { return Next::Gone };
+        if say(Said::Taken).is_err() {
+            return Next::Gone;
+        }
+        let mut driver = Driver::boot(node, clock::now(), number);
+        let mut control = vec![input.as_fd()];
+        control.extend(bell.as_ref().map(AsFd::as_fd));
+        let mut host = Host { running: &mut self, bell: bell.as_ref() };
+        progress::run(&mut driver, wire, &control, &mut host);
+        self.next.unwrap_or(Next::Gone)
+    }
+
+    /// Ends the run because of `what`; the conductor ends all others.
+    fn fail(&mut self, what: String) {
+        if say(Said::Failed(what)).is_err() {
+            self.next = Some(Next::Gone);
+        }
+        self.part = Part::Discard { account: Account::default() };
+    }
+
+    fn say(&mut self, what: Said) {
+        if say(what).is_err() {
+            self.next = Some(Next::Gone);
+        }
+    }
+
+    fn obey(&mut self, order: TimesliceOrder, now: LocalNs) {
+        match order {
+            TimesliceOrder::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
+            TimesliceOrder::Asked(Asked::Begin(every)) => {
+                self.begin_at = Some(now + self.skew);
+                self.telling = Some(Telling { every, next: now + every, number: 1 });
+            }
+            TimesliceOrder::Asked(Asked::Hold) => match &mut self.part {
+                Part::Input(intake) => {
+                    intake.hold();
+                    self.rest_told = false;
+                }
+                Part::Same(same) => {
+                    same.limit = same.given;
+                    self.rest_told = false;
+                }
+                // It can end wherever it is.
+                Part::Endless { given } => {
+                    let given = *given;
+                    self.say(Said::Over(given));
+                }
+                Part::Builder(_) | Part::Discard { .. } => {}
+            },
+            TimesliceOrder::Asked(Asked::Pad(timeslice)) => {
+                if let Part::Input(intake) = &mut self.part {
+                    intake.go_on_to(timeslice);
+                }
+            }
+            TimesliceOrder::Asked(Asked::End(timeslice)) => {
+                match &mut self.part {
+                    Part::Input(intake) => intake.go_on_to(timeslice),
+                    Part::Same(same) => same.limit = timeslice,
+                    _ => {}
+                }
+                self.commands.push_back(Command::Finish { timeslice });
+            }
+            TimesliceOrder::Leave => self.next = Some(Next::Leave),
+        }
+    }
+
+    /// Does what an event of the engine asks for.
+    fn heed(&mut self, event: Event) {
+        match (event, &mut self.part) {
+            (Event::Ready, _) => self.say(Said::Ready),
+            (Event::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
+            (Event::Free { timeslice }, Part::Same(same)) => same.free = timeslice,
+            (Event::Complete { timeslice, .. }, Part::Builder(outlet)) => outlet.complete(timeslice),
+            (Event::Complete { timeslice, .. }, Part::Discard { account }) => {
+                account.timeslices += 1;
+                account.numbers = account.numbers.wrapping_add(timeslice);
+            }
+            (Event::Ended, _) => self.ended = true,
+            (Event::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
+            (Event::TooLong { bytes, ring }, _) => self.fail(format!(
+                "a contribution has {} and the ring of a builder {}: --ring makes it longer",
+                Bytes(bytes),
+                Bytes(ring)
+            )),
+            (Event::Refused { missing, .. }, _) => {
+                self.fail(format!("timeslices cannot be built over this wire: {missing}"))
+            }
+            (Event::Free { .. } | Event::Complete { .. }, _) => {}
+        }
+    }
+
+    /// Moves microslices in and timeslices out.
+    fn move_on(&mut self, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
+        let failed = match &mut self.part {
+            Part::Input(intake) => match wire.region_mut(self.region) {
+                Some(memory) => {
+                    let commands = &mut self.commands;
+                    let moved = intake.pump(memory, &mut |pieces| commands.push_back(Command::Give(pieces)));
+                    moved.err().map(|error| format!("{error:#}"))
+                }
+                None => Some("its memory is gone".to_owned()),
+            },
+            Part::Builder(outlet) => hand_over(outlet, self.inputs, driver.engine_mut(), wire, &mut self.commands),
+            Part::Same(same) => {
+                same.pump(&mut |pieces| self.commands.push_back(Command::Give(pieces)));
+                None
+            }
+            Part::Endless { given } => {
+                *given = driver.engine_mut().reached().unwrap_or(0);
+                None
+            }
+            Part::Discard { .. } => None,
+        };
+        if let Some(sentence) = failed {
+            self.fail(sentence);
+        }
+    }
+
+    /// Tells the conductor what it waits for.
+    fn report(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+        if let Some(telling) = self.telling.as_mut().filter(|telling| telling.next <= now) {
+            let number = telling.number;
+            // One that was away tells once and goes on from here.
+            let passed = 1 + now.since(telling.next).0 / telling.every.0.max(1);
+            (telling.next, telling.number) = (telling.next + Nanos(telling.every.0 * passed), number + passed);
+            let number = number + passed - 1;
+            let timeslices = match &self.part {
+                Part::Input(intake) => intake.given(),
+                Part::Same(same) => same.given,
+                Part::Endless { given } => *given,
+                Part::Builder(outlet) => outlet.taken(),
+                Part::Discard { account } => account.timeslices,
+            };
+            if let Some(record) = driver.engine_mut().take_record(now) {
+                self.say(Said::Progress(Box::new(Progress { number, record, timeslices, processor: processor() })));
+            }
+        }
+        let rest = match &self.part {
+            Part::Input(intake) => Some((intake.is_at_rest(), intake.given())),
+            Part::Same(same) => Some((same.given >= same.limit, same.given)),
+            Part::Endless { .. } | Part::Builder(_) | Part::Discard { .. } => None,
+        };
+        if let Some((at_rest, given)) = rest {
+            if at_rest && !self.rest_told {
+                self.say(Said::Over(given));
+            }
+            self.rest_told = at_rest;
+        }
+        if self.ended {
+            self.ended = false;
+            match &mut self.part {
+                Part::Builder(outlet) => outlet.end(),
+                Part::Input(intake) => {
+                    let account = Account {
+                        cut: intake.cut,
+                        microslices: intake.microslices,
+                        bytes: intake.bytes,
+                        ..Account::default()
+                    };
+                    self.say(Said::Done(Box::new(account)));
+                }
+                Part::Same(_) | Part::Endless { .. } => self.say(Said::Done(Box::default())),
+                Part::Discard { account } => {
+                    let account = std::mem::take(account);
+                    self.say(Said::Done(Box::new(account)));
+                }
+            }
+        }
+    }
+}
+
+/// What the input at `place` does, the region that it does it with, and what its node knows of that.
+fn input(
+    wire: &mut dyn Waitable,
+    assignment: &Assignment,
+    memory: &mut Memory,
+    place: usize,
+) -> Result<(Part, RegionId, Source)> {
+    let feed = &assignment.feed;
+    let region = memory.of(wire, assignment.memory)?;
+    let length = feed.usual_contribution().0.min(assignment.memory.0);
+    let span = Span { region, offset: 0, length: length as u32 };
+    // Nobody waits for what is unscheduled, so nobody says when its memory is free.
+    if assignment.policy == Policy::Raw {
+        return Ok((Part::Endless { given: 0 }, region, Source::Endless(span, Sizes::Constant(Bytes(length)))));
+    }
+    let part = match Stream::open(feed, place as u64, assignment.seed)? {
+        Some(stream) => {
+            let intake = Intake::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
+            Part::Input(Box::new(intake))
+        }
+        None => {
+            let in_rings = (assignment.ring.0 / length.max(1) + 1) * u64::from(assignment.builders);
+            let limit = feed.timeslices.unwrap_or(u64::MAX);
+            Part::Same(Same { span, given: 0, free: 0, limit, ahead: in_rings })
+        }
+    };
+    Ok((part, region, Source::Given))
+}
+
+/// What the builder at `place` does.
+fn builder(assignment: &Assignment, place: usize) -> Result<Part> {
+    let feed = &assignment.feed;
+    Ok(match (&feed.sink, &feed.source, assignment.policy) {
+        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw) => {
+            Part::Discard { account: Account::default() }
+        }
+        (sink, ..) => Part::Builder(Box::new(Outlet::open(sink, place as u64, feed.shape)?)),
+    })
+}
+
+/// Gives `outlet` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
+fn hand_over(
+    outlet: &mut Outlet,
+    inputs: u32,
+    node: &mut Node,
+    wire: &dyn Wire,
+    commands: &mut VecDeque<Command>,
+) -> Option<String> {
+    loop {
+        match outlet.hear() {
+            Returned::Release(timeslice) => commands.push_back(Command::Release { timeslice }),
+            Returned::Over(account) => return say(Said::Done(Box::new(account))).err().map(|error| error.to_string()),
+            Returned::Failed(sentence) => return Some(sentence),
+            Returned::Nothing => break,
+        }
+    }
+    while let Some(mut built) = outlet.next(node.oldest().unwrap_or(0)) {
+        for place in 0..inputs as usize {
+            let span = node.contribution(place, built.timeslice);
+            let bytes = span.and_then(|Span { region, offset, length }| {
+                wire.region(region)?.get(offset as usize..)?.get(..length as usize)
+            });
+            built.push(bytes.unwrap_or_default());
+        }
+        outlet.give(built);
+    }
+    None
+}
+
+/// Processor time of this process so far.
+fn processor() -> Nanos {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Nanos::ZERO };
+    let nanos = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000;
+    Nanos(nanos(usage.user_time()) + nanos(usage.system_time()))
+}
+
+/// The rank's side of the progress loop.
+struct Host<'a, 'b> {
+    running: &'a mut Running<'b>,
+    bell: Option<&'a UnixStream>,
+}
+
+impl progress::Host<Node> for Host<'_, '_> {
+    fn told(&mut self, event: Event) {
+        self.running.events.push_back(event);
+    }
+
+    fn control(&mut self, which: usize, now: LocalNs, _driver: &mut Driver<Node>) {
+        if which > 0 {
+            if let Some(mut bell) = self.bell {
+                let _ = bell.read(&mut [0; 64]);
+            }
+            return;
+        }
+        match self.running.orders.waiting_of_timeslices() {
+            Some(orders) => orders.into_iter().for_each(|order| self.running.obey(order, now)),
+            None => self.running.next = Some(Next::Gone),
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<Node>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        let running = &mut *self.running;
+        while let Some(event) = running.events.pop_front() {
+            running.heed(event);
+        }
+        if running.begin_at.is_some_and(|at| at <= now) {
+            running.begin_at = None;
+            running.commands.push_back(Command::Begin);
+        }
+        running.move_on(driver, wire);
+        running.report(now, driver);
+        if running.next.is_some() {
+            return ControlFlow::Break(());
+        }
+        let has_commands = !running.commands.is_empty();
+        running.commands.drain(..).for_each(|command| driver.command(now, command));
+        let telling = running.telling.as_ref().map(|telling| telling.next);
+        let wake = [running.begin_at, telling].into_iter().flatten().min();
+        ControlFlow::Continue(if has_commands { Some(now) } else { wake })
+    }
+}

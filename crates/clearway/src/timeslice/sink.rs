@@ -1,0 +1,111 @@
+//! Where timeslices go: nowhere after a look at all of them, or into archives.
+//!
+//! # Invariants
+//! I1. What a sink has taken is where it belongs: with the kernel at least, on the disk when it is over.
+
+use anyhow::{Result, bail};
+use clearway_proto::archive::{Compression, Finding, Inspector, Kind, Versions};
+
+use super::outlet::Built;
+use super::words::{Account, Shape, SinkKind};
+use crate::archive::{Form, Sink, filled};
+
+/// Stands for the number of a builder, each of which has a sink of its own.
+pub(crate) const BUILDER: &str = "%b";
+
+/// A sink at work; it may wait.
+pub(super) trait Taker: Send {
+    /// Takes one timeslice.
+    ///
+    /// # Errors
+    /// One sentence: nothing more can be taken, and why.
+    fn take(&mut self, built: &Built) -> Result<()>;
+
+    /// There are no more.
+    ///
+    /// # Errors
+    /// As above.
+    fn finish(&mut self) -> Result<Account>;
+}
+
+/// The sink of `kind` of the builder at `place`.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn Taker>> {
+    Ok(match kind {
+        SinkKind::Discard => bail!("what is discarded unread needs no sink; this is a defect of the program"),
+        SinkKind::Check => {
+            Box::new(Check { shape, inspector: Inspector::default(), account: Account::default() }) as Box<dyn Taker>
+        }
+        SinkKind::Archives(template) => {
+            let path = filled(template, BUILDER, place);
+            let form = Form { versions: Versions::NEWEST, compression: Compression::None };
+            let sink = Sink::create(&path, Kind::Timeslices, form)?;
+            let account = Account { written: vec![path.display().to_string()], ..Account::default() };
+            Box::new(Archive { shape, sink: Some(sink), account })
+        }
+    })
+}
+
+/// Adds `built` to `account`.
+fn count(account: &mut Account, built: &Built, is_incomplete: bool) {
+    account.timeslices += 1;
+    account.numbers = account.numbers.wrapping_add(built.timeslice);
+    account.incomplete += u64::from(is_incomplete);
+}
+
+/// Looks at everything and keeps nothing.
+struct Check {
+    shape: Shape,
+    inspector: Inspector,
+    account: Account,
+}
+
+impl Taker for Check {
+    fn take(&mut self, built: &Built) -> Result<()> {
+        let (descriptor, components) = built.described(self.shape);
+        count(&mut self.account, built, descriptor.flags.is_incomplete());
+        self.inspector.look_at(&descriptor, components.into_iter());
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Account> {
+        let tally = self.inspector.tally();
+        let mut account = std::mem::take(&mut self.account);
+        account.microslices = tally.microslices;
+        account.bytes = tally.content_bytes;
+        account.checked = tally.microslices - tally.unchecked;
+        let found = Finding::ALL.iter().map(|finding| (finding.sentence().to_owned(), tally.found(*finding).0));
+        account.faults = found.filter(|(_, count)| *count > 0).collect();
+        Ok(account)
+    }
+}
+
+/// Writes an archive.
+struct Archive {
+    shape: Shape,
+    /// None when it is closed.
+    sink: Option<Sink>,
+    account: Account,
+}
+
+impl Taker for Archive {
+    fn take(&mut self, built: &Built) -> Result<()> {
+        let (descriptor, components) = built.described(self.shape);
+        count(&mut self.account, built, descriptor.flags.is_incomplete());
+        for component in &components {
+            self.account.microslices += component.descriptor.microslices;
+            self.account.bytes += component.data.len() as u64;
+        }
+        match &mut self.sink {
+            Some(sink) => sink.timeslice(&descriptor, components.into_iter()),
+            None => bail!("the archive is closed; this is a defect of the program"),
+        }
+    }
+
+    fn finish(&mut self) -> Result<Account> {
+        self.sink.take().map_or(Ok(()), Sink::finish)?;
+        Ok(std::mem::take(&mut self.account))
+    }
+}

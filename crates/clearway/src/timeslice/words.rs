@@ -1,0 +1,189 @@
+//! What the conductor and the ranks of timeslice building say to each other.
+//!
+//! # Model
+//! ```text
+//!    conductor            rank
+//!    Take          ->             be an input or a builder of this run: builders first
+//!                  <-     Taken   there is a node
+//!                  <-     Ready   (input) all builders are there
+//!    Begin         ->             contributions may leave
+//!                  <-     Progress, Progress, ...
+//!    Hold          ->             (input) give no more
+//!                  <-     Over    (input) so many timeslices were given: told to hold, or the source is over
+//!    Pad           ->             (input whose source is over) others have more: yours are empty
+//!    End           ->             (input) the stream of all ends before this timeslice
+//!                  <-     Done    everything was built, and is where it shall be
+//! ```
+
+use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
+use clearway_proto::timeslice::{Dfs, Policy, Record, Window};
+use serde::{Deserialize, Serialize};
+
+/// To a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Asked {
+    Take(Box<Assignment>),
+    /// Progress is told this often.
+    Begin(Nanos),
+    Hold,
+    /// Up to this timeslice.
+    Pad(u64),
+    /// Before this timeslice.
+    End(u64),
+}
+
+/// From a rank.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Said {
+    Taken,
+    Ready,
+    Progress(Box<Progress>),
+    /// So many timeslices were given.
+    Over(u64),
+    Done(Box<Account>),
+    /// It cannot go on; one sentence.
+    Failed(String),
+}
+
+/// One run of one policy, as every rank is told of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    /// From zero; peers tell runs apart by it.
+    pub(super) number: u32,
+    /// Ranks with contributions; they come first.
+    pub(super) inputs: u32,
+    pub(super) builders: u32,
+    pub(super) policy: Policy,
+    pub(super) window: Window,
+    pub(super) dfs: Dfs,
+    /// Bytes of the ring of each connection.
+    pub(super) ring: Bytes,
+    /// Bytes that an input holds until they are released.
+    pub(super) memory: Bytes,
+    /// Inputs begin within this time of each other.
+    pub(super) start_skew: Nanos,
+    pub(super) seed: u64,
+    pub(super) feed: Feed,
+}
+
+/// What is built, out of what, and where it goes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Feed {
+    pub(crate) shape: Shape,
+    pub(crate) source: SourceKind,
+    pub(crate) sink: SinkKind,
+    /// How many timeslices there are at most.
+    pub(crate) timeslices: Option<u64>,
+}
+
+impl Feed {
+    /// Bytes of one contribution, where that is known: what unscheduled writes carry as well.
+    pub(super) fn usual_contribution(&self) -> Bytes {
+        match self.source {
+            SourceKind::Memory(bytes) => bytes,
+            SourceKind::Pattern { mean, .. } => {
+                Bytes(self.shape.all() * (u64::from(mean) + MicrosliceDescriptor::BYTES as u64))
+            }
+            SourceKind::Archives(_) => Bytes(0),
+        }
+    }
+}
+
+/// Of how many microslices a timeslice is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    /// Those that are of no other timeslice.
+    pub(crate) core: u32,
+    /// Those behind them, with which the next timeslice begins.
+    pub(crate) overlap: u32,
+}
+
+impl Shape {
+    /// Microslices of a whole timeslice.
+    pub(crate) const fn all(self) -> u64 {
+        self.core as u64 + self.overlap as u64
+    }
+}
+
+/// Where microslices come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SourceKind {
+    /// Nowhere: contributions of this length, always from the same memory, whose bytes nobody wrote.
+    Memory(Bytes),
+    /// They are made, with a mean length of the content.
+    Pattern { sizes: Sizes, mean: u32 },
+    /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the input.
+    Archives(String),
+}
+
+/// Where timeslices go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SinkKind {
+    /// Nowhere, unread.
+    Discard,
+    /// Nowhere, after every microslice was looked at.
+    Check,
+    /// Archives of timeslices; `%b` stands for the number of the builder.
+    Archives(String),
+}
+
+/// How far a rank is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// From 1: how many there were.
+    pub(super) number: u64,
+    /// What was counted since the one before.
+    pub(super) record: Record,
+    /// Input: timeslices given so far. Builder: timeslices that its sink has taken so far.
+    pub(super) timeslices: u64,
+    /// Processor time of the rank so far.
+    pub(super) processor: Nanos,
+}
+
+/// What a rank has done when all is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// Timeslices that the sink has taken.
+    pub(super) timeslices: u64,
+    /// The sum of their numbers, modulo 2^64: with how many there are it tells whether one was lost and another one came twice.
+    pub(super) numbers: u64,
+    /// Timeslices that lack something.
+    pub(super) incomplete: u64,
+    pub(super) microslices: u64,
+    /// Bytes of contents.
+    pub(super) bytes: u64,
+    /// Contents that were compared with what is known of them: CRC or pattern.
+    pub(super) checked: u64,
+    /// What was wrong, a sentence each, and how often.
+    pub(super) faults: Vec<(String, u64)>,
+    /// Input: archives that ended with a cut item.
+    pub(super) cut: u64,
+    /// Where they are.
+    pub(super) written: Vec<String>,
+}
+
+impl Account {
+    /// Both together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.timeslices += other.timeslices;
+        self.numbers = self.numbers.wrapping_add(other.numbers);
+        self.incomplete += other.incomplete;
+        self.microslices += other.microslices;
+        self.bytes += other.bytes;
+        self.checked += other.checked;
+        self.cut += other.cut;
+        self.written.extend(other.written);
+        for (sentence, count) in other.faults {
+            match self.faults.iter_mut().find(|(known, _)| *known == sentence) {
+                Some((_, sum)) => *sum += count,
+                None => self.faults.push((sentence, count)),
+            }
+        }
+        self
+    }
+}
