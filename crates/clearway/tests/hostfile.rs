@@ -22,7 +22,9 @@ use processes::Process;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders.
 const HOSTS: &str = "127.0.0.1 slots=5\n";
-const SCENARIO: &str = include_str!("fixtures/short.toml");
+/// One that ends, and one that does not before somebody ends it.
+const SCENARIOS: [(&str, &str); 2] =
+    [("short.toml", include_str!("fixtures/short.toml")), ("long.toml", include_str!("fixtures/long.toml"))];
 
 /// A directory with everything that a run over ssh needs, and the server; both gone at the end.
 struct Ground {
@@ -35,7 +37,9 @@ impl Ground {
     fn bare(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        fs::write(directory.join("short.toml"), SCENARIO).expect("a scenario");
+        for (name, scenario) in SCENARIOS {
+            fs::write(directory.join(name), scenario).expect("a scenario");
+        }
         Self { directory, server: None }
     }
 
@@ -87,11 +91,15 @@ impl Ground {
         self.directory.join(name)
     }
 
-    /// A run of [`SCENARIO`] on `hosts` where `program` is the ranks'.
+    /// A short run on `hosts` where `program` is the ranks'.
     fn command(&self, hosts: &str, program: &Path) -> Command {
+        self.command_for("short.toml", hosts, program)
+    }
+
+    fn command_for(&self, scenario: &str, hosts: &str, program: &Path) -> Command {
         fs::write(self.path("hosts"), hosts).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        command.arg("run").arg(self.path("short.toml")).args(["--on", "cluster", "--hostfile"]).arg(self.path("hosts"));
+        command.arg("run").arg(self.path(scenario)).args(["--on", "cluster", "--hostfile"]).arg(self.path("hosts"));
         command.arg("--remote-program").arg(program).arg("--out").arg(self.path("out"));
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.directory.display()));
@@ -99,8 +107,9 @@ impl Ground {
         command
     }
 
+    /// A run that is still under way when it is ended.
     fn start(&self) -> Child {
-        self.command(HOSTS, &self.path("clearway")).spawn().expect("the program")
+        self.command_for("long.toml", HOSTS, &self.path("clearway")).spawn().expect("the program")
     }
 
     /// Processes whose command lines name the test's directory, the server aside.
@@ -140,7 +149,7 @@ fn errors(output: &Output) -> String {
 #[test]
 fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
     let Some(ground) = Ground::with_server("ssh-run") else { return };
-    let output = ground.start().wait_with_output().expect("an end");
+    let output = ground.command(HOSTS, &ground.path("clearway")).output().expect("an end");
     // On a busy machine any verdict may be right; that there is one is the point.
     let code = output.status.code().expect("no signal");
     assert!([0, 3, 4].contains(&code), "{code}: {}", errors(&output));

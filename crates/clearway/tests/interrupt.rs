@@ -5,13 +5,9 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// The run below takes many minutes in a debug build; who is still there after this was not interrupted.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A run in its first uninterruptible seconds: a network of 11,664 hosts is being built.
 fn large_run(out: &std::path::Path) -> Child {
@@ -40,19 +36,8 @@ fn interrupt__ends_a_large_simulation_with_its_own_status() {
             std::thread::yield_now();
         }
         kill(Pid::from_raw(run.id() as i32), signal).unwrap();
-        let told = Instant::now();
-        let status = loop {
-            match run.try_wait().unwrap() {
-                Some(status) => break Some(status),
-                None if told.elapsed() > PATIENCE => break None,
-                None => std::thread::yield_now(),
-            }
-        };
-        if status.is_none() {
-            run.kill().unwrap();
-            run.wait().unwrap();
-        }
-        assert_eq!(status.and_then(|status| status.code()), Some(130), "{signal}");
+        // One that does not listen goes on for many minutes, and ends with another status.
+        assert_eq!(run.wait().unwrap().code(), Some(130), "{signal}");
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no report");
     }
     fs::remove_dir_all(&out).unwrap();

@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = include_str!("fixtures/short.toml");
+const SHORT: &str = include_str!("fixtures/short.toml");
+/// The same with windows that are still open when the run is ended.
+const LONG: &str = include_str!("fixtures/long.toml");
 
 /// A directory of this test alone.
 fn directory(name: &str) -> PathBuf {
@@ -29,12 +31,12 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
-/// The run of [`SCENARIO`] across a job over `wire`, or nothing where there is no launcher.
-fn start(directory: &Path, wire: &str) -> Option<Child> {
-    let scenario = directory.join("short.toml");
-    fs::write(&scenario, SCENARIO).expect("a scenario");
+/// The run of `scenario` across a job over `wire`, or nothing where there is no launcher.
+fn start(directory: &Path, scenario: &str, wire: &str) -> Option<Child> {
+    let path = directory.join("scenario.toml");
+    fs::write(&path, scenario).expect("a scenario");
     let mut command = Command::new(LAUNCHER);
-    command.args(["-n", RANKS, env!("CARGO_BIN_EXE_clearway"), "run"]).arg(scenario);
+    command.args(["-n", RANKS, env!("CARGO_BIN_EXE_clearway"), "run"]).arg(path);
     command.args(["--on", "cluster", "--wire", wire, "--out"]).arg(directory.join("out"));
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
@@ -80,7 +82,7 @@ fn report_of(run: Child, directory: &Path) -> Value {
 #[test]
 fn wires__ranks_of_a_job_measure_their_network_with_one_class_and_with_several() {
     let directory = directory("job");
-    let Some(run) = start(&directory, "udp") else { return };
+    let Some(run) = start(&directory, SHORT, "udp") else { return };
     let report = report_of(run, &directory);
     assert_eq!(report["host"]["facts"]["wires"], "UDP, within one machine, not sealed between all ranks", "{report}");
     assert_eq!(report["host"]["facts"]["launched by"], "PMI-1", "{report}");
@@ -102,7 +104,7 @@ fn wires__ranks_of_a_job_measure_their_network_with_one_class_and_with_several()
 #[test]
 fn wires__ranks_of_one_host_share_memory_unless_told_otherwise() {
     let directory = directory("auto");
-    let Some(run) = start(&directory, "auto") else { return };
+    let Some(run) = start(&directory, SHORT, "auto") else { return };
     let report = report_of(run, &directory);
     let facts = &report["host"]["facts"];
     assert_eq!(facts["wires"], "all ranks are on one host and share memory; no network is between them", "{report}");
@@ -115,7 +117,7 @@ fn wires__ranks_of_one_host_share_memory_unless_told_otherwise() {
 #[test]
 fn wires__over_libfabric_the_report_names_provider_and_library() {
     let directory = directory("ofi");
-    let Some(run) = start(&directory, "ofi") else { return };
+    let Some(run) = start(&directory, SHORT, "ofi") else { return };
     let output = run.wait_with_output().expect("an end");
     if text(&output).contains("no libfabric") {
         return eprintln!("skipped: {}", text(&output));
@@ -197,7 +199,7 @@ fn wires__a_rank_that_is_killed_is_named_and_nothing_is_left() {
 /// Kills a follower of a run over `wire`.
 fn a_rank_is_killed(wire: &str) {
     let directory = directory(&format!("kill-{wire}"));
-    let Some(run) = start(&directory, wire) else { return };
+    let Some(run) = start(&directory, LONG, wire) else { return };
     let followers =
         || processes_of(&directory).into_iter().filter(|it| it.line.contains("rank --with-parent")).collect();
     let followers = processes::wait_until("the ranks start", PATIENCE, followers, |found| found.len() == 4);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clearway_lab::{Lab, LabError, LabSpec, Outcome, QueueKind, SelfTest, Tier, Topology, permission};
-use clearway_proto::base::{BitsPerSec, Class, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Rank};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::Case;
@@ -165,15 +165,31 @@ fn offloads__a_batched_send_fills_a_queue_packet_by_packet() {
     let sender = marked(&lab, 0, Class::BestEffort);
     setsockopt(&sender, sockopt::UdpGsoSegment, &1000).unwrap();
     // 30 sends of 10 segments each into a queue of 100: one that counted sends would hold them all.
+    let begun = Instant::now();
     for _ in 0..30 {
         sender.send_to(&[0; 10_000], (lab.hosts()[1].address, PORT)).unwrap();
+    }
+    let most = 100 + left_meanwhile(begun, 1_000);
+    if most >= 300 {
+        eprintln!("skipped: this machine is too busy to fill a queue before it is empty");
+        return;
     }
     let queue = || lab.port_counters().unwrap().into_iter().find(|c| c.class == Some(Class::BestEffort)).unwrap();
     while queue().backlog_packets > 0 {
         std::thread::yield_now();
     }
     let passed = queue().packets;
-    assert!((100..150).contains(&passed), "{passed} of 300 packets passed a queue of 100");
+    assert!((100..=most).contains(&passed), "{passed} of 300 packets passed a queue of 100, at most {most}");
+}
+
+/// How many packets of this many bytes can have left a port since `begun`, the one in service and those of its burst included.
+fn left_meanwhile(begun: Instant, bytes: u64) -> u64 {
+    /// Ethernet, IPv4 and UDP.
+    const HEADERS: u64 = 14 + 20 + 8;
+    /// Two packets of full length wait for no token, and one is in service.
+    const AHEAD: u64 = 2 * 1514;
+    let frame = Bytes(bytes + HEADERS);
+    begun.elapsed().as_nanos() as u64 / RATE.time_for(frame).0 + AHEAD.div_ceil(frame.0) + 1
 }
 
 fn assert_proven(test: &SelfTest, what: &str) {
@@ -239,14 +255,20 @@ fn strict__low_latency_overtakes_a_full_queue() {
     let to = socket(&lab, 1);
     let target = (lab.hosts()[1].address, PORT);
     let (bulk, urgent) = (marked(&lab, 0, Class::Bulk), marked(&lab, 0, Class::LowLatency));
-    // 80 frames of 115 us: the sender is done within a fraction of the 9 ms that they take.
+    let begun = Instant::now();
     for _ in 0..80 {
         bulk.send_to(&[0; 1400], target).unwrap();
     }
     urgent.send_to(&[1], target).unwrap();
+    // Two ports are on the way.
+    let most = 2 * left_meanwhile(begun, 1_400) as usize;
+    if most >= 80 {
+        eprintln!("skipped: this machine is too busy to fill a queue before it is empty");
+        return;
+    }
     let mut packet = [0; 1500];
     let position = (0..81).position(|_| to.recv(&mut packet).unwrap() == 1).unwrap();
-    assert!(position < 60, "the urgent packet came as number {position} of 81");
+    assert!(position <= most, "the urgent packet came as number {position} of 81, at most {most} can have left before");
 }
 
 fn multicast__reaches_every_host_of_two_switches() {

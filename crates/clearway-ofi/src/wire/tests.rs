@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{AtomicKind, Destination, Out, RemoteSpan};
@@ -125,8 +126,14 @@ enum Seen {
     Room(Class),
 }
 
-/// Harvests before a test gives up on an arrival: connecting takes many, and another program may have the processor.
-const PATIENCE: usize = 200_000;
+/// How long a test waits for an arrival: connecting takes a while, and another program may have the processor.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Turns at the wires until a test gives up.
+fn turns() -> impl Iterator<Item = ()> {
+    let until = Instant::now() + PATIENCE;
+    std::iter::from_fn(move || (Instant::now() < until).then_some(()))
+}
 
 impl Loopback {
     fn harvest(&mut self, rank: usize, limit: usize) -> Vec<Seen> {
@@ -153,7 +160,7 @@ impl Loopback {
 
     /// Harvests at `rank` until something came, while the others work.
     fn await_one(&mut self, rank: usize) -> Seen {
-        for _ in 0..PATIENCE {
+        for () in turns() {
             for other in &mut self.wires {
                 other.look();
             }
@@ -233,7 +240,7 @@ fn write__many_at_once_land_and_end_once_each() {
             assert_eq!(job.post(0, write, &[]), Answer::Posted, "{name}");
         }
         let (mut landed, mut done) = (Vec::new(), Vec::new());
-        for _ in 0..PATIENCE {
+        for () in turns() {
             for seen in job.harvest(1, 16) {
                 let Seen::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
                 landed.push(immediate);
@@ -282,7 +289,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         job.wires[0].patience = Nanos::from_secs(30);
         job.write(from, into, Token(10));
         let mut ended = Vec::new();
-        for _ in 0..PATIENCE {
+        for () in turns() {
             job.harvest(1, 16);
             ended.extend(job.harvest(0, 16));
             if job.wires[0].slots.pending() == 0 {
@@ -315,7 +322,7 @@ fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
         job.wires.pop();
         job.write(from, into, Token(3));
         let mut ended = Vec::new();
-        for _ in 0..PATIENCE {
+        for () in turns() {
             ended.extend(job.harvest(0, 16));
             if job.wires[0].slots.pending() == 0 {
                 break;
@@ -462,7 +469,7 @@ fn rest__the_descriptor_wakes_for_a_message() {
             job.wires[1].look();
         }
         job.send(0, 1, Class::LowLatency, b"second", None);
-        for _ in 0..PATIENCE {
+        for () in turns() {
             if let Some(seen) = job.harvest(1, 1).pop() {
                 assert_eq!(seen, Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
                 return;
@@ -505,7 +512,7 @@ fn harvest__messages_of_another_job_are_counted_and_dropped() {
     with_each(&|config, name| {
         let mut job = Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");
         job.send(0, 1, Class::BestEffort, b"strange", None);
-        for _ in 0..PATIENCE {
+        for () in turns() {
             job.wires[0].look();
             assert_eq!(job.harvest(1, 64), [], "{name}");
             if job.wires[1].counters().strangers > 0 {
@@ -519,7 +526,7 @@ fn harvest__messages_of_another_job_are_counted_and_dropped() {
 
 /// Lets the others work until somebody was turned away from wire 1, which hears nobody.
 fn await_refusal(job: &mut Loopback, name: &str) -> String {
-    for _ in 0..PATIENCE {
+    for () in turns() {
         for other in [0, job.wires.len() - 1] {
             job.wires[other].look();
         }
@@ -550,7 +557,7 @@ fn greet__a_rank_with_another_key_is_refused_in_one_sentence() {
             job.send(0, 1, Class::BestEffort, b"hear me", None);
             assert_eq!(await_refusal(&mut job, name), STRANGER, "{name}");
             // The message that followed the greeting is not taken either.
-            for _ in 0..PATIENCE {
+            for () in turns() {
                 job.wires[0].look();
                 assert_eq!(job.harvest(1, 64), [], "{name}");
                 if job.wires[1].counters().strangers == 2 {
@@ -625,7 +632,7 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
         job.send(0, 2, Class::LowLatency, b"still there", None);
         assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");
         let mut pending = job.wires[0].slots.pending();
-        for _ in 0..PATIENCE {
+        for () in turns() {
             if pending == 0 {
                 return;
             }

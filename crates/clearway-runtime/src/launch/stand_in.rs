@@ -62,6 +62,9 @@ impl StandIn {
 
 /// Whether Slurm itself started this rank, and not a launcher that runs in a step.
 fn is_needed(environment: &Environment) -> bool {
-    let is_step = environment.is_of_process() && environment.get("SLURM_STEP_ID").is_some();
-    is_step && environment.get("PMIX_NAMESPACE").is_none_or(|namespace| pmix::is_of_slurm(&namespace))
+    let is_set = |name| environment.get(name).is_some();
+    let is_step = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURMD_NODENAME"].into_iter().all(is_set);
+    is_step
+        && environment.is_of_process()
+        && environment.get("PMIX_NAMESPACE").is_none_or(|namespace| pmix::is_of_slurm(&namespace))
 }

@@ -12,7 +12,9 @@ use crate::processes::{self, Process};
 /// The longest that anything here may take on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = include_str!("../fixtures/short.toml");
+pub(crate) const SHORT: &str = "short.toml";
+/// The same with windows that are still open when the run is ended.
+pub(crate) const LONG: &str = "long.toml";
 
 /// What a shell says that stands in for a rank of Slurm.
 const STAND_IN: &str = "exec scancel";
@@ -28,7 +30,8 @@ impl Ground {
         let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
         let directory = std::env::temp_dir().join(format!("clearway-{name}-{}-{thread}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        fs::write(directory.join("short.toml"), SCENARIO).expect("a scenario");
+        fs::write(directory.join(SHORT), include_str!("../fixtures/short.toml")).expect("a scenario");
+        fs::write(directory.join(LONG), include_str!("../fixtures/long.toml")).expect("a scenario");
         fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join("clearway")).expect("a copy of the program");
         Self { directory }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use super::ground::Ground;
+use super::ground::{Ground, LONG};
 use super::slurm::Slurm;
 
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
@@ -36,22 +36,22 @@ impl Launcher<'static> {
 }
 
 impl Launcher<'_> {
-    /// Starts a run of the scenario of `ground`.
-    pub(crate) fn start(&self, ground: &Ground) -> Child {
-        self.start_by(&[], ground)
+    /// Starts a run of a scenario of `ground`.
+    pub(crate) fn start(&self, ground: &Ground, scenario: &str) -> Child {
+        self.start_by(&[], ground, scenario)
     }
 
     /// Starts a run whose first rank does not come, so that the others wait for it.
     pub(crate) fn start_without_first(&self, ground: &Ground) -> Child {
         let script = "[ ${SLURM_PROCID:-${PMIX_RANK:-$PMI_RANK}} = 0 ] && kill -STOP $$; exec \"$@\"";
-        self.start_by(&["sh", "-c", script, "sh"], ground)
+        self.start_by(&["sh", "-c", script, "sh"], ground, LONG)
     }
 
     /// Starts a run where `words` begin the command line of each rank.
-    fn start_by(&self, words: &[&str], ground: &Ground) -> Child {
+    fn start_by(&self, words: &[&str], ground: &Ground, scenario: &str) -> Child {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(["-n", RANKS]).args(words);
-        command.arg(ground.path("clearway")).arg("run").arg(ground.path("short.toml"));
+        command.arg(ground.path("clearway")).arg("run").arg(ground.path(scenario));
         command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
         // Without these Open MPI and PRRTE refuse to run for root.
         for family in ["OMPI", "PRTE"] {

@@ -12,13 +12,13 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use ground::Ground;
+use ground::{Ground, LONG, SHORT};
 use launcher::Launcher;
 use slurm::Slurm;
 
 /// A run from its start to its report.
 fn measure(ground: &Ground, launcher: &Launcher<'_>) {
-    let output = launcher.start(ground).wait_with_output().expect("an end");
+    let output = launcher.start(ground, SHORT).wait_with_output().expect("an end");
     // On a busy machine any verdict may be right; that there is one is the point.
     let code = output.status.code().expect("no signal");
     assert!([0, 3, 4].contains(&code), "{}: {code}: {}", launcher.name, ground::text(&output));
@@ -40,7 +40,7 @@ fn measure(ground: &Ground, launcher: &Launcher<'_>) {
 
 /// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the conductor.
 fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
-    let run = launcher.start(ground);
+    let run = launcher.start(ground, LONG);
     let measuring = ground.wait_for("rank --with-parent", 4);
     kill(measuring[3], Signal::SIGKILL).expect("killed");
     let said = end_badly(ground, launcher, run);
@@ -48,7 +48,7 @@ fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
     assert!(said.contains("clearway: rank ") && said.contains(" on host "), "{}: {said}", launcher.name);
 
     for rank in [3, 0] {
-        let run = launcher.start(ground);
+        let run = launcher.start(ground, LONG);
         ground.wait_for("rank --with-parent", 4);
         kill(ground.wait_for_rank(rank), Signal::SIGKILL).expect("killed");
         end_badly(ground, launcher, run);
