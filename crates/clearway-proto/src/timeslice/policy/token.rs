@@ -18,7 +18,7 @@
 //! ALICE's transfer tokens and LHCb's shift, without a centre and for each contribution instead of each timeslice.
 //!
 //! # Invariants
-//! I1. Of one input at most `K / inputs`, rounded up, grants are open.
+//! I1. Of one input at most `K / inputs`, rounded up, and one more grants are open.
 //! I2. No grant is given for a row further ahead of the oldest that is not complete than [`Slack`] allows.
 
 use alloc::collections::btree_map::Entry;
@@ -174,8 +174,11 @@ impl Token {
         }
     }
 
+    /// Grants that one input may have open: its share of the window, and one by which it catches up. Without that an input that once
+    /// was late stays so, since its turn always finds the grant of the turn before still open: 6 inputs on `aries` carry 0.80 of
+    /// raw without it, 1.00 with it.
     fn open_max(&self) -> u32 {
-        self.pacemaker.window().div_ceil(self.debtors.len() as u32).max(1)
+        self.pacemaker.window().div_ceil(self.debtors.len() as u32) + 1
     }
 
     /// The mean length of one contribution of each input; one byte while nothing is known.
@@ -333,9 +336,9 @@ mod tests {
             }
             order.extend(drain(&mut token, now, 0));
         }
-        assert_eq!(order.iter().filter(|place| **place == 1).count(), 1, "one open grant: {order:?}");
+        assert_eq!(order.iter().filter(|place| **place == 1).count(), 2, "its share and one: {order:?}");
         assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_MOST, "no row beyond the bound");
-        assert_eq!(u64::from(token.debtors[1].owed), ROWS_MOST - 1);
+        assert_eq!(u64::from(token.debtors[1].owed), ROWS_MOST - 2);
         token.landed(LocalNs(600), 1, 100);
         assert_eq!(token.grant(LocalNs(600), 0), Some(1), "it catches up first");
     }
