@@ -1,9 +1,10 @@
 //! A builder: gathers the contributions of all inputs to its timeslices, and gives their room back.
 //!
 //! # Model
-//! One *line* for each input: its ring, and a slot for every contribution that was sent and is not released, by number. A
-//! contribution has landed when all its pieces have; a timeslice is complete when the contributions of all inputs have. It is
-//! released at once or on command, in any order; the room of a ring is free up to the first slot that is not released.
+//! One *line* for each input: its ring, and a slot for every position of this builder's order that is not released. A
+//! contribution has landed when all its pieces have; a timeslice is complete when the contributions of all inputs have that take part and
+//! have something for it. It is released at once or on command, in any order; the room of a ring is free up to the first
+//! position that is not released.
 //!
 //! Inputs are told of room and of grants together ([`Frame::Credit`]). Where the policy grants, room alone is told only when a
 //! quarter of the ring waits for it or nothing else was said for [`LAZY`]: the next grant says it as well.
@@ -13,19 +14,23 @@
 //!
 //! # Invariants
 //! I1. A contribution is given to its timeslice once, whatever comes from outside.
-//! I2. Released counts only grow, and never pass what landed.
+//! I2. Released counts only grow, never pass what is complete, and are the same for all inputs: what one of them was told to be
+//!     released is built.
 //!
 //! # Not here
 //! Who is let in: `policy`. Which contributions are missing: `assembly`.
 
+mod follow;
+
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::assembly::{Assemblies, Progress};
+use super::assembly::{Assemblies, Complete, Progress};
 use super::context::{Context, Event, Label, Release};
 use super::frame::{Frame, Mark};
-use super::layout::Layout;
+use super::layout::Role;
+use super::membership::{Change, Decision, Journal, Member, Stake};
 use super::outbox::Outbox;
 use super::policy::{Directing, Report};
 use super::record::BuilderRecord;
@@ -44,7 +49,6 @@ const MILLION: u64 = 1_000_000;
 /// A contribution of which something landed, or which is expected.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    timeslice: u64,
     /// From the region's beginning.
     offset: u64,
     bytes: u32,
@@ -57,7 +61,6 @@ enum State {
     #[default]
     Landing,
     Landed,
-    Released,
 }
 
 /// What the input at the other end has not been told.
@@ -89,14 +92,29 @@ impl Owed {
     }
 }
 
+/// A write that came before it could be understood.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    into: Span,
+    word: u64,
+    at: LocalNs,
+}
+
 /// The connection of one input.
 #[derive(Debug)]
 struct Line {
     peer: Rank,
-    incarnation: Option<u32>,
-    /// The number of the first slot.
-    first: u32,
+    /// It takes part.
+    is_in: bool,
+    /// The epoch in which the younger of the two joined.
+    life: u32,
+    /// The life with which it said hello.
+    hello: Option<u32>,
+    /// It was told where its ring is.
+    welcomed: bool,
+    /// By position, from the first one that is not released.
     slots: VecDeque<Slot>,
+    early: Vec<Early>,
     granted: u32,
     owed: Owed,
     /// Bytes that landed and are not released.
@@ -106,19 +124,48 @@ struct Line {
     ended: bool,
 }
 
+impl Line {
+    fn new(peer: Rank, is_in: bool, life: u32) -> Self {
+        Self {
+            peer,
+            is_in,
+            life,
+            hello: None,
+            welcomed: false,
+            slots: VecDeque::new(),
+            early: Vec::new(),
+            granted: 0,
+            owed: Owed::default(),
+            fill: 0,
+            untold: 0,
+            ended: false,
+        }
+    }
+
+    /// It said hello in this life, and nothing of an earlier one lies in its ring.
+    fn can_begin(&self) -> bool {
+        self.is_in
+            && self.hello == Some(self.life)
+            && (self.welcomed || self.slots.iter().all(|slot| slot.state != State::Landed))
+    }
+}
+
 /// The state of a builder.
 #[derive(Debug)]
 pub(super) struct Builder {
+    place: usize,
     lines: Vec<Line>,
+    /// The first position that is not released.
+    first: u64,
+    /// Released ones behind it.
+    freed: BTreeSet<u64>,
+    /// Complete timeslices that are not released, and their positions.
+    held: BTreeMap<u64, u64>,
     outbox: Outbox,
     assemblies: Assemblies,
     policy: Option<Box<dyn Directing>>,
-    /// Inputs that have not said hello.
-    silent: usize,
-    /// When the last one did.
-    barrier: LocalNs,
-    /// Inputs whose stream has ended.
-    ended: usize,
+    /// When all inputs had said hello.
+    barrier: Option<LocalNs>,
     over: bool,
     /// When room is told although nobody was let in.
     lazy_at: Option<LocalNs>,
@@ -129,34 +176,42 @@ impl Builder {
     pub(super) fn new(place: usize, cx: &Context<'_>) -> Self {
         let config = cx.config;
         let inputs = config.layout.inputs();
-        let line = |peer: &Rank| Line {
-            peer: *peer,
-            incarnation: None,
-            first: 0,
-            slots: VecDeque::new(),
-            granted: 0,
-            owed: Owed::default(),
-            fill: 0,
-            untold: 0,
-            ended: false,
+        let journal = cx.journal;
+        let mine = journal.life(journal.member(Role::Builder(place)));
+        let line = |(input, peer): (usize, &Rank)| {
+            let member = journal.member(Role::Input(input));
+            Line::new(*peer, journal.takes_part(member), journal.life(member).max(mine))
         };
-        Self {
-            lines: inputs.iter().map(line).collect(),
+        let mut builder = Self {
+            place,
+            lines: inputs.iter().enumerate().map(line).collect(),
+            first: 0,
+            freed: BTreeSet::new(),
+            held: BTreeMap::new(),
             outbox: Outbox::new(inputs.len()),
-            assemblies: Assemblies::new(place, &config.layout),
+            assemblies: Assemblies::new(place, inputs.len(), journal),
             policy: config.policy.directing(
                 place,
                 [inputs.len(), config.layout.builders().len()],
                 config.window,
                 config.dfs,
             ),
-            silent: inputs.len(),
-            barrier: LocalNs(0),
-            ended: 0,
+            // Who comes later does not wait for all.
+            barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
             record: BuilderRecord::default(),
+        };
+        for input in 0..inputs.len() {
+            builder.assemblies.expect(input, builder.lines[input].is_in.then(|| journal.range(input)));
+            if !builder.lines[input].is_in
+                && let Some(policy) = &mut builder.policy
+            {
+                policy.input_left(input);
+            }
         }
+        builder.skip(journal);
+        builder
     }
 
     /// What was counted since the last call.
@@ -167,25 +222,33 @@ impl Builder {
 
     /// Where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
     pub(super) fn contribution(&self, place: usize, timeslice: u64, region: Span) -> Option<Span> {
-        let line = self.lines.get(place)?;
-        let slot = line.slots.iter().find(|slot| slot.state == State::Landed && slot.timeslice == timeslice)?;
+        let behind = self.held.get(&timeslice)? - self.first;
+        let slot = self.lines.get(place)?.slots.get(behind as usize).filter(|slot| slot.state == State::Landed)?;
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
     /// The oldest timeslice that is not complete.
-    pub(super) const fn oldest(&self) -> u64 {
-        self.assemblies.near()
+    pub(super) fn oldest(&self, journal: &Journal) -> Option<u64> {
+        journal.nth(self.place, self.assemblies.row())
     }
 
     pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
+        let line = &mut self.lines[place];
         match frame {
-            Frame::Hello { incarnation } => self.hello(cx.now, place, incarnation),
-            Frame::End { .. } => {
-                let line = &mut self.lines[place];
+            Frame::Hello { life } => {
+                line.hello = Some(life);
+                self.greet(cx.now, place);
+            }
+            Frame::Last { life, timeslices } if line.is_in && life == line.life => {
+                self.expect_until(cx, place, timeslices);
+            }
+            Frame::End { life, timeslices } if line.is_in && life == line.life => {
                 line.owed.ended = true;
-                self.ended += usize::from(!line.ended);
                 line.ended = true;
                 self.outbox.want(place);
+                if cx.journal.epoch() > 0 {
+                    self.expect_until(cx, place, timeslices);
+                }
             }
             Frame::Report(report) => self.reported(place, report),
             Frame::Ask { asked } => {
@@ -220,8 +283,8 @@ impl Builder {
             self.record.bytes += u64::from(into.length);
             return More::No;
         }
-        match self.piece(&cx.config.layout, place, into, word) {
-            Some((timeslice, bytes)) => self.whole(cx, place, timeslice, bytes, at),
+        match self.piece(cx.journal, place, into, word, at) {
+            Some((position, timeslice, bytes)) => self.whole(cx, place, [position, timeslice], bytes, at),
             None => return More::No,
         }
         self.go_on(cx)
@@ -250,18 +313,17 @@ impl Builder {
         [policy, self.lazy_at].into_iter().flatten().min()
     }
 
-    /// An input is there; when all are, each is told where its ring is.
-    fn hello(&mut self, now: LocalNs, place: usize, incarnation: u32) {
-        let line = &mut self.lines[place];
-        if line.incarnation.is_none() {
-            self.silent -= 1;
-            self.barrier = now;
+    /// Welcomes the input at `place`, if it can begin; the first time when all can.
+    fn greet(&mut self, now: LocalNs, place: usize) {
+        if self.barrier.is_none() && self.lines.iter().all(|line| !line.is_in || line.hello == Some(line.life)) {
+            self.barrier = Some(now);
+            return (0..self.lines.len()).for_each(|place| self.greet(now, place));
         }
-        line.incarnation = Some(incarnation);
-        line.owed.welcome = true;
-        if self.silent == 0 {
-            let lines = self.lines.iter().enumerate().filter(|(_, line)| line.owed.welcome);
-            lines.for_each(|(place, _)| self.outbox.want(place));
+        let line = &mut self.lines[place];
+        if self.barrier.is_some() && line.can_begin() {
+            line.owed.welcome = true;
+            line.welcomed = true;
+            self.outbox.want(place);
         }
     }
 
@@ -278,21 +340,35 @@ impl Builder {
         }
     }
 
-    /// Puts one piece into its slot; the timeslice and length of the contribution when it was the last one.
-    fn piece(&mut self, layout: &Layout, place: usize, into: Span, word: u64) -> Option<(u64, u32)> {
-        let near = self.assemblies.near();
-        let line = &mut self.lines[place];
-        let Some((mark, behind)) =
-            Mark::of(word).and_then(|mark| mark.behind(line.first).map(|behind| (mark, behind as usize)))
-        else {
-            self.record.doubled += 1;
-            return None;
-        };
-        let timeslice = mark.timeslice_near(near);
-        if behind >= SLOTS_MAX as usize || !self.assemblies.is_of(layout, timeslice) {
+    /// Puts one piece into its slot; position, timeslice and length of the contribution when it was the last one.
+    fn piece(
+        &mut self,
+        journal: &Journal,
+        place: usize,
+        into: Span,
+        word: u64,
+        at: LocalNs,
+    ) -> Option<(u64, u64, u32)> {
+        let (mark, line) = (Mark::of(word), &mut self.lines[place]);
+        if !line.is_in || !line.welcomed || !mark.is_of(line.life) {
             self.record.strangers += 1;
             return None;
         }
+        let Some(behind) = mark.behind(self.first) else {
+            self.record.doubled += 1;
+            return None;
+        };
+        let position = self.first + u64::from(behind);
+        let timeslice = journal.nth(self.place, position).filter(|timeslice| *timeslice as u32 == mark.timeslice);
+        let Some(timeslice) = timeslice.filter(|_| behind < SLOTS_MAX) else {
+            // Its sender may know of a decision that this builder will hear of.
+            if line.early.len() < SLOTS_MAX as usize && behind < SLOTS_MAX {
+                line.early.push(Early { into, word, at });
+            }
+            self.record.strangers += 1;
+            return None;
+        };
+        let behind = behind as usize;
         if line.slots.len() <= behind {
             line.slots.resize_with(behind + 1, Slot::default);
         }
@@ -308,48 +384,47 @@ impl Builder {
             return None;
         }
         slot.state = State::Landed;
-        slot.timeslice = timeslice;
         line.fill += u64::from(slot.bytes);
-        Some((slot.timeslice, slot.bytes))
+        Some((position, timeslice, slot.bytes))
     }
 
     /// A whole contribution is there.
-    fn whole(&mut self, cx: &mut Context<'_>, place: usize, timeslice: u64, bytes: u32, at: LocalNs) {
+    fn whole(&mut self, cx: &mut Context<'_>, place: usize, which: [u64; 2], bytes: u32, at: LocalNs) {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);
         if let Some(policy) = &mut self.policy {
             policy.landed(at, place, bytes);
         }
-        match self.assemblies.landed(at, &cx.config.layout, place, timeslice) {
+        match self.assemblies.landed(at, cx.journal, place, which) {
             Progress::Open => {}
             Progress::Doubled => self.record.doubled += 1,
-            Progress::Complete(took) => {
-                self.record.timeslices += 1;
-                self.record.completion.record(took.0);
-                let ring = cx.config.ring.0.max(1);
-                self.lines.iter().for_each(|line| self.record.fill.record(line.fill * MILLION / ring));
-                cx.out.tell(Event::Complete { timeslice, missing: 0 });
-                if cx.config.release == Release::AtOnce {
-                    self.free(cx, timeslice);
-                }
-            }
+            Progress::Complete(complete) => self.complete(cx, complete),
+        }
+    }
+
+    fn complete(&mut self, cx: &mut Context<'_>, complete: Complete) {
+        let Complete { position, timeslice, took, missing } = complete;
+        self.record.timeslices += 1;
+        self.record.completion.record(took.0);
+        let ring = cx.config.ring.0.max(1);
+        self.lines.iter().for_each(|line| self.record.fill.record(line.fill * MILLION / ring));
+        self.held.insert(timeslice, position);
+        cx.out.tell(Event::Complete { timeslice, missing });
+        if cx.config.release == Release::AtOnce {
+            self.free(cx, timeslice);
+        }
+        if cx.journal.epoch() > 0 {
+            self.skip(cx.journal);
         }
     }
 
     /// Gives the room of `timeslice` back in all rings.
     fn free(&mut self, cx: &mut Context<'_>, timeslice: u64) {
+        let Some(position) = self.held.remove(&timeslice) else { return };
+        self.freed.insert(position);
+        self.pass();
         let (quarter, grants) = (cx.config.ring.0 / 4, cx.config.policy.grants());
         for (place, line) in self.lines.iter_mut().enumerate() {
-            let found = line.slots.iter_mut().find(|slot| slot.timeslice == timeslice && slot.state == State::Landed);
-            let Some(slot) = found else { continue };
-            slot.state = State::Released;
-            while let Some(slot) = line.slots.front().filter(|slot| slot.state == State::Released) {
-                line.fill -= u64::from(slot.bytes);
-                line.untold += u64::from(slot.bytes);
-                line.first = line.first.wrapping_add(1);
-                line.owed.credit = true;
-                line.slots.pop_front();
-            }
             if line.owed.credit && (!grants || line.untold >= quarter) {
                 self.outbox.want(place);
             }
@@ -359,11 +434,26 @@ impl Builder {
         }
     }
 
+    /// Goes on to the first position that is not released.
+    fn pass(&mut self) {
+        while self.freed.remove(&self.first) {
+            self.first += 1;
+            for line in &mut self.lines {
+                if let Some(slot) = line.slots.pop_front().filter(|slot| slot.state == State::Landed) {
+                    line.fill -= u64::from(slot.bytes);
+                    line.untold += u64::from(slot.bytes);
+                }
+                line.owed.credit = line.welcomed;
+            }
+        }
+    }
+
     /// Does everything that can be done now.
     fn go_on(&mut self, cx: &mut Context<'_>) -> More {
         let more = self.let_in(cx.now);
         self.send_frames(cx);
-        if !self.over && self.ended == self.lines.len() && self.assemblies.open() == 0 {
+        let mut in_part = self.lines.iter().filter(|line| line.is_in);
+        if !self.over && self.barrier.is_some() && in_part.all(|line| line.ended) && self.assemblies.open() == 0 {
             self.over = true;
             cx.out.tell(Event::Ended);
         }
@@ -372,7 +462,7 @@ impl Builder {
 
     /// Gives the grants that the policy gives now.
     fn let_in(&mut self, now: LocalNs) -> More {
-        let Some(policy) = self.policy.as_mut().filter(|_| self.silent == 0) else { return More::No };
+        let Some(policy) = self.policy.as_mut().filter(|_| self.barrier.is_some()) else { return More::No };
         for _ in 0..GRANTS_MAX {
             let Some(place) = policy.grant(now, self.assemblies.row()) else { return More::No };
             let line = &mut self.lines[place];
@@ -392,15 +482,15 @@ impl Builder {
                 let ring = cx.config.ring.0;
                 let offset = cx.config.rings.offset + place as u64 * ring;
                 let ring_at = RemoteSpan { region: cx.config.rings.region, offset };
-                Frame::Welcome { incarnation: line.incarnation.unwrap_or(0), ring: ring_at, length: ring }
+                Frame::Welcome { life: line.life, ring: ring_at, length: ring }
             } else if core::mem::take(&mut line.owed.ended) {
-                Frame::Ended
+                Frame::Ended { life: line.life }
             } else if let Some((asked, heard)) = line.owed.answer.take() {
-                let [heard, answered] = [heard, cx.now].map(|at| PeerNs(at.since(self.barrier).0));
+                let [heard, answered] = [heard, cx.now].map(|at| PeerNs(at.since(self.barrier.unwrap_or(at)).0));
                 Frame::Answer { asked, heard, answered }
             } else if core::mem::take(&mut line.owed.credit) {
                 line.untold = 0;
-                Frame::Credit { released: line.first, granted: line.granted }
+                Frame::Credit { life: line.life, released: self.first as u32, granted: line.granted }
             } else if core::mem::take(&mut line.owed.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {

@@ -4,9 +4,10 @@ use alloc::sync::Arc;
 
 use super::frame::{Frame, SEQUENCE_MASK};
 use super::layout::Layout;
+use super::membership::Journal;
 use super::policy::{Dfs, Policy, Window};
 use super::supply::Source;
-use crate::base::{Bytes, Class, LocalNs, Rank};
+use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use crate::wire::{Destination, Missing, Out, Span, Token};
 
 /// Writes that an input may have under way.
@@ -65,6 +66,8 @@ pub struct NodeConfig {
     pub ring: Bytes,
     /// When a builder's rings get their room back.
     pub release: Release,
+    /// How often a node says that it is there. None: nobody is watched, and who dies is waited for.
+    pub heartbeat: Option<Nanos>,
     /// The class of contributions.
     pub class: Class,
     /// The class of everything else.
@@ -90,6 +93,30 @@ pub enum Event {
     },
     /// The stream is over: everything that this rank has to do with was sent, built and released.
     Ended,
+    /// This rank takes part from now on: an input has something for this timeslice and later ones.
+    Joined {
+        /// The first one that is dealt with it in mind.
+        timeslice: u64,
+    },
+    /// Nothing from this timeslice on is dealt to this rank any more, as it wished. What is before it is still to be done.
+    Retired {
+        /// The first one that is dealt without it.
+        timeslice: u64,
+    },
+    /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
+    Out,
+    /// Builder, beside [`Event::Out`]: a timeslice that it had told to be complete is built by another one, and is to be thrown away.
+    Void {
+        /// Which.
+        timeslice: u64,
+    },
+    /// Another rank is out.
+    Lost {
+        /// Which.
+        rank: Rank,
+    },
+    /// Ranks are silent and nothing can be decided: fewer than half of all can be reached, or no input or no builder is left.
+    Helpless,
     /// A rank ended the job early.
     Aborted {
         /// Which.
@@ -152,6 +179,8 @@ impl Label {
 pub(super) struct Context<'a> {
     pub(super) now: LocalNs,
     pub(super) config: &'a NodeConfig,
+    /// What is decided so far.
+    pub(super) journal: &'a Arc<Journal>,
     pub(super) out: &'a mut Out<Event>,
 }
 

@@ -5,22 +5,26 @@
 //!
 //! | kind | frame | direction | fields (bytes) |
 //! |---|---|---|---|
-//! | 1 | hello | input to builder | incarnation 4 |
-//! | 2 | welcome | builder to input | incarnation 4, region 2, offset 8, ring 8 |
-//! | 3 | credit | builder to input | released 4, granted 4 |
-//! | 4 | end | input to builder | timeslices 8 |
-//! | 5 | ended | builder to input | |
+//! | 1 | hello | input to builder | life 4 |
+//! | 2 | welcome | builder to input | life 4, region 2, offset 8, ring 8 |
+//! | 3 | credit | builder to input | life 4, released 4, granted 4 |
+//! | 4 | end | input to builder | life 4, timeslices 8 |
+//! | 5 | ended | builder to input | life 4 |
 //! | 6 | abort | anyone | |
 //! | 7 | report | input to builder | interval 4, rounds 4, start 8, duration 8 (ns; the start since the barrier) |
 //! | 8 | proposal | builder to input | as a report |
 //! | 9 | ask | input to builder | asked 8 (ns, the input's clock) |
 //! | 10 | answer | builder to input | asked 8, heard 8, answered 8 (ns; the latter two the builder's clock since its barrier) |
+//! | 11 | last | input to builder | life 4, timeslices 8 |
+//!
+//! A *life* is the epoch in which the younger end of the connection joined: what is left of an earlier connection of the same two
+//! ranks is no part of this one.
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
 //! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the low half of the timeslice's
-//! number, bits 32 to 55 the low part of the contribution's sequence number on its connection, bits 56 to 58 of how many
-//! writes the contribution consists, less one.
+//! number, bits 32 to 55 the low part of the contribution's position in the builder's order, bits 56 and 57 of how many
+//! writes the contribution consists, less one, bits 58 to 63 the low part of the connection's life.
 //!
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
@@ -31,8 +35,10 @@ use crate::wire::{Head, RegionId, RemoteSpan};
 
 /// The longest header.
 const LONGEST: usize = 25;
-/// Bits of a sequence number that travel with a contribution: a thousand times as many as contributions fit a ring.
+/// Bits of a position that travel with a contribution: a thousand times as many as contributions fit a ring.
 const SEQUENCE_BITS: u32 = 24;
+/// Bits of a life that do: what is under way is at most a few epochs old.
+const LIFE_MASK: u32 = 0x3f;
 /// The largest number that fits them.
 pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
 /// The most writes of one contribution: descriptors and contents, each cut in two where its ring ends.
@@ -43,13 +49,13 @@ pub(super) const PIECES_MAX: usize = 4;
 pub(super) enum Frame {
     /// An input is there.
     Hello {
-        /// Grows with every restart of the input.
-        incarnation: u32,
+        /// Of the connection.
+        life: u32,
     },
     /// Every input is there, and this one's contributions go to this ring.
     Welcome {
-        /// As in the hello that is answered.
-        incarnation: u32,
+        /// Of the connection.
+        life: u32,
         /// Where the ring begins.
         ring: RemoteSpan,
         /// Its length in bytes.
@@ -57,18 +63,32 @@ pub(super) enum Frame {
     },
     /// How far the receiver may go on this connection.
     Credit {
-        /// Contributions whose place in the ring is free again, since the beginning, modulo 2^32.
+        /// Of the connection.
+        life: u32,
+        /// Positions of the builder's order whose place in the rings is free again, since the beginning, modulo 2^32.
         released: u32,
         /// Contributions that may be sent, since the beginning, modulo 2^32; counts only under policies that grant.
         granted: u32,
     },
-    /// The stream ends before this timeslice, and every contribution was released.
+    /// The stream ends before this timeslice; what is before it may still come.
+    Last {
+        /// Of the connection.
+        life: u32,
+        /// How many timeslices there are.
+        timeslices: u64,
+    },
+    /// The stream ends before this timeslice, and every contribution was released, here and at all other builders.
     End {
+        /// Of the connection.
+        life: u32,
         /// How many timeslices there are.
         timeslices: u64,
     },
     /// The builder knows that the stream has ended.
-    Ended,
+    Ended {
+        /// Of the connection.
+        life: u32,
+    },
     /// The job ends early.
     Abort,
     /// What an input measured of an interval.
@@ -99,7 +119,8 @@ impl Frame {
             Self::Welcome { .. } => Self::WELCOME,
             Self::Credit { .. } => Self::CREDIT,
             Self::End { .. } => 4,
-            Self::Ended => Self::ENDED,
+            Self::Ended { .. } => Self::ENDED,
+            Self::Last { .. } => Self::LAST,
             Self::Abort => 6,
             Self::Report(_) => Self::REPORT,
             Self::Proposal(_) => Self::PROPOSAL,
@@ -120,6 +141,8 @@ impl Frame {
     pub(super) const PROPOSAL: u8 = 8;
     /// The kind of [`Self::Ask`].
     pub(super) const ASK: u8 = 9;
+    /// The kind of [`Self::Last`].
+    pub(super) const LAST: u8 = 11;
     /// The kind of [`Self::Answer`].
     pub(super) const ANSWER: u8 = 10;
 
@@ -128,15 +151,19 @@ impl Frame {
         let mut head = Head::new();
         head.put(&[self.kind()]);
         match *self {
-            Self::Hello { incarnation } => head.put(&incarnation.to_le_bytes()),
-            Self::Welcome { incarnation, ring, length } => head
-                .put(&incarnation.to_le_bytes())
+            Self::Hello { life } | Self::Ended { life } => head.put(&life.to_le_bytes()),
+            Self::Welcome { life, ring, length } => head
+                .put(&life.to_le_bytes())
                 .put(&ring.region.0.to_le_bytes())
                 .put(&ring.offset.to_le_bytes())
                 .put(&length.to_le_bytes()),
-            Self::Credit { released, granted } => head.put(&released.to_le_bytes()).put(&granted.to_le_bytes()),
-            Self::End { timeslices } => head.put(&timeslices.to_le_bytes()),
-            Self::Ended | Self::Abort => &mut head,
+            Self::Credit { life, released, granted } => {
+                head.put(&life.to_le_bytes()).put(&released.to_le_bytes()).put(&granted.to_le_bytes())
+            }
+            Self::Last { life, timeslices } | Self::End { life, timeslices } => {
+                head.put(&life.to_le_bytes()).put(&timeslices.to_le_bytes())
+            }
+            Self::Abort => &mut head,
             Self::Report(Report { interval, rounds, start, duration })
             | Self::Proposal(Proposal { interval, rounds, start, duration }) => head
                 .put(&interval.to_le_bytes())
@@ -156,15 +183,16 @@ impl Frame {
         let (kind, rest) = bytes.split_first()?;
         let mut rest = Reader(rest);
         let frame = match kind {
-            1 => Self::Hello { incarnation: rest.u32()? },
+            1 => Self::Hello { life: rest.u32()? },
             &Self::WELCOME => Self::Welcome {
-                incarnation: rest.u32()?,
+                life: rest.u32()?,
                 ring: RemoteSpan { region: RegionId(u16::from_le_bytes(rest.take()?)), offset: rest.u64()? },
                 length: rest.u64()?,
             },
-            &Self::CREDIT => Self::Credit { released: rest.u32()?, granted: rest.u32()? },
-            4 => Self::End { timeslices: rest.u64()? },
-            &Self::ENDED => Self::Ended,
+            &Self::CREDIT => Self::Credit { life: rest.u32()?, released: rest.u32()?, granted: rest.u32()? },
+            4 => Self::End { life: rest.u32()?, timeslices: rest.u64()? },
+            &Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
+            &Self::ENDED => Self::Ended { life: rest.u32()? },
             6 => Self::Abort,
             &Self::REPORT => Self::Report(Report {
                 interval: rest.u32()?,
@@ -189,20 +217,20 @@ impl Frame {
 }
 
 /// What has not been read of a header.
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*taken)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 }
@@ -212,49 +240,47 @@ impl Reader<'_> {
 pub(super) struct Mark {
     /// The low half of the timeslice's number.
     pub(super) timeslice: u32,
-    /// The low bits of the contribution's sequence number on its connection.
+    /// The low bits of the contribution's position.
     pub(super) sequence: u32,
     /// Of how many writes the contribution consists, from one.
     pub(super) pieces: u8,
+    /// The low bits of the connection's life.
+    life: u32,
 }
 
 impl Mark {
-    /// Marks one of `pieces` writes of contribution `sequence`, which belongs to `timeslice`.
-    pub(super) const fn new(timeslice: u64, sequence: u32, pieces: u8) -> Self {
-        Self { timeslice: timeslice as u32, sequence: sequence & SEQUENCE_MASK, pieces }
+    /// Marks one of `pieces` writes of the contribution at `position`, which belongs to `timeslice`, on a connection in `life`.
+    pub(super) const fn new(timeslice: u64, position: u64, pieces: u8, life: u32) -> Self {
+        let sequence = position as u32 & SEQUENCE_MASK;
+        Self { timeslice: timeslice as u32, sequence, pieces, life: life & LIFE_MASK }
+    }
+
+    /// Whether the connection may be in `life`.
+    pub(super) const fn is_of(self, life: u32) -> bool {
+        self.life == life & LIFE_MASK
     }
 
     /// As the word of a write.
     pub(super) const fn word(self) -> u64 {
-        self.timeslice as u64 | (self.sequence as u64) << 32 | (self.pieces as u64 - 1) << 56
+        self.timeslice as u64 | (self.sequence as u64) << 32 | (self.pieces as u64 - 1) << 56 | (self.life as u64) << 58
     }
 
-    /// Reads a word; `None` when no contribution carries it.
-    pub(super) const fn of(word: u64) -> Option<Self> {
-        let pieces = (word >> 56) + 1;
-        if pieces > PIECES_MAX as u64 {
-            return None;
-        }
+    /// Reads a word.
+    pub(super) const fn of(word: u64) -> Self {
         let sequence = (word >> 32) as u32 & SEQUENCE_MASK;
-        Some(Self { timeslice: word as u32, sequence, pieces: pieces as u8 })
+        Self { timeslice: word as u32, sequence, pieces: (word >> 56 & 3) as u8 + 1, life: (word >> 58) as u32 }
     }
 
-    /// How far the contribution is behind contribution `first` of its connection; at most half of what the bits can tell.
-    pub(super) const fn behind(self, first: u32) -> Option<u32> {
+    /// How far the contribution is behind position `first`; at most half of what the bits can tell.
+    pub(super) const fn behind(self, first: u64) -> Option<u32> {
         let behind = sequence_between(first, self.sequence);
         if behind < 1 << (SEQUENCE_BITS - 1) { Some(behind) } else { None }
-    }
-
-    /// The timeslice's whole number: the one with this low half that is nearest to `near`.
-    pub(super) const fn timeslice_near(self, near: u64) -> u64 {
-        let ahead = self.timeslice.wrapping_sub(near as u32) as i32;
-        near.saturating_add_signed(ahead as i64)
     }
 }
 
 /// How many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
-pub(super) const fn sequence_between(first: u32, sequence: u32) -> u32 {
-    sequence.wrapping_sub(first) & SEQUENCE_MASK
+pub(super) const fn sequence_between(first: u64, sequence: u32) -> u32 {
+    sequence.wrapping_sub(first as u32) & SEQUENCE_MASK
 }
 
 #[cfg(test)]
@@ -265,39 +291,39 @@ mod tests {
     fn parse__reads_literal_bytes() {
         let welcome = [2, 7, 0, 0, 0, 3, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0];
         let ring = RemoteSpan { region: RegionId(3), offset: 4096 };
-        let frame = Frame::Welcome { incarnation: 7, ring, length: 0x20000 };
+        let frame = Frame::Welcome { life: 7, ring, length: 0x20000 };
         assert_eq!(Frame::parse(&welcome), Some(frame));
         assert_eq!(frame.encode().bytes(), welcome);
-        let credit = [3, 5, 0, 0, 0, 255, 255, 255, 255];
-        assert_eq!(Frame::parse(&credit), Some(Frame::Credit { released: 5, granted: u32::MAX }));
-        assert_eq!(Frame::parse(&[4, 1, 0, 0, 0, 0, 0, 0, 0]), Some(Frame::End { timeslices: 1 }));
+        let credit = [3, 9, 0, 0, 0, 5, 0, 0, 0, 255, 255, 255, 255];
+        assert_eq!(Frame::parse(&credit), Some(Frame::Credit { life: 9, released: 5, granted: u32::MAX }));
+        let end = [4, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(Frame::parse(&end), Some(Frame::End { life: 2, timeslices: 1 }));
         let answer =
             [&[10][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
         let frame = Frame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
         assert_eq!((Frame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
-        assert_eq!((Frame::parse(&[5]), Frame::parse(&[6])), (Some(Frame::Ended), Some(Frame::Abort)));
+        let ended = Frame::parse(&[5, 3, 0, 0, 0]);
+        assert_eq!((ended, Frame::parse(&[6])), (Some(Frame::Ended { life: 3 }), Some(Frame::Abort)));
     }
 
     #[test]
     fn parse__refuses_other_lengths_and_kinds() {
-        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[11], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[12], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
             assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
         }
     }
 
     #[test]
     fn mark__comes_back_from_its_word() {
-        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4);
-        assert_eq!(mark.word(), 0x0300_0001_2345_6789);
-        assert_eq!(Mark::of(mark.word()), Some(mark));
-        assert_eq!(Mark::of(u64::MAX), None);
-        assert_eq!(mark.timeslice_near(0x1_2345_0000), 0x1_2345_6789);
-        assert_eq!(Mark::new(3, 0, 1).timeslice_near(0xffff_fffe), 0x1_0000_0003);
+        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4, 0x41);
+        assert_eq!(mark.word(), 0x0700_0001_2345_6789);
+        assert_eq!(Mark::of(mark.word()), mark);
+        assert!(mark.is_of(1) && mark.is_of(0x41) && !mark.is_of(2));
     }
 
     #[test]
     fn behind__counts_across_the_end_of_the_bits() {
-        assert_eq!(Mark::new(0, 0x0100_0002, 1).behind(0x00ff_fffe), Some(4));
-        assert_eq!(Mark::new(0, 5, 1).behind(6), None);
+        assert_eq!(Mark::new(0, 0x0100_0002, 1, 0).behind(0x00ff_fffe), Some(4));
+        assert_eq!(Mark::new(0, 5, 1, 0).behind(6), None);
     }
 }

@@ -9,28 +9,33 @@
 //! FLESnet's input channel sender; the end of the stream and the barrier before it as there, without an interval's wait.
 //!
 //! # Invariants
-//! I1. Contributions to one builder are numbered without gaps, and released in the order of their numbers.
+//! I1. Contributions to one builder are sent in its order, and released in it.
 //! I2. Nothing is sent before every builder has named its ring: all begin behind one barrier.
+//! I3. What it said to be at stake it holds to, until the epoch is decided: nothing is sent at or beyond the horizon, and nothing
+//!     more that the builder in question releases is heard.
+//! I4. The end of the stream is told when everything is released everywhere: what a dead builder had is never needed after it.
 //!
 //! # Not here
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
 
+mod follow;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::context::{Context, Event, Label, Slots};
-use super::frame::{Frame, Mark, PIECES_MAX, sequence_between};
-use super::layout::Layout;
+use super::connection::{Connection, Connections, Sent, Stage};
+use super::context::{Context, Event, Label};
+use super::frame::{Frame, Mark, PIECES_MAX};
+use super::layout::Role;
 use super::outbox::Outbox;
-use super::policy::{Cause, Choice, Policy, Report, Sending};
+use super::policy::{Cause, Choice, Report, Sending};
 use super::record::{Blocked, InputRecord};
-use super::ring::{Place, Ring};
+use super::ring::Ring;
 use super::supply::{Pieces, Supply};
 use crate::base::{LocalNs, Nanos, Rank};
 use crate::clock::Exchange;
-use crate::wire::{Arrival, More, Operation, PathId, RegionId, RemoteSpan, Status};
+use crate::wire::{Arrival, More, Operation, PathId, RemoteSpan, Status};
 
 /// How often a peer that has not answered is asked again. Only lossy wires need it.
 const RETRY: Nanos = Nanos::from_millis(50);
@@ -41,114 +46,18 @@ const REPORTS_MAX: usize = 8;
 /// Half of all numbers: what lies further ahead lies behind.
 const HALF: u32 = 1 << 31;
 
-/// How far a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The builder has not named its ring.
-    Calling,
-    Open,
-    /// Everything is released; the builder has not said that it knows.
-    Ending,
-    Ended,
-}
-
-/// A contribution that is not released.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    timeslice: u64,
-    place: Place,
-}
-
-/// The way to one builder.
-#[derive(Debug)]
-struct Connection {
-    peer: Rank,
-    stage: Stage,
-    into: RemoteSpan,
-    ring: Ring,
-    sent: VecDeque<Sent>,
-    /// The number of the next contribution.
-    sequence: u32,
-    /// The number of the first one that may not be sent; counts only where builders grant.
-    granted: u32,
-    /// The next timeslice of this builder.
-    next: u64,
-    /// Writes that are not complete.
-    writes: u32,
-    /// Reports that it was sent, or missed.
-    reported: u64,
-    /// Its clock shall be asked for.
-    asks: bool,
-}
-
-impl Connection {
-    fn first_unreleased(&self) -> u32 {
-        self.sequence.wrapping_sub(self.sent.len() as u32)
-    }
-}
-
-/// What a policy is shown.
-#[derive(Debug)]
-pub(super) struct Connections {
-    all: Vec<Connection>,
-    layout: Arc<Layout>,
-    supply: Supply,
-    policy: Policy,
-    slots: Slots,
-}
-
-impl Connections {
-    /// How many builders there are.
-    pub(super) fn builders(&self) -> usize {
-        self.all.len()
-    }
-
-    /// The place of the builder of `timeslice`.
-    pub(super) fn builder_of(&self, timeslice: u64) -> usize {
-        self.layout.builder_of(timeslice)
-    }
-
-    /// The next timeslice of the builder at `place`.
-    pub(super) fn next_of(&self, place: usize) -> u64 {
-        self.all[place].next
-    }
-
-    /// Whether the next contribution to the builder at `place` could be posted now.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(super) fn may_send(&self, place: usize) -> Result<(), Cause> {
-        let connection = &self.all[place];
-        if connection.next >= self.supply.ready() {
-            return Err(Cause::NoMicroslices);
-        }
-        if !self.policy.is_building() {
-            return if connection.writes < self.slots.for_one { Ok(()) } else { Err(Cause::NoTransmitSlot) };
-        }
-        if self.policy.grants() && connection.sequence == connection.granted {
-            return Err(Cause::NoCredit);
-        }
-        let length = self.supply.pieces(connection.next).map_or(0, |pieces| pieces.length());
-        if connection.ring.place(length).is_none() {
-            return Err(Cause::NoCredit);
-        }
-        if connection.writes >= self.slots.for_one { Err(Cause::NoTransmitSlot) } else { Ok(()) }
-    }
-}
-
 /// The state of an input.
 #[derive(Debug)]
 pub(super) struct Input {
+    place: usize,
     connections: Connections,
     policy: Box<dyn Sending>,
     outbox: Outbox,
-    incarnation: u32,
-    /// Builders that have not named their rings.
-    silent: usize,
     begun: bool,
+    /// Every builder has named its ring.
+    ready: bool,
     told_too_long: bool,
-    ending: usize,
-    ended: usize,
+    ended: bool,
     writes: u32,
     reached: u64,
     /// Writes that found no room: builder, number, piece.
@@ -164,36 +73,39 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(place: usize, cx: &Context<'_>) -> Self {
         let config = cx.config;
-        let connection = |(place, peer): (usize, &Rank)| Connection {
-            peer: *peer,
-            stage: Stage::Calling,
-            into: RemoteSpan { region: RegionId(0), offset: 0 },
-            ring: Ring::new(0),
-            sent: VecDeque::new(),
-            sequence: 0,
-            granted: 0,
-            next: config.layout.next_of(place, 0),
-            writes: 0,
-            reported: 0,
-            asks: false,
+        let journal = cx.journal.clone();
+        let me = journal.member(Role::Input(place));
+        let connection = |(builder, peer): (usize, &Rank)| {
+            let member = journal.member(Role::Builder(builder));
+            let stage = if journal.takes_part(member) { Stage::Calling } else { Stage::Out };
+            Connection::new(*peer, stage, journal.life(member).max(journal.life(me)))
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
+        let first = journal.range(place).start;
+        let mut policy = config.policy.sending(place, [config.layout.inputs().len(), all.len()], config.dfs);
+        if first > 0 {
+            policy.joined(first);
+        }
+        let mut connections = Connections {
+            all,
+            range: 0..0,
+            horizon: None,
+            supply: Supply::new(config.source, first),
+            policy: config.policy,
+            slots: config.slots,
+            journal,
+        };
+        connections.look_up_all(place);
         Self {
-            policy: config.policy.sending(place, [config.layout.inputs().len(), all.len()], config.dfs),
-            outbox: Outbox::new(all.len()),
-            silent: all.len(),
-            connections: Connections {
-                all,
-                layout: config.layout.clone(),
-                supply: Supply::new(config.source),
-                policy: config.policy,
-                slots: config.slots,
-            },
-            incarnation: 0,
-            begun: false,
+            place,
+            policy,
+            outbox: Outbox::new(connections.all.len()),
+            connections,
+            // Who joins later has said that it wants to begin.
+            begun: first > 0,
+            ready: false,
             told_too_long: false,
-            ending: 0,
-            ended: 0,
+            ended: false,
             writes: 0,
             reached: 0,
             again: VecDeque::new(),
@@ -215,8 +127,7 @@ impl Input {
         self.reached
     }
 
-    pub(super) fn boot(&mut self, cx: &mut Context<'_>, incarnation: u32) -> More {
-        self.incarnation = incarnation;
+    pub(super) fn boot(&mut self, cx: &mut Context<'_>) -> More {
         (0..self.connections.all.len()).for_each(|place| self.outbox.want(place));
         self.retry_at = Some(cx.now + RETRY);
         self.go_on(cx)
@@ -231,7 +142,7 @@ impl Input {
     /// One more contribution.
     pub(super) fn give(&mut self, cx: &mut Context<'_>, pieces: Pieces) -> More {
         self.connections.supply.give(pieces);
-        if self.silent == 0 {
+        if self.ready {
             self.look_at_length(cx);
         }
         self.go_on(cx)
@@ -240,17 +151,18 @@ impl Input {
     /// The stream ends before `timeslice`.
     pub(super) fn finish(&mut self, cx: &mut Context<'_>, timeslice: u64) -> More {
         self.connections.supply.finish(timeslice.max(self.reached));
-        (0..self.connections.all.len()).for_each(|place| self.try_to_end(place));
+        self.connections.look_up_all(self.place);
+        self.tell_end();
+        self.try_to_end();
         self.go_on(cx)
     }
 
     pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
+        let mine = self.connections.all[place].life;
         match frame {
-            Frame::Welcome { incarnation, ring, length } if incarnation == self.incarnation => {
-                self.welcome(cx, place, ring, length);
-            }
-            Frame::Credit { released, granted } => self.credit(cx, place, released, granted),
-            Frame::Ended => self.has_ended(cx, place),
+            Frame::Welcome { life, ring, length } if life == mine => self.welcome(cx, place, ring, length),
+            Frame::Credit { life, released, granted } if life == mine => self.credit(cx, place, released, granted),
+            Frame::Ended { life } if life == mine => self.has_ended(cx, place),
             Frame::Proposal(proposal) => self.policy.proposed(proposal),
             Frame::Answer { asked, heard, answered } => {
                 self.policy.answered(place, Exchange { asked, heard, answered, back: cx.now });
@@ -284,7 +196,7 @@ impl Input {
             let waits = |stage| matches!(stage, Stage::Calling | Stage::Ending);
             let places = self.connections.all.iter().enumerate().filter(|(_, connection)| waits(connection.stage));
             places.for_each(|(place, _)| self.outbox.want(place));
-            self.retry_at = Some(cx.now + RETRY).filter(|_| self.silent > 0 || self.ending > 0);
+            self.retry_at = Some(cx.now + RETRY).filter(|_| self.waits_for_an_answer());
         }
         self.go_on(cx)
     }
@@ -293,52 +205,80 @@ impl Input {
         [self.retry_at, self.policy.deadline()].into_iter().flatten().min()
     }
 
+    fn waits_for_an_answer(&self) -> bool {
+        self.connections.all.iter().any(|connection| matches!(connection.stage, Stage::Calling | Stage::Ending))
+    }
+
     fn welcome(&mut self, cx: &mut Context<'_>, place: usize, ring: RemoteSpan, length: u64) {
         let connection = &mut self.connections.all[place];
         if connection.stage == Stage::Calling {
             (connection.stage, connection.into, connection.ring) = (Stage::Open, ring, Ring::new(length));
-            self.silent -= 1;
-            if self.silent == 0 {
-                self.retry_at = None;
-                self.policy.began(cx.now);
-                cx.out.tell(Event::Ready);
-                self.look_at_length(cx);
-                (0..self.connections.all.len()).for_each(|place| self.try_to_end(place));
+            if connection.tells_end {
+                self.outbox.want(place);
             }
+            self.look_if_ready(cx);
+            self.try_to_end();
+        }
+    }
+
+    /// Begins when every builder has named its ring.
+    fn look_if_ready(&mut self, cx: &mut Context<'_>) {
+        if !self.ready && self.connections.all.iter().all(|connection| connection.stage != Stage::Calling) {
+            self.ready = true;
+            self.retry_at = None;
+            self.policy.began(cx.now);
+            cx.out.tell(Event::Ready);
+            self.look_at_length(cx);
         }
     }
 
     fn credit(&mut self, cx: &mut Context<'_>, place: usize, released: u32, granted: u32) {
         let connection = &mut self.connections.all[place];
-        let newly = released.wrapping_sub(connection.first_unreleased());
-        if newly < HALF {
-            if newly as usize > connection.sent.len() {
-                // It speaks of what was never sent.
-                self.record.strangers += 1;
-                return;
-            }
-            let mut free = None;
-            for sent in connection.sent.drain(..newly as usize) {
-                connection.ring.release(sent.place.end);
-                free = self.connections.supply.release(sent.timeslice).or(free);
-                self.policy.released(cx.now, sent.timeslice);
-            }
-            self.record.released += u64::from(newly);
-            if let Some(timeslice) = free {
-                cx.out.tell(Event::Free { timeslice });
-            }
-        }
+        let newly = released.wrapping_sub(connection.said as u32);
         let more = granted.wrapping_sub(connection.granted);
         if more > 0 && more < HALF {
             connection.granted = granted;
             self.policy.granted(place, more);
         }
-        self.try_to_end(place);
+        if newly < HALF {
+            let released = connection.said + u64::from(newly);
+            if connection.next.is_some() && released > connection.position {
+                // It speaks of what was never sent.
+                self.record.strangers += 1;
+                return;
+            }
+            connection.said = released;
+            if !connection.is_frozen {
+                self.hear_released(cx, place);
+            }
+        }
+        if self.connections.all[place].is_drained() {
+            self.try_to_end();
+        }
+    }
+
+    /// Takes notice of what the builder at `place` says to have released.
+    fn hear_released(&mut self, cx: &mut Context<'_>, place: usize) {
+        let connection = &mut self.connections.all[place];
+        let released = connection.said;
+        connection.released = released;
+        let mut free = None;
+        while let Some(sent) = connection.sent.front().copied().filter(|sent| sent.position < released) {
+            connection.sent.pop_front();
+            connection.ring.release(sent.place.end);
+            free = self.connections.supply.release(sent.timeslice).or(free);
+            self.policy.released(cx.now, sent.timeslice);
+            self.record.released += 1;
+        }
+        if let Some(timeslice) = free {
+            cx.out.tell(Event::Free { timeslice });
+        }
     }
 
     /// Says so when there is a contribution that no ring will ever hold.
     fn look_at_length(&mut self, cx: &mut Context<'_>) {
-        let shortest = self.connections.all.iter().map(|connection| connection.ring.length()).min().unwrap_or(0);
+        let named = self.connections.all.iter().map(|connection| connection.ring.length()).filter(|length| *length > 0);
+        let shortest = named.min().unwrap_or(u64::MAX);
         let bytes = self.connections.supply.longest();
         if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
             self.told_too_long = true;
@@ -346,15 +286,18 @@ impl Input {
         }
     }
 
-    /// Tells the builder at `place` that the stream has ended, if it has.
-    fn try_to_end(&mut self, place: usize) {
-        let Some(end) = self.connections.supply.end() else { return };
-        let connection = &mut self.connections.all[place];
-        let is_over = connection.next >= end && connection.sent.is_empty() && connection.writes == 0;
-        if connection.stage == Stage::Open && is_over {
-            connection.stage = Stage::Ending;
-            self.ending += 1;
-            self.outbox.want(place);
+    /// Tells every builder that the stream has ended, if everything is released everywhere.
+    fn try_to_end(&mut self) {
+        let all = &mut self.connections.all;
+        let ends = self.connections.range.end < u64::MAX && self.ready;
+        if !ends || !all.iter().all(|connection| connection.stage == Stage::Out || connection.is_drained()) {
+            return;
+        }
+        for (place, connection) in all.iter_mut().enumerate() {
+            if connection.stage == Stage::Open {
+                connection.stage = Stage::Ending;
+                self.outbox.want(place);
+            }
         }
     }
 
@@ -362,12 +305,22 @@ impl Input {
         let connection = &mut self.connections.all[place];
         if connection.stage == Stage::Ending {
             connection.stage = Stage::Ended;
-            self.ending -= 1;
-            self.ended += 1;
-            if self.ended == self.connections.all.len() {
-                cx.out.tell(Event::Ended);
-            }
+            self.look_if_ended(cx);
         }
+    }
+
+    /// Says so when every builder knows that the stream has ended.
+    fn look_if_ended(&mut self, cx: &mut Context<'_>) {
+        let over = |connection: &Connection| matches!(connection.stage, Stage::Ended | Stage::Out);
+        if !self.ended && self.ready && self.connections.all.iter().all(over) {
+            self.ended = true;
+            cx.out.tell(Event::Ended);
+        }
+    }
+
+    /// Whether every builder knows that the stream has ended.
+    pub(super) const fn is_over(&self) -> bool {
+        self.ended
     }
 
     /// Does everything that can be done now.
@@ -381,14 +334,14 @@ impl Input {
             self.outbox.want(place);
         }
         self.send_frames(cx);
-        if self.ending > 0 {
-            self.retry_at.get_or_insert(cx.now + RETRY);
+        if self.retry_at.is_none() && self.connections.range.end < u64::MAX && self.waits_for_an_answer() {
+            self.retry_at = Some(cx.now + RETRY);
         }
         more
     }
 
     fn post_contributions(&mut self, cx: &mut Context<'_>) -> More {
-        if !self.begun || self.silent > 0 {
+        if !self.begun || !self.ready {
             return More::No;
         }
         for _ in 0..TURNS_MAX {
@@ -404,9 +357,9 @@ impl Input {
             match choice {
                 Choice::Post(place) => {
                     self.blocked.turn(cx.now, None);
-                    let timeslice = self.connections.next_of(place);
-                    self.post(cx, place);
-                    self.policy.posted(cx.now, timeslice);
+                    if let Some(timeslice) = self.post(cx, place) {
+                        self.policy.posted(cx.now, timeslice);
+                    }
                 }
                 Choice::Blocked(cause) => {
                     self.blocked.turn(cx.now, Some(cause));
@@ -417,35 +370,36 @@ impl Input {
         More::Yes
     }
 
-    /// Writes the next contribution to the builder at `place`, which has room.
-    fn post(&mut self, cx: &mut Context<'_>, place: usize) {
+    /// Writes the next contribution to the builder at `place`, which has room; says to which timeslice.
+    fn post(&mut self, cx: &mut Context<'_>, place: usize) -> Option<u64> {
         let connection = &mut self.connections.all[place];
-        let (timeslice, sequence) = (connection.next, connection.sequence);
-        let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
+        let (timeslice, position) = (connection.next?, connection.position);
+        let pieces = self.connections.supply.pieces(timeslice)?;
         if cx.config.policy.is_building() {
-            let Some(at) = connection.ring.place(pieces.length()) else { return };
+            let at = connection.ring.place(pieces.length())?;
             connection.ring.take(at);
-            connection.sent.push_back(Sent { timeslice, place: at });
+            connection.sent.push_back(Sent { timeslice, position, place: at });
         }
-        connection.sequence = sequence.wrapping_add(1);
-        connection.next = self.connections.layout.next_of(place, timeslice + 1);
+        connection.posted = connection.posted.wrapping_add(1);
+        connection.position = position + 1;
+        self.connections.look_up(place);
         self.reached = self.reached.max(timeslice + 1);
         self.record.contributions += 1;
         self.record.bytes += pieces.length();
         for piece in 0..pieces.spans().len() as u8 {
-            self.write(cx, place, sequence, piece);
+            self.write(cx, place, position as u32, piece);
         }
+        Some(timeslice)
     }
 
-    /// Posts one write of contribution `sequence` to the builder at `place`.
+    /// Posts one write of the contribution at a position that ends in `sequence` to the builder at `place`.
     fn write(&mut self, cx: &mut Context<'_>, place: usize, sequence: u32, piece: u8) {
         let connection = &mut self.connections.all[place];
-        let (timeslice, offset) = if cx.config.policy.is_building() {
-            let behind = sequence_between(connection.first_unreleased(), sequence);
-            let Some(sent) = connection.sent.get(behind as usize) else { return };
-            (sent.timeslice, sent.place.offset)
+        let (timeslice, position, offset) = if cx.config.policy.is_building() {
+            let Some(sent) = connection.unreleased(sequence) else { return };
+            (sent.timeslice, sent.position, sent.place.offset)
         } else {
-            (0, 0)
+            (0, 0, 0)
         };
         let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
         let spans = pieces.spans();
@@ -457,7 +411,7 @@ impl Input {
             class: cx.config.class,
             from: spans[usize::from(piece)],
             into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
-            immediate: Mark::new(timeslice, sequence, spans.len() as u8).word(),
+            immediate: Mark::new(timeslice, position, spans.len() as u8, connection.life).word(),
             token: Some(Label::Write { place: place as u32, sequence, piece }.token()),
         });
         connection.writes += 1;
@@ -466,11 +420,14 @@ impl Input {
 
     /// A header has left, or has not.
     fn framed(&mut self, place: usize, kind: u8, status: Status) {
-        if kind == Frame::REPORT
-            && status == Status::NoRoom
+        if status == Status::NoRoom
             && let Some(connection) = self.connections.all.get_mut(place)
         {
-            connection.reported -= 1;
+            match kind {
+                Frame::REPORT => connection.reported = connection.reported.saturating_sub(1),
+                Frame::LAST => connection.tells_end = true,
+                _ => {}
+            }
         }
         // A question that found no room is not repeated: the next one is not far.
         self.outbox.done(place, status);
@@ -484,7 +441,8 @@ impl Input {
         match status {
             Status::NoRoom => self.again.push_back((place, sequence, piece)),
             Status::Refused(missing) => cx.out.tell(Event::Refused { peer: connection.peer, missing }),
-            _ => self.try_to_end(place as usize),
+            _ if connection.is_drained() => self.try_to_end(),
+            _ => {}
         }
     }
 
@@ -521,24 +479,32 @@ impl Input {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
-            let Connection { peer, stage, asks, .. } = self.connections.all[place];
+            let Connection { peer, stage, life, asks, tells_end, .. } = self.connections.all[place];
+            let end = self.connections.range.end;
             let frame = match stage {
-                Stage::Calling => Frame::Hello { incarnation: self.incarnation },
-                Stage::Ending => Frame::End { timeslices: self.connections.supply.end().unwrap_or(0) },
+                Stage::Calling => Frame::Hello { life },
+                Stage::Ending => Frame::End { life, timeslices: end },
+                Stage::Open if tells_end => {
+                    self.connections.all[place].tells_end = false;
+                    Frame::Last { life, timeslices: end }
+                }
                 Stage::Open if asks => {
                     self.connections.all[place].asks = false;
                     Frame::Ask { asked: cx.now }
                 }
-                Stage::Open | Stage::Ended => match self.next_report(place) {
-                    Some(report) => Frame::Report(report),
-                    None => {
-                        self.outbox.nothing(place);
-                        continue;
+                Stage::Open | Stage::Ended | Stage::Out => {
+                    match self.next_report(place).filter(|_| stage != Stage::Out) {
+                        Some(report) => Frame::Report(report),
+                        None => {
+                            self.outbox.nothing(place);
+                            continue;
+                        }
                     }
-                },
+                }
             };
             cx.send(peer, place, frame);
-            if self.connections.all[place].reported < self.reports_made {
+            let connection = &self.connections.all[place];
+            if connection.reported < self.reports_made || connection.asks || connection.tells_end {
                 self.outbox.want(place);
             }
         }

@@ -1,20 +1,20 @@
-//! Who is an input, who is a builder, and which builder gets which timeslice.
+//! Who may take part in a job, and as what.
 //!
 //! # Model
-//! Timeslices are dealt to builders in *turns* that repeat: with equal weights timeslice `t` goes to builder `t mod M`, with
-//! weights a builder has as many turns of a period as its weight says, spread as evenly as whole turns allow.
+//! The *roster*: every rank that may ever take part, with its role. Ranks that are *absent* stand on it and take no part before
+//! they join. Whose turn it is from the beginning follows from the weights of those that are there.
 //!
-//! # Invariants
-//! I1. Every node computes the same builder for the same timeslice: no messages are needed for it.
-//! I2. Every builder has at least one turn in a period.
+//! # Not here
+//! Who takes part later, and what is dealt then: `membership`.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::turns::Turns;
 use crate::base::Rank;
 
-/// The longest period: bounds the memory of a layout with strange weights.
-const PERIOD_MAX: usize = 1 << 20;
+/// What an equal builder weighs. A change of weights can give a builder as little as a sixteenth of an equal's turns.
+pub(super) const EQUAL_WEIGHT: u32 = 16;
 
 /// What a rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +31,9 @@ pub struct Layout {
     inputs: Vec<Rank>,
     builders: Vec<Rank>,
     roles: Vec<Option<Role>>,
-    /// The builder of each turn of a period.
-    turns: Vec<u32>,
-    /// The turns of each builder, ascending.
-    turns_of: Vec<Vec<u32>>,
+    /// Of each builder, in units of which an equal one has [`EQUAL_WEIGHT`].
+    weights: Vec<u32>,
+    absent: Vec<Rank>,
 }
 
 /// These ranks are no layout.
@@ -79,10 +78,34 @@ impl Layout {
                 return Err(LayoutError::Twice(rank));
             }
         }
-        let turns = turns(builders.len(), weights).ok_or(LayoutError::Weights)?;
-        let mut turns_of = vec![Vec::new(); builders.len()];
-        turns.iter().enumerate().for_each(|(turn, builder)| turns_of[*builder as usize].push(turn as u32));
-        Ok(Self { inputs, builders, roles, turns, turns_of })
+        if !weights.is_empty() && (weights.len() != builders.len() || weights.contains(&0)) {
+            return Err(LayoutError::Weights);
+        }
+        let weights = if weights.is_empty() { vec![1; builders.len()] } else { weights.to_vec() };
+        let scaled = weights.iter().map(|weight| weight.checked_mul(EQUAL_WEIGHT));
+        let weights = scaled.collect::<Option<Vec<_>>>().ok_or(LayoutError::Weights)?;
+        Turns::new(&weights).ok_or(LayoutError::Weights)?;
+        Ok(Self { inputs, builders, roles, weights, absent: Vec::new() })
+    }
+
+    /// The same, where `ranks` take no part until they join.
+    ///
+    /// # Errors
+    /// [`LayoutError::Empty`] when no input or no builder is left.
+    pub fn without(self, ranks: &[Rank]) -> Result<Self, LayoutError> {
+        let layout = Self { absent: ranks.to_vec(), ..self };
+        let some = |ranks: &[Rank]| ranks.iter().any(|rank| !layout.is_absent(*rank));
+        if some(&layout.inputs) && some(&layout.builders) { Ok(layout) } else { Err(LayoutError::Empty) }
+    }
+
+    /// Whether `rank` takes no part until it joins.
+    pub(super) fn is_absent(&self, rank: Rank) -> bool {
+        self.absent.contains(&rank)
+    }
+
+    /// What each builder weighs.
+    pub(super) fn weights(&self) -> &[u32] {
+        &self.weights
     }
 
     /// The inputs, by place.
@@ -99,80 +122,21 @@ impl Layout {
     pub fn role(&self, rank: Rank) -> Option<Role> {
         self.roles.get(rank.index()).copied().flatten()
     }
-
-    /// The place of the builder of `timeslice`.
-    pub(super) fn builder_of(&self, timeslice: u64) -> usize {
-        self.turns[(timeslice % self.turns.len() as u64) as usize] as usize
-    }
-
-    /// The first timeslice of `builder` that is not before `from`. Logarithmic in the builder's turns.
-    pub(super) fn next_of(&self, builder: usize, from: u64) -> u64 {
-        let period = self.turns.len() as u64;
-        let (begin, turn) = (from - from % period, (from % period) as u32);
-        let turns = &self.turns_of[builder];
-        match turns.get(turns.partition_point(|own| *own < turn)) {
-            Some(own) => begin + u64::from(*own),
-            None => begin + period + u64::from(turns[0]),
-        }
-    }
-}
-
-/// The builders of one period, spread evenly: each turn goes to the builder that is furthest behind its share, the first of
-/// equals. `None` when the weights do not fit.
-fn turns(builders: usize, weights: &[u32]) -> Option<Vec<u32>> {
-    if weights.is_empty() {
-        return Some((0..builders as u32).collect());
-    }
-    let period = weights.iter().map(|weight| u64::from(*weight)).sum::<u64>();
-    if weights.len() != builders || weights.contains(&0) || period > PERIOD_MAX as u64 {
-        return None;
-    }
-    let mut behind = vec![0_i64; builders];
-    let turn = |_| {
-        behind.iter_mut().zip(weights).for_each(|(behind, weight)| *behind += i64::from(*weight));
-        let most = behind.iter().copied().max().unwrap_or(0);
-        let next = behind.iter().position(|behind| *behind == most).unwrap_or(0);
-        behind[next] -= period as i64;
-        next as u32
-    };
-    Some((0..period).map(turn).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn layout(inputs: u32, builders: u32, weights: &[u32]) -> Layout {
-        let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), weights).expect("a sound layout")
-    }
-
     #[test]
-    fn builder_of__equal_builders_take_turns() {
-        let layout = layout(2, 3, &[]);
-        assert_eq!((0..7).map(|t| layout.builder_of(t)).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+    fn role__is_by_place() {
+        let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+        let layout = Layout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
         assert_eq!(layout.role(Rank(1)), Some(Role::Input(1)));
         assert_eq!(layout.role(Rank(4)), Some(Role::Builder(2)));
         assert_eq!(layout.role(Rank(5)), None);
-    }
-
-    #[test]
-    fn builder_of__weights_are_kept_in_each_period_and_spread() {
-        let layout = layout(1, 3, &[1, 4, 2]);
-        let period: Vec<_> = (0..7).map(|t| layout.builder_of(t)).collect();
-        assert_eq!(period, [1, 2, 1, 0, 1, 2, 1]);
-        assert_eq!((700..707).map(|t| layout.builder_of(t)).collect::<Vec<_>>(), period);
-    }
-
-    #[test]
-    fn next_of__agrees_with_builder_of() {
-        let layout = layout(1, 4, &[3, 1, 2, 5]);
-        for builder in 0..4 {
-            for from in 0..40 {
-                let expected = (from..).find(|t| layout.builder_of(*t) == builder);
-                assert_eq!(Some(layout.next_of(builder, from)), expected, "builder {builder} from {from}");
-            }
-        }
+        assert!(layout.clone().without(&[Rank(0), Rank(2)]).is_ok_and(|layout| layout.is_absent(Rank(2))));
+        assert_eq!(layout.without(&[Rank(0), Rank(1)]).err(), Some(LayoutError::Empty));
     }
 
     #[test]

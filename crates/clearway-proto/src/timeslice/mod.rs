@@ -31,17 +31,22 @@
 
 mod assembly;
 mod builder;
+mod connection;
 mod context;
 mod frame;
 mod input;
 mod layout;
+mod membership;
 mod node;
 mod outbox;
 mod policy;
 mod record;
 mod ring;
 mod supply;
+mod turns;
 
+#[cfg(test)]
+mod swarm;
 #[cfg(test)]
 mod tests;
 

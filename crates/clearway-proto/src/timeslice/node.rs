@@ -4,17 +4,22 @@
 //! I1. What comes from a rank without a part in the job, or makes no sense, changes nothing but a count.
 //! I2. After an abort nothing leaves any more.
 
+mod follow;
+
 use alloc::boxed::Box;
 
+use alloc::sync::Arc;
+
 use super::builder::Builder;
-use super::context::{Context, Event, NodeConfig};
+use super::context::{Context, Event, Label, NodeConfig};
 use super::frame::Frame;
 use super::input::Input;
 use super::layout::Role;
+use super::membership::{self, Change, Decision, FIRST_KIND, Journal, Member, Membership, Stake, Wish};
 use super::record::Record;
 use super::supply::Pieces;
 use crate::base::{LocalNs, Rank};
-use crate::wire::{Arrival, Engine, More, Out, Span};
+use crate::wire::{Arrival, Destination, Engine, More, Out, Span};
 
 /// What the application may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,15 @@ pub enum Command {
         /// Which.
         timeslice: u64,
     },
+    /// A rank that is out wants to take part, from some timeslice on that [`Event::Joined`] tells.
+    Join,
+    /// A rank wants nothing more to be dealt to it; [`Event::Retired`] tells from when on.
+    Retire,
+    /// A builder shall have so many sixteenths of the turns of an equal one.
+    Weigh {
+        /// From 1 on; an equal one has 16.
+        weight: u32,
+    },
     /// The job ends now, everywhere.
     Abort,
 }
@@ -42,8 +56,10 @@ pub enum Command {
 enum Part {
     Input(Box<Input>),
     Builder(Box<Builder>),
-    /// No part in the job, or an aborted one.
+    /// No part in the job, for now.
     Idle,
+    /// The job was aborted.
+    Aborted,
 }
 
 /// The engine of timeslice building.
@@ -51,19 +67,22 @@ enum Part {
 pub struct Node {
     config: NodeConfig,
     part: Part,
+    journal: Arc<Journal>,
+    /// None where nobody is watched.
+    membership: Option<Box<Membership>>,
 }
 
 impl Node {
     /// A rank of a job, as `config` says.
     pub fn new(config: NodeConfig) -> Self {
         let mut out = Out::with_limit(0);
-        let cx = Context { now: LocalNs(0), config: &config, out: &mut out };
-        let part = match config.layout.role(config.rank) {
-            Some(Role::Input(place)) => Part::Input(Box::new(Input::new(place, &cx))),
-            Some(Role::Builder(place)) => Part::Builder(Box::new(Builder::new(place, &cx))),
-            None => Part::Idle,
-        };
-        Self { config, part }
+        let journal = Arc::new(Journal::new(&config.layout));
+        let me = journal.member_of(config.rank);
+        let cx = Context { now: LocalNs(0), config: &config, journal: &journal, out: &mut out };
+        let part = me.filter(|me| journal.takes_part(*me)).map_or(Part::Idle, |me| part(me, &cx));
+        let beats = me.zip(config.heartbeat);
+        let membership = beats.map(|(me, interval)| Box::new(Membership::new(me, journal.clone(), interval)));
+        Self { config, part, journal, membership }
     }
 
     /// What was counted since the last call, up to `now`.
@@ -71,7 +90,7 @@ impl Node {
         match &mut self.part {
             Part::Input(input) => Some(Record::Input(input.take_record(now))),
             Part::Builder(builder) => Some(Record::Builder(builder.take_record())),
-            Part::Idle => None,
+            Part::Idle | Part::Aborted => None,
         }
     }
 
@@ -86,7 +105,7 @@ impl Node {
     /// Builder: the oldest of its timeslices that is not complete.
     pub fn oldest(&self) -> Option<u64> {
         match &self.part {
-            Part::Builder(builder) => Some(builder.oldest()),
+            Part::Builder(builder) => builder.oldest(&self.journal),
             _ => None,
         }
     }
@@ -99,8 +118,14 @@ impl Node {
         }
     }
 
+    /// What was decided, as far as this node knows.
+    #[cfg(test)]
+    pub(super) const fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
     fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) -> More {
-        let cx = &mut Context { now, config: &self.config, out };
+        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
         match (command, &mut self.part) {
             (Command::Begin, Part::Input(input)) => input.begin(cx),
             (Command::Give(pieces), Part::Input(input)) => input.give(cx, pieces),
@@ -110,6 +135,7 @@ impl Node {
                 self.abort(self.config.rank, out);
                 More::No
             }
+            (Command::Join | Command::Retire | Command::Weigh { .. }, _) => self.wish(now, command, out),
             _ => More::No,
         }
     }
@@ -119,21 +145,25 @@ impl Node {
         let peers = match &self.part {
             Part::Input(_) => self.config.layout.builders(),
             Part::Builder(_) => self.config.layout.inputs(),
-            Part::Idle => return,
+            Part::Idle | Part::Aborted => return,
         };
-        let cx = &mut Context { now: LocalNs(0), config: &self.config, out };
+        let cx = &mut Context { now: LocalNs(0), config: &self.config, journal: &self.journal, out };
         peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, Frame::Abort));
-        self.part = Part::Idle;
+        self.part = Part::Aborted;
+        self.membership = None;
         out.tell(Event::Aborted { by });
     }
 
     fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<Event>) -> More {
+        if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
+            return self.about_members(now, from, head, out);
+        }
         let (Some(frame), Some(role)) = (Frame::parse(head), self.config.layout.role(from)) else { return More::No };
         if frame == Frame::Abort {
             self.abort(from, out);
             return More::No;
         }
-        let cx = &mut Context { now, config: &self.config, out };
+        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
         match (&mut self.part, role) {
             (Part::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
             (Part::Builder(builder), Role::Input(place)) => builder.arrival(cx, place, frame),
@@ -146,23 +176,52 @@ impl Node {
             Arrival::Datagram(datagram) => return self.datagram(now, datagram.from, datagram.head, out),
             Arrival::Landed { from, into, immediate, at } => {
                 let at = at.instant();
-                let cx = &mut Context { now, config: &self.config, out };
+                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
                 if let (Part::Builder(builder), Some(Role::Input(place))) =
                     (&mut self.part, self.config.layout.role(from))
                 {
                     return builder.landed(cx, place, into, immediate, at);
                 }
             }
+            Arrival::Done { token, .. } if let Some(Label::Frame { kind: FIRST_KIND.., .. }) = Label::of(token) => {
+                if let Some(membership) = &mut self.membership {
+                    membership.done();
+                }
+                return self.go_on(now, out);
+            }
             _ => {
-                let cx = &mut Context { now, config: &self.config, out };
+                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
                 return match &mut self.part {
                     Part::Input(input) => input.other(cx, arrival),
                     Part::Builder(builder) => builder.other(cx, arrival),
-                    Part::Idle => More::No,
+                    Part::Idle | Part::Aborted => More::No,
                 };
             }
         }
         More::No
+    }
+
+    fn boot(&mut self, now: LocalNs, incarnation: u32, out: &mut Out<Event>) -> More {
+        if let Some(membership) = &mut self.membership {
+            membership.boot(now, incarnation);
+            // Who was restarted has lost what it had, and is another one.
+            if !membership.is_in() {
+                self.part = Part::Idle;
+            }
+        }
+        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+        match &mut self.part {
+            Part::Input(part) => part.boot(cx),
+            _ => More::No,
+        }
+    }
+}
+
+/// The part of `me`, who takes part.
+fn part(me: Member, cx: &Context<'_>) -> Part {
+    match cx.journal.role(me) {
+        Role::Input(place) => Part::Input(Box::new(Input::new(place, cx))),
+        Role::Builder(place) => Part::Builder(Box::new(Builder::new(place, cx))),
     }
 }
 
@@ -175,26 +234,27 @@ impl Engine for Node {
         match input {
             Given::Arrival(arrival) => self.arrival(now, &arrival, out),
             Given::Command(command) => self.command(now, command, out),
-            Given::Boot { incarnation } => match &mut self.part {
-                Part::Input(part) => part.boot(&mut Context { now, config: &self.config, out }, incarnation),
-                _ => More::No,
-            },
+            Given::Boot { incarnation } => self.boot(now, incarnation, out),
             Given::Tick => {
-                let cx = &mut Context { now, config: &self.config, out };
-                match &mut self.part {
+                let beat = self.beat(now, out);
+                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+                let more = match &mut self.part {
                     Part::Input(part) => part.tick(cx),
                     Part::Builder(part) => part.tick(cx),
-                    Part::Idle => More::No,
-                }
+                    Part::Idle | Part::Aborted => More::No,
+                };
+                if beat == More::Yes { beat } else { more }
             }
         }
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        match &self.part {
+        let part = match &self.part {
             Part::Input(part) => part.deadline(),
             Part::Builder(part) => part.deadline(),
-            Part::Idle => None,
-        }
+            Part::Idle | Part::Aborted => None,
+        };
+        let beat = self.membership.as_ref().map(|membership| membership.deadline());
+        [part, beat].into_iter().flatten().min()
     }
 }

@@ -95,12 +95,13 @@ pub(super) struct Supply {
 }
 
 impl Supply {
-    pub(super) const fn new(source: Source) -> Self {
+    /// From timeslice `first` on.
+    pub(super) const fn new(source: Source, first: u64) -> Self {
         let longest = match source {
             Source::Endless(_, Sizes::Constant(length) | Sizes::Between(_, length, _)) => length.0,
             Source::Given => 0,
         };
-        Self { source, first: 0, entries: VecDeque::new(), end: None, longest }
+        Self { source, first, entries: VecDeque::new(), end: None, longest }
     }
 
     /// Timeslices below this one can be sent, or were.
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn release__gives_memory_back_in_order() {
-        let mut supply = Supply::new(Source::Given);
+        let mut supply = Supply::new(Source::Given, 0);
         (0..3).for_each(|i| supply.give(Pieces::new([span(i * 8, 8)]).expect("one piece")));
         assert_eq!(supply.ready(), 3);
         assert_eq!(supply.release(1), None);
@@ -194,7 +195,7 @@ mod tests {
         let sizes = Sizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
         assert!((0..100).all(|t| (10..=12).contains(&sizes.of(t).0) && sizes.of(t) == sizes.of(t)));
         assert_eq!((0..100).map(|t| sizes.of(t).0).max(), Some(12));
-        let mut supply = Supply::new(Source::Endless(span(0, 11), sizes));
+        let mut supply = Supply::new(Source::Endless(span(0, 11), sizes), 0);
         assert!((0..100).all(|t| supply.pieces(t).is_some_and(|pieces| pieces.length() <= 11)));
         supply.finish(5);
         assert_eq!(supply.ready(), 5);

@@ -69,6 +69,7 @@ impl Job {
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(shape.ring),
                 release: shape.release,
+                heartbeat: None,
                 class: Class::Bulk,
                 control: Class::Control,
             });
@@ -155,7 +156,7 @@ impl Job {
             Event::Aborted { .. } => self.aborted.push(rank),
             Event::Refused { missing, .. } => panic!("{missing}"),
             Event::TooLong { bytes, ring } => self.too_long.push((bytes, ring)),
-            Event::Ready | Event::Free { .. } => {}
+            _ => {}
         }
     }
 

@@ -180,6 +180,7 @@ impl<'a> Running<'a> {
             rings: Span { region, offset: 0, length: 0 },
             ring: assignment.ring,
             release,
+            heartbeat: None,
             class: Class::Bulk,
             control: Class::Control,
         });
@@ -294,7 +295,8 @@ impl<'a> Running<'a> {
             (Event::Refused { missing, .. }, _) => {
                 self.fail(format!("timeslices cannot be built over this wire: {missing}"))
             }
-            (Event::Free { .. } | Event::Complete { .. }, _) => {}
+            // Without a heartbeat nobody comes or goes.
+            _ => {}
         }
     }
 

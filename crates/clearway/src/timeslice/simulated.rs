@@ -155,6 +155,7 @@ fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -
         rings: Span { region, offset: 0, length: 0 },
         ring: plan.ring,
         release: Release::AtOnce,
+        heartbeat: None,
         class: Class::Bulk,
         control: Class::Control,
     })

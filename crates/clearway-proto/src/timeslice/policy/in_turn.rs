@@ -6,17 +6,33 @@
 
 use super::{Cause, Choice, Sending};
 use crate::base::LocalNs;
-use crate::timeslice::input::Connections;
+use crate::timeslice::connection::Connections;
 
 /// In the order of timeslices.
 #[derive(Debug, Default)]
 pub(in crate::timeslice) struct InOrder {
-    next: u64,
+    /// The next one in turn: none while timeslices were dealt anew, and earlier ones stand in other places.
+    next: Option<u64>,
+    /// From here on all is in turn again.
+    dealt_from: u64,
+}
+
+impl InOrder {
+    /// The builder whose next timeslice is the earliest of all.
+    fn earliest(&mut self, connections: &Connections) -> Option<usize> {
+        if let Some(next) = self.next {
+            return Some(connections.builder_of(next));
+        }
+        let nexts = (0..connections.builders()).filter_map(|place| Some((connections.next_of(place)?, place)));
+        let (timeslice, place) = nexts.min()?;
+        self.next = (timeslice >= self.dealt_from).then_some(timeslice);
+        Some(place)
+    }
 }
 
 impl Sending for InOrder {
     fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
-        let place = connections.builder_of(self.next);
+        let Some(place) = self.earliest(connections) else { return Choice::Blocked(Cause::NoMicroslices) };
         match connections.may_send(place) {
             Ok(()) => Choice::Post(place),
             Err(cause) => Choice::Blocked(cause),
@@ -24,7 +40,11 @@ impl Sending for InOrder {
     }
 
     fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
-        self.next += 1;
+        self.next = self.next.map(|next| next + 1);
+    }
+
+    fn redealt(&mut self, from: u64) {
+        (self.next, self.dealt_from) = (None, from);
     }
 }
 
@@ -48,7 +68,7 @@ impl InTurn {
         let mut cause = Cause::Paced;
         for step in 0..builders {
             let place = (self.next + step) % builders;
-            if connections.next_of(place) >= limit {
+            if connections.next_of(place).is_none_or(|next| next >= limit) {
                 continue;
             }
             match connections.may_send(place) {

@@ -29,7 +29,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::Connections;
+use super::connection::Connections;
 use crate::base::LocalNs;
 use crate::clock::Exchange;
 
@@ -204,6 +204,15 @@ pub(super) trait Sending: Debug {
 
     /// The builder at `place` lets in `count` more contributions.
     fn granted(&mut self, _place: usize, _count: u32) {}
+
+    /// This input takes part from timeslice `first` on, later than others.
+    fn joined(&mut self, _first: u64) {}
+
+    /// The builder at `place` is out; nothing that it granted counts.
+    fn builder_left(&mut self, _place: usize) {}
+
+    /// Timeslices from `from` on are dealt anew, and connections may have earlier ones behind later ones.
+    fn redealt(&mut self, _from: u64) {}
 }
 
 /// A builder's side of a policy.
@@ -216,6 +225,12 @@ pub(super) trait Directing: Debug {
 
     /// A contribution of the input at `place` has landed.
     fn landed(&mut self, _now: LocalNs, _place: usize, _bytes: u32) {}
+
+    /// The input at `place` is out: nothing of it will land.
+    fn input_left(&mut self, _place: usize) {}
+
+    /// The input at `place` takes part from `row` on.
+    fn input_joined(&mut self, _place: usize, _row: u64) {}
 
     /// The input at `place` reports an interval.
     fn reported(&mut self, _place: usize, _report: Report) {}

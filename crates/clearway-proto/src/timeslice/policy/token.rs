@@ -30,7 +30,7 @@ use super::slack::Slack;
 use super::window::{Pacemaker, Window};
 use super::{Cause, Choice, Directing, Sending};
 use crate::base::{LocalNs, Nanos};
-use crate::timeslice::input::Connections;
+use crate::timeslice::connection::Connections;
 
 /// A grant that takes so many times the usual wait no longer counts. Within it lies what queues of K contributions explain.
 const OVERDUE: u64 = 4;
@@ -61,7 +61,7 @@ impl Granted {
 
     /// The turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
     fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
-        let row = connections.next_of(place) / connections.builders() as u64;
+        let row = connections.next_of(place).unwrap_or(u64::MAX) / connections.builders() as u64;
         (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
     }
 }
@@ -105,6 +105,10 @@ impl Sending for Granted {
         let open = self.open.entry(place).or_default();
         *open = open.saturating_add(count);
     }
+
+    fn builder_left(&mut self, place: usize) {
+        self.open.remove(&place);
+    }
 }
 
 /// What a builder knows of one input.
@@ -120,6 +124,8 @@ struct Debtor {
     owed: u32,
     /// It stands among those that catch up.
     catches_up: bool,
+    /// It has no turns in rows before this one; none ever while it is out.
+    begins: Option<u64>,
 }
 
 /// A grant that has not become too old.
@@ -161,7 +167,7 @@ impl Token {
             shift: place % inputs,
             pacemaker: Pacemaker::new(window, inputs),
             slack: Slack::new(),
-            debtors: vec![Debtor::default(); inputs],
+            debtors: vec![Debtor { begins: Some(0), ..Debtor::default() }; inputs],
             known: 0,
             sizes: 0,
             counted: 0,
@@ -233,7 +239,11 @@ impl Token {
             if self.step == self.debtors.len() {
                 (self.row, self.step) = (self.row + 1, 0);
             }
+            let row = if self.step == 0 { self.row - 1 } else { self.row };
             let debtor = &mut self.debtors[place];
+            if debtor.begins.is_none_or(|begins| row < begins) {
+                continue;
+            }
             if debtor.open < open_max && debtor.owed == 0 {
                 return Some(place);
             }
@@ -288,6 +298,29 @@ impl Directing for Token {
             if bytes >= mean {
                 self.pacemaker.landed(waited);
             }
+        }
+    }
+
+    fn input_left(&mut self, place: usize) {
+        let debtor = core::mem::take(&mut self.debtors[place]);
+        for given in self.given.iter().filter(|given| given.place == place && given.number >= debtor.landed) {
+            self.counted -= 1;
+            self.bytes -= given.bytes;
+        }
+        self.given.retain(|given| given.place != place);
+        self.known -= u64::from(debtor.size > 0);
+        self.sizes -= debtor.size;
+        self.catching_up.retain(|other| *other != place);
+    }
+
+    fn input_joined(&mut self, place: usize, row: u64) {
+        // Rows that have been let in already are owed to it.
+        let turn = (place + self.debtors.len() - self.shift) % self.debtors.len();
+        let passed = self.row + u64::from(turn < self.step);
+        let owed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
+        self.debtors[place] = Debtor { owed, catches_up: owed > 0, begins: Some(row), ..Debtor::default() };
+        if owed > 0 {
+            self.catching_up.push_back(place);
         }
     }
 

@@ -54,7 +54,8 @@ enum Kind {
 pub(in crate::timeslice) struct Director {
     parameters: Dfs,
     builders: u64,
-    inputs: usize,
+    /// Of each input: whether it takes part.
+    inputs: Vec<bool>,
     open: BTreeMap<u32, Vec<Option<Report>>>,
     history: VecDeque<Measured>,
     made: BTreeMap<u32, Proposal>,
@@ -74,7 +75,7 @@ impl Director {
         Self {
             parameters,
             builders: builders as u64,
-            inputs,
+            inputs: vec![true; inputs],
             open: BTreeMap::new(),
             history: VecDeque::new(),
             made: BTreeMap::new(),
@@ -83,6 +84,17 @@ impl Director {
             step: parameters.speed_up.map_or(0, |speed_up| speed_up.per_mille()),
             rising: true,
             kept: None,
+        }
+    }
+
+    /// Something changed about `interval`, which is open.
+    fn look_at(&mut self, interval: u32) {
+        let Some(reports) = self.open.get(&interval) else { return };
+        let expected = reports.iter().zip(&self.inputs).filter(|(_, takes_part)| **takes_part);
+        let all = expected.map(|(report, _)| *report).collect::<Option<Vec<_>>>();
+        if let Some(all) = all.filter(|all| !all.is_empty()) {
+            self.open.remove(&interval);
+            self.complete(interval, &all);
         }
     }
 
@@ -153,12 +165,19 @@ impl Directing for Director {
         if report.interval < known || self.open.len() >= OPEN_MAX && !self.open.contains_key(&report.interval) {
             return;
         }
-        let reports = self.open.entry(report.interval).or_insert_with(|| vec![None; self.inputs]);
+        let reports = self.open.entry(report.interval).or_insert_with(|| vec![None; self.inputs.len()]);
         reports[place] = Some(report);
-        if let Some(all) = reports.iter().copied().collect::<Option<Vec<_>>>() {
-            self.open.remove(&report.interval);
-            self.complete(report.interval, &all);
-        }
+        self.look_at(report.interval);
+    }
+
+    fn input_left(&mut self, place: usize) {
+        self.inputs[place] = false;
+        let open: Vec<u32> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|interval| self.look_at(interval));
+    }
+
+    fn input_joined(&mut self, place: usize, _row: u64) {
+        self.inputs[place] = true;
     }
 
     fn proposal(&self) -> Option<Proposal> {

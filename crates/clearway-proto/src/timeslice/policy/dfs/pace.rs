@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use super::{Dfs, Proposal, Report};
 use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::clock::{Exchange, PeerClock};
-use crate::timeslice::input::Connections;
+use crate::timeslice::connection::Connections;
 use crate::timeslice::policy::{Cause, Choice, InTurn, Sending};
 
 /// Whose clock all inputs go by.
@@ -49,10 +49,16 @@ pub(in crate::timeslice) struct Paced {
     /// The clock of the builder at [`REFERENCE`], which all times in reports and proposals are of.
     reference: PeerClock,
     asks: bool,
+    /// It joined when the others had begun: its own barrier is none of theirs.
+    joined: bool,
     turn: InTurn,
     current: Interval,
     /// The one before, until it is acknowledged.
     before: Option<Interval>,
+    /// Timeslices below this one are not paced: they were dealt anew, and earlier ones may stand behind later ones.
+    unpaced: u64,
+    /// Of intervals to come: what was sent and acknowledged of them already, unpaced.
+    ahead: BTreeMap<u64, [u64; 2]>,
     proposals: BTreeMap<u32, Proposal>,
     reports: VecDeque<Report>,
     wake: Option<LocalNs>,
@@ -79,9 +85,12 @@ impl Paced {
             barrier: LocalNs(0),
             reference: PeerClock::new(DRIFT_MAX),
             asks: false,
+            joined: false,
             turn: InTurn::from(place),
             current,
             before: None,
+            unpaced: 0,
+            ahead: BTreeMap::new(),
             proposals: BTreeMap::new(),
             reports: VecDeque::new(),
             wake: None,
@@ -104,8 +113,15 @@ impl Paced {
         let end = current.end + u64::from(rounds) * self.builders;
         self.before = Some(current).filter(|current| current.acknowledged < current.length());
         self.asks = true;
-        self.current =
-            Interval { index, rounds, first: current.end, end, proposed, begun: None, sent: 0, acknowledged: 0 };
+        let [sent, acknowledged] = self.ahead.remove(&current.end).unwrap_or_default();
+        self.current = Interval { index, rounds, first: current.end, end, proposed, begun: None, sent, acknowledged };
+    }
+
+    /// The interval to come that `timeslice` belongs to, by its first one.
+    fn later(&mut self, timeslice: u64) -> &mut [u64; 2] {
+        let Interval { end, rounds, .. } = self.current;
+        let length = u64::from(rounds) * self.builders;
+        self.ahead.entry(end + (timeslice - end) / length * length).or_default()
     }
 
     /// The first timeslice that may not be sent yet, and when the next ones may.
@@ -113,7 +129,11 @@ impl Paced {
         let Interval { rounds, first, end, proposed, .. } = self.current;
         let Some((start, duration)) = proposed.filter(|(_, duration)| *duration > Nanos(0)) else { return (end, None) };
         // Before the first answer the barrier is what all have in common.
-        let start = self.reference.local(PeerNs(start.0)).map_or(self.barrier + start, |reading| reading.at);
+        let start = match self.reference.local(PeerNs(start.0)) {
+            Some(reading) => reading.at,
+            None if self.joined => return (end, None),
+            None => self.barrier + start,
+        };
         if now < start {
             return (first, Some(start));
         }
@@ -135,6 +155,18 @@ impl Sending for Paced {
         self.asks = true;
     }
 
+    fn joined(&mut self, first: u64) {
+        let Interval { rounds, end: length, .. } = self.current;
+        let index = first / length;
+        let (begin, passed) = (index * length, first % length);
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let (proposed, begun) = (None, None);
+        let end = begin + length;
+        self.current =
+            Interval { index, rounds, first: begin, end, proposed, begun, sent: passed, acknowledged: passed };
+        self.joined = true;
+    }
+
     fn asks(&mut self) -> Option<usize> {
         core::mem::take(&mut self.asks).then_some(REFERENCE)
     }
@@ -149,20 +181,32 @@ impl Sending for Paced {
         self.open_next();
         let (limit, next) = self.limit(now);
         self.wake = None;
-        let choice = self.turn.choose_below(limit, connections);
+        let choice = self.turn.choose_below(limit.max(self.unpaced), connections);
         if choice == Choice::Blocked(Cause::Paced) {
             self.wake = next;
         }
         choice
     }
 
-    fn posted(&mut self, now: LocalNs, _timeslice: u64) {
+    fn redealt(&mut self, from: u64) {
+        self.unpaced = from;
+    }
+
+    fn posted(&mut self, now: LocalNs, timeslice: u64) {
         self.turn.advance();
+        if timeslice >= self.current.end {
+            self.later(timeslice)[0] += 1;
+            return;
+        }
         self.current.sent += 1;
         self.current.begun.get_or_insert(now);
     }
 
     fn released(&mut self, now: LocalNs, timeslice: u64) {
+        if timeslice >= self.current.end {
+            self.later(timeslice)[1] += 1;
+            return;
+        }
         let interval = match &mut self.before {
             Some(before) if timeslice < before.end => before,
             _ => &mut self.current,

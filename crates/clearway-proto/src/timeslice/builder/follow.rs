@@ -1,0 +1,92 @@
+//! What a builder does about those who come and go: who is waited for, and what of its work counts.
+//!
+//! # Model
+//! An input that is out is not waited for any more: what waited for it alone is complete, without it. What has landed of it stays until it is
+//! released. Writes of an input that knows more decisions than this builder are kept until this one knows them too.
+
+use super::*;
+
+impl Builder {
+    /// What this builder has at stake while `target` is in question: when that is itself, what it has released.
+    pub(in crate::timeslice) fn stake(&self, journal: &Journal, target: Member) -> Stake {
+        let is_me = target == journal.member(Role::Builder(self.place));
+        Stake { horizon: 0, released: if is_me { self.first } else { 0 } }
+    }
+
+    /// Something was decided.
+    pub(in crate::timeslice) fn follow(&mut self, cx: &mut Context<'_>, decision: Decision) -> More {
+        if let Change::Remove { member, .. } | Change::Join { member, .. } | Change::Retire { member } = decision.change
+            && let Role::Input(place) = cx.journal.role(member)
+        {
+            self.turn_line(cx, place, member);
+        }
+        self.look_again(cx);
+        self.skip(cx.journal);
+        (0..self.lines.len()).for_each(|place| self.greet(cx.now, place));
+        for place in 0..self.lines.len() {
+            for Early { into, word, at } in core::mem::take(&mut self.lines[place].early) {
+                if let Some((position, timeslice, bytes)) = self.piece(cx.journal, place, into, word, at) {
+                    self.whole(cx, place, [position, timeslice], bytes, at);
+                }
+            }
+        }
+        self.go_on(cx)
+    }
+
+    /// The input at `place` is in, or out, or sends nothing more from some timeslice on.
+    fn turn_line(&mut self, cx: &mut Context<'_>, place: usize, member: Member) {
+        let journal = cx.journal;
+        let life = journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
+        let line = &mut self.lines[place];
+        let (was_in, is_in) = (line.is_in, journal.takes_part(member));
+        self.assemblies.expect(place, is_in.then(|| journal.range(place)));
+        if was_in == is_in {
+            return;
+        }
+        // What has landed whole stays until it is released; what has not never will.
+        let mut slots = core::mem::take(&mut line.slots);
+        slots.iter_mut().filter(|slot| slot.state == State::Landing).for_each(|slot| *slot = Slot::default());
+        let (hello, fill) = (line.hello, line.fill);
+        *line = Line { slots, fill, hello, ..Line::new(line.peer, is_in, life) };
+        let row = journal.next(self.place, self.first, &journal.range(place)).map(|(position, _)| position);
+        match (&mut self.policy, row) {
+            (Some(policy), Some(row)) if is_in => policy.input_joined(place, row),
+            (Some(policy), _) if !is_in => policy.input_left(place),
+            _ => {}
+        }
+    }
+
+    /// Timeslices that this builder told to be complete, but that it has no part in building if no more than `settled` positions
+    /// of its order count.
+    pub(in crate::timeslice) fn void(&self, journal: &Journal, settled: u64) -> Vec<u64> {
+        self.assemblies.complete_from(settled).filter_map(|position| journal.nth(self.place, position)).collect()
+    }
+
+    /// Whether everything that this builder was to build is released.
+    pub(in crate::timeslice) fn is_through(&self, journal: &Journal) -> bool {
+        journal.nth(self.place, self.first).is_none()
+    }
+
+    /// The input at `place` has nothing for `end` and later.
+    pub(super) fn expect_until(&mut self, cx: &mut Context<'_>, place: usize, end: u64) {
+        let range = cx.journal.range(place);
+        self.assemblies.expect(place, Some(range.start..range.end.min(end)));
+        self.look_again(cx);
+        self.skip(cx.journal);
+    }
+
+    /// Looks what is complete because others are expected than before.
+    fn look_again(&mut self, cx: &mut Context<'_>) {
+        for complete in self.assemblies.look_again(cx.now, cx.journal) {
+            self.complete(cx, complete);
+        }
+    }
+
+    /// Goes past positions that nobody has anything for.
+    pub(super) fn skip(&mut self, journal: &Journal) {
+        for position in self.assemblies.skip(journal) {
+            self.freed.insert(position);
+        }
+        self.pass();
+    }
+}

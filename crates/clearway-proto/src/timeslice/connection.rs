@@ -1,0 +1,181 @@
+//! An input's connections: what was sent to each builder, what is next, and whether it could leave now.
+//!
+//! # Invariants
+//! I1. Contributions are sent in the builder's order, and their positions in the list of what is not released ascend.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::context::Slots;
+use super::frame::sequence_between;
+use super::membership::Journal;
+use super::policy::{Cause, Policy};
+use super::ring::{Place, Ring};
+use super::supply::Supply;
+use crate::base::Rank;
+use crate::wire::{RegionId, RemoteSpan};
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The builder has not named its ring.
+    Calling,
+    Open,
+    /// Everything is released; the builder has not said that it knows.
+    Ending,
+    Ended,
+    /// It takes no part.
+    Out,
+}
+
+/// A contribution that is not released.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) timeslice: u64,
+    pub(super) position: u64,
+    pub(super) place: Place,
+}
+
+/// The way to one builder.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) peer: Rank,
+    pub(super) stage: Stage,
+    /// The epoch in which the younger of the two joined.
+    pub(super) life: u32,
+    pub(super) into: RemoteSpan,
+    pub(super) ring: Ring,
+    pub(super) sent: VecDeque<Sent>,
+    /// The position of the next contribution in the builder's order.
+    pub(super) position: u64,
+    /// Its timeslice; none when there is nothing more for this builder.
+    pub(super) next: Option<u64>,
+    /// Positions that the builder released, as far as it said.
+    pub(super) said: u64,
+    /// The same, as far as it was heard: no further while the builder is in question.
+    pub(super) released: u64,
+    /// It is in question.
+    pub(super) is_frozen: bool,
+    /// How many were sent.
+    pub(super) posted: u32,
+    /// How many may be sent; counts only where builders grant.
+    pub(super) granted: u32,
+    /// Writes that are not complete.
+    pub(super) writes: u32,
+    /// Reports that it was sent, or missed.
+    pub(super) reported: u64,
+    /// Its clock shall be asked for.
+    pub(super) asks: bool,
+    /// It shall know where the stream ends.
+    pub(super) tells_end: bool,
+}
+
+impl Connection {
+    pub(super) fn new(peer: Rank, stage: Stage, life: u32) -> Self {
+        Self {
+            peer,
+            stage,
+            life,
+            into: RemoteSpan { region: RegionId(0), offset: 0 },
+            ring: Ring::new(0),
+            sent: VecDeque::new(),
+            position: 0,
+            next: None,
+            said: 0,
+            released: 0,
+            is_frozen: false,
+            posted: 0,
+            granted: 0,
+            writes: 0,
+            reported: 0,
+            asks: false,
+            tells_end: false,
+        }
+    }
+
+    /// The contribution whose position ends in these bits, if it is not released.
+    pub(super) fn unreleased(&self, sequence: u32) -> Option<Sent> {
+        let first = self.sent.front()?.position;
+        let position = first + u64::from(sequence_between(first, sequence));
+        let at = self.sent.binary_search_by_key(&position, |sent| sent.position).ok()?;
+        self.sent.get(at).copied()
+    }
+
+    /// Whether everything that this builder was to have is released, and nothing of it still under way.
+    pub(super) fn is_drained(&self) -> bool {
+        self.next.is_none() && self.sent.is_empty() && self.writes == 0
+    }
+}
+
+/// What a policy is shown.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) all: Vec<Connection>,
+    pub(super) journal: Arc<Journal>,
+    /// The timeslices that this input has something for.
+    pub(super) range: Range<u64>,
+    /// Nothing is sent from here on before something is decided.
+    pub(super) horizon: Option<u64>,
+    pub(super) supply: Supply,
+    pub(super) policy: Policy,
+    pub(super) slots: Slots,
+}
+
+impl Connections {
+    /// How many builders there are.
+    pub(super) fn builders(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The place of the builder of `timeslice`.
+    pub(super) fn builder_of(&self, timeslice: u64) -> usize {
+        self.journal.turn_of(timeslice)
+    }
+
+    /// The next timeslice of the builder at `place`; none when there is nothing more for it.
+    pub(super) fn next_of(&self, place: usize) -> Option<u64> {
+        self.all[place].next
+    }
+
+    /// Whether the next contribution to the builder at `place` could be posted now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn may_send(&self, place: usize) -> Result<(), Cause> {
+        let connection = &self.all[place];
+        let Some(next) = connection.next.filter(|next| *next < self.supply.ready()) else {
+            return Err(Cause::NoMicroslices);
+        };
+        if self.horizon.is_some_and(|horizon| next >= horizon) {
+            return Err(Cause::NoCredit);
+        }
+        if !self.policy.is_building() {
+            return if connection.writes < self.slots.for_one { Ok(()) } else { Err(Cause::NoTransmitSlot) };
+        }
+        if self.policy.grants() && connection.posted == connection.granted {
+            return Err(Cause::NoCredit);
+        }
+        let length = self.supply.pieces(next).map_or(0, |pieces| pieces.length());
+        if connection.ring.place(length).is_none() {
+            return Err(Cause::NoCredit);
+        }
+        if connection.writes >= self.slots.for_one { Err(Cause::NoTransmitSlot) } else { Ok(()) }
+    }
+
+    /// Looks up what is next for the builder at `place`, from the position that it has come to.
+    pub(super) fn look_up(&mut self, place: usize) {
+        let connection = &mut self.all[place];
+        let found = self.journal.next(place, connection.position, &self.range);
+        connection.next = found.map(|(_, timeslice)| timeslice);
+        connection.position = found.map_or(connection.position, |(position, _)| position);
+    }
+
+    /// The same for all, and where the stream ends.
+    pub(super) fn look_up_all(&mut self, own: usize) {
+        self.range = self.journal.range(own);
+        self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
+        (0..self.all.len()).for_each(|place| self.look_up(place));
+    }
+}

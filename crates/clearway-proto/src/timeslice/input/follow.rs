@@ -1,0 +1,96 @@
+//! What an input does about those who come and go: what it has at stake, and what is sent again to whom.
+//!
+//! # Model
+//! An input that was asked for its stake sends nothing at or beyond its horizon and hears no more of what the builder in question releases,
+//! until something is decided. Then it goes on by the new orders. What a removed builder has settled counts as released; the rest
+//! was never given back to the source, and stands in the orders of others.
+
+use super::*;
+use crate::timeslice::membership::{Change, Decision, Member, Stake};
+
+/// An input goes on for so many rotations while a decision is made: as many as rings are ahead under policies that grant, so
+/// that nobody stands still for one.
+const HEADROOM_ROTATIONS: u64 = 4;
+/// And for so many timeslices at least, where rotations are short.
+const HEADROOM_LEAST: u64 = 64;
+
+impl Input {
+    /// What this input has at stake while `target` is in question, to which it holds from now on.
+    pub(in crate::timeslice) fn stake(&mut self, target: Member) -> Stake {
+        let journal = self.connections.journal.clone();
+        let rotations = HEADROOM_ROTATIONS * self.connections.all.len() as u64;
+        let ahead = self.reached.max(journal.from()).saturating_add(rotations.max(HEADROOM_LEAST));
+        let horizon = *self.connections.horizon.get_or_insert(ahead);
+        let released = match journal.role(target) {
+            Role::Builder(place) if place < self.connections.all.len() => {
+                let connection = &mut self.connections.all[place];
+                connection.is_frozen = true;
+                connection.released
+            }
+            _ => 0,
+        };
+        Stake { horizon, released }
+    }
+
+    /// Something was decided.
+    pub(in crate::timeslice) fn follow(&mut self, cx: &mut Context<'_>, decision: Decision) -> More {
+        self.connections.journal = cx.journal.clone();
+        let changed = match decision.change {
+            Change::Remove { member, .. } | Change::Join { member, .. } => Some(cx.journal.role(member)),
+            _ => None,
+        };
+        match (decision.change, changed) {
+            (Change::Remove { settled, .. }, Some(Role::Builder(place))) => self.lose(cx, place, settled),
+            (Change::Join { member, .. }, Some(Role::Builder(place))) => {
+                let life = cx.journal.life(member).max(cx.journal.life(cx.journal.member(Role::Input(self.place))));
+                let connection = Connection::new(self.connections.all[place].peer, Stage::Calling, life);
+                self.connections.all[place] = Connection { reported: self.reports_made, ..connection };
+                self.outbox.want(place);
+                self.retry_at.get_or_insert(cx.now + RETRY);
+            }
+            _ => {}
+        }
+        self.connections.horizon = None;
+        self.connections.look_up_all(self.place);
+        self.policy.redealt(cx.journal.from());
+        for place in 0..self.connections.all.len() {
+            if core::mem::take(&mut self.connections.all[place].is_frozen) {
+                self.hear_released(cx, place);
+            }
+        }
+        self.tell_end();
+        self.look_if_ready(cx);
+        self.try_to_end();
+        self.look_if_ended(cx);
+        self.go_on(cx)
+    }
+
+    /// The builder at `place` is out. What it has settled is released; the rest is sent again, to others.
+    fn lose(&mut self, cx: &mut Context<'_>, place: usize, settled: u64) {
+        let connection = &mut self.connections.all[place];
+        let gone =
+            Connection { writes: connection.writes, ..Connection::new(connection.peer, Stage::Out, connection.life) };
+        let sent = core::mem::replace(connection, gone).sent;
+        self.again.retain(|(builder, ..)| *builder as usize != place);
+        self.policy.builder_left(place);
+        let mut free = None;
+        for sent in sent.into_iter().filter(|sent| sent.position < settled) {
+            free = self.connections.supply.release(sent.timeslice).or(free);
+            self.policy.released(cx.now, sent.timeslice);
+            self.record.released += 1;
+        }
+        if let Some(timeslice) = free {
+            cx.out.tell(Event::Free { timeslice });
+        }
+    }
+
+    /// Where the stream ends matters to builders as soon as they may have earlier timeslices behind later ones.
+    pub(super) fn tell_end(&mut self) {
+        if self.connections.journal.epoch() > 0 && self.connections.supply.end().is_some() {
+            for (place, connection) in self.connections.all.iter_mut().enumerate() {
+                connection.tells_end = true;
+                self.outbox.want(place);
+            }
+        }
+    }
+}

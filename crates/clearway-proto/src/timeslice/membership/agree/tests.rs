@@ -1,0 +1,212 @@
+//! Every order in which messages of three and of four members can arrive or not, with ballots that cross each other.
+
+use alloc::sync::Arc;
+use std::collections::BTreeSet as Set;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::vec::Vec;
+
+use super::*;
+use crate::base::Rank;
+use crate::timeslice::layout::Layout;
+
+/// An input's credits from the builder in question and what it has sent, in small numbers.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Dealings {
+    sent: u64,
+    horizon: Option<u64>,
+    /// Positions that each builder has released, as far as this input has taken notice.
+    released: BTreeMap<Member, u64>,
+    frozen: Set<Member>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct World {
+    members: Vec<(Agree, Dealings)>,
+    /// From, to, what. Who is dead or unlucky never gets it: no move is forced.
+    under_way: Set<(Member, Member, Message)>,
+    ballots: u32,
+    decided: Set<Decision>,
+}
+
+impl World {
+    /// Answers that nobody waits for any more change nothing, and only multiply states.
+    fn forget_the_stale(&mut self) {
+        let members = &self.members;
+        self.under_way.retain(|(from, to, message)| {
+            let waits = members[to.index()].0.unanswered(*from);
+            match (message, waits) {
+                (Message::Promise { ballot, .. }, Some(Message::Prepare { ballot: asked, .. }))
+                | (Message::Accepted { ballot }, Some(Message::Accept { ballot: asked, .. })) => *ballot == asked,
+                (Message::Promise { .. } | Message::Accepted { .. }, _) => false,
+                _ => true,
+            }
+        });
+    }
+}
+
+struct Explorer {
+    journal: Journal,
+    wishes: Vec<Wish>,
+    /// Of each ballot: who may lead it.
+    leaders: Vec<Vec<usize>>,
+    /// An input sends so much and a builder releases so much.
+    most: u64,
+    seen: Set<u64>,
+    decided: Set<Decision>,
+}
+
+impl Explorer {
+    fn new([inputs, builders]: [u32; 2], leaders: &[&[usize]], most: u64, wishes: &[Wish]) -> Self {
+        let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+        let layout = Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        let journal = Journal::new(&Arc::new(layout));
+        Self {
+            journal,
+            wishes: wishes.to_vec(),
+            leaders: leaders.iter().map(|all| all.to_vec()).collect(),
+            most,
+            seen: Set::new(),
+            decided: Set::new(),
+        }
+    }
+
+    fn explore(&mut self) {
+        let members = (0..self.journal.roster() as u32).map(|member| (Agree::new(Member(member)), Dealings::default()));
+        let (under_way, decided) = (Set::new(), Set::new());
+        let mut open = std::vec![World { members: members.collect(), under_way, ballots: 0, decided }];
+        while let Some(world) = open.pop() {
+            let mut hasher = DefaultHasher::new();
+            world.hash(&mut hasher);
+            if !self.seen.insert(hasher.finish()) {
+                continue;
+            }
+            self.check(&world);
+            self.moves(&world, &mut open);
+        }
+    }
+
+    fn is_input(&self, member: usize) -> bool {
+        matches!(self.journal.role(Member(member as u32)), Role::Input(_))
+    }
+
+    fn check(&mut self, world: &World) {
+        assert!(world.decided.len() <= 1, "two decisions in one epoch: {:?}", world.decided);
+        self.decided.extend(&world.decided);
+        let Some(decision) = world.decided.first() else { return };
+        let inputs = (0..world.members.len()).filter(|member| self.is_input(*member));
+        for (input, dealings) in inputs.map(|member| (Member(member as u32), &world.members[member].1)) {
+            match decision.change {
+                // What a removed input did no longer counts.
+                Change::Remove { member, .. } if self.is_input(member.index()) => {}
+                Change::Remove { member, settled } => {
+                    let released = dealings.released.get(&member).copied().unwrap_or(0);
+                    assert!(released <= settled, "{input:?} has freed {released}, {decision:?}");
+                    assert!(dealings.sent <= decision.from, "{input:?} has sent {}, {decision:?}", dealings.sent);
+                }
+                Change::Nothing => {}
+                _ => assert!(dealings.sent <= decision.from, "{input:?} has sent {}, {decision:?}", dealings.sent),
+            }
+        }
+    }
+
+    fn moves(&self, world: &World, open: &mut Vec<World>) {
+        for message in &world.under_way {
+            let mut next = world.clone();
+            next.under_way.remove(message);
+            self.deliver(&mut next, *message);
+            next.forget_the_stale();
+            open.push(next);
+        }
+        if let Some(leaders) = self.leaders.get(world.ballots as usize) {
+            for member in leaders.iter().copied() {
+                for wish in self.wishes.iter().filter(|wish| wish.target().index() != member) {
+                    let mut next = world.clone();
+                    next.ballots += 1;
+                    let message = next.members[member].0.lead(*wish);
+                    self.ask(&mut next, Member(member as u32), message);
+                    next.forget_the_stale();
+                    open.push(next);
+                }
+            }
+        }
+        // An input goes on with its work only until the first decision: later it is bound by nothing that was checked here.
+        for member in (0..world.members.len()).filter(|member| self.is_input(*member)) {
+            let dealings = &world.members[member].1;
+            if dealings.sent < dealings.horizon.unwrap_or(self.most).min(self.most) {
+                let mut next = world.clone();
+                next.members[member].1.sent += 1;
+                open.push(next);
+            }
+            for builder in self.wishes.iter().map(|wish| wish.target()).filter(|target| !self.is_input(target.index()))
+            {
+                let released = dealings.released.get(&builder).copied().unwrap_or(0);
+                if released < dealings.sent && !dealings.frozen.contains(&builder) {
+                    let mut next = world.clone();
+                    next.members[member].1.released.insert(builder, released + 1);
+                    open.push(next);
+                }
+            }
+        }
+    }
+
+    /// To everybody; what a member says to itself it hears at once.
+    fn ask(&self, world: &mut World, from: Member, message: Message) {
+        let others = (0..world.members.len() as u32).map(Member).filter(|to| *to != from);
+        world.under_way.extend(others.map(|to| (from, to, message)));
+        self.deliver(world, (from, from, message));
+    }
+
+    fn deliver(&self, world: &mut World, (from, to, message): (Member, Member, Message)) {
+        let (agree, dealings) = &mut world.members[to.index()];
+        let answer = match message {
+            Message::Prepare { ballot, target } => agree.prepared(ballot, || {
+                dealings.frozen.insert(target);
+                let horizon = *dealings.horizon.get_or_insert(dealings.sent);
+                Stake { horizon, released: dealings.released.get(&target).copied().unwrap_or(0) }
+            }),
+            Message::Accept { ballot, decision } => agree.proposed(ballot, decision),
+            Message::Promise { ballot, stake, accepted } => {
+                let proposal = agree.promised(&self.journal, from, ballot, (stake, accepted));
+                return proposal.into_iter().for_each(|message| self.ask(world, to, message));
+            }
+            Message::Accepted { ballot } => return world.decided.extend(agree.accepted(&self.journal, from, ballot)),
+            Message::Refused { promised } => return agree.refused(promised),
+        };
+        // Who is refused gives up, as if it had heard nothing more: that is among the moves already.
+        if matches!(answer, Message::Refused { .. }) {
+            return;
+        }
+        if from == to {
+            self.deliver(world, (to, from, answer));
+        } else {
+            world.under_way.insert((to, from, answer));
+        }
+    }
+}
+
+#[test]
+fn agree__three_members_decide_once_and_never_against_an_input() {
+    // One input and two builders: one that is suspected and may answer, one that wants no more.
+    let wishes = [Wish::Suspect(Member(2)), Wish::Retire(Member(1))];
+    let mut explorer = Explorer::new([1, 2], &[&[0, 1, 2], &[0, 1, 2]], 1, &wishes);
+    explorer.explore();
+    let removed = |decision: &&Decision| matches!(decision.change, Change::Remove { .. });
+    assert!(explorer.decided.iter().any(|decision| decision.change == Change::Nothing));
+    assert!(explorer.decided.iter().filter(removed).count() > 1, "{:?}", explorer.decided);
+}
+
+#[test]
+fn agree__three_ballots_cross_and_the_highest_accepted_stands() {
+    let mut explorer =
+        Explorer::new([1, 2], &[&[0], &[1], &[2]], 0, &[Wish::Retire(Member(2)), Wish::Retire(Member(1))]);
+    explorer.explore();
+    assert_eq!(explorer.decided.len(), 2, "{:?}", explorer.decided);
+}
+
+#[test]
+fn agree__a_builder_is_removed_only_by_what_all_inputs_say() {
+    let mut explorer = Explorer::new([2, 2], &[&[0]], 1, &[Wish::Suspect(Member(3))]);
+    explorer.explore();
+    let settled = |decision: &Decision| matches!(decision.change, Change::Remove { settled: 1, .. });
+    assert!(explorer.decided.iter().any(settled), "{:?}", explorer.decided);
+}

@@ -1,0 +1,228 @@
+//! The headers that members send each other about who takes part, byte by byte.
+//!
+//! # Model
+//! All numbers little-endian. Every header begins with its kind (1 byte) and the epoch that the sender has come to (4 bytes); those
+//! of an agreement are about the epoch after it.
+//!
+//! | kind | frame | fields (bytes) |
+//! |---|---|---|
+//! | 16 | beat | |
+//! | 17 | prepare | round 4, leader 4, target 4 |
+//! | 18 | promise | round 4, leader 4, horizon 8, released 8; if something was accepted: round 4, leader 4, decision 21 |
+//! | 19 | accept | round 4, leader 4, decision 21 |
+//! | 20 | accepted | round 4, leader 4 |
+//! | 21 | refused | round 4, leader 4 |
+//! | 22 | decided: by the epoch itself | decision 21 |
+//! | 23 | wish | sort 1, member 4, value 4 |
+//!
+//! A decision: sort 1, member 4, value 8 (settled, incarnation, weight), from 8.
+//!
+//! # Invariants
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
+
+use super::agree::{Ballot, Message, Stake, Wish};
+use super::journal::{Change, Decision, Member};
+use crate::timeslice::frame::Reader;
+use crate::wire::Head;
+
+/// The lowest kind: lower ones are an input's and a builder's.
+pub(in crate::timeslice) const FIRST_KIND: u8 = 16;
+/// The longest header: a promise.
+const LONGEST: usize = 62;
+
+/// One header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::timeslice) struct Frame {
+    pub(super) epoch: u32,
+    pub(super) body: Body,
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// I am there.
+    Beat,
+    /// About the epoch after.
+    Agree(Message),
+    /// What the epoch decided.
+    Decided(Decision),
+    /// What shall be decided.
+    Wish(Wish),
+}
+
+impl Frame {
+    /// As a header.
+    pub(in crate::timeslice) fn encode(&self) -> Head<LONGEST> {
+        let mut head = Head::new();
+        head.put(&[self.kind()]).put(&self.epoch.to_le_bytes());
+        match self.body {
+            Body::Beat => {}
+            Body::Agree(message) => put_message(&mut head, message),
+            Body::Decided(decision) => put_decision(&mut head, decision),
+            Body::Wish(wish) => put_wish(&mut head, wish),
+        }
+        head
+    }
+
+    /// The first byte of its header.
+    pub(in crate::timeslice) const fn kind(&self) -> u8 {
+        match self.body {
+            Body::Beat => 16,
+            Body::Agree(Message::Prepare { .. }) => 17,
+            Body::Agree(Message::Promise { .. }) => 18,
+            Body::Agree(Message::Accept { .. }) => 19,
+            Body::Agree(Message::Accepted { .. }) => 20,
+            Body::Agree(Message::Refused { .. }) => 21,
+            Body::Decided(_) => 22,
+            Body::Wish(_) => 23,
+        }
+    }
+
+    /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    pub(in crate::timeslice) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let mut rest = Reader(rest);
+        let epoch = rest.u32()?;
+        let body = match kind {
+            16 => Body::Beat,
+            17 => Body::Agree(Message::Prepare { ballot: ballot(&mut rest)?, target: Member(rest.u32()?) }),
+            18 => Body::Agree(promise(&mut rest)?),
+            19 => Body::Agree(Message::Accept { ballot: ballot(&mut rest)?, decision: decision(&mut rest)? }),
+            20 => Body::Agree(Message::Accepted { ballot: ballot(&mut rest)? }),
+            21 => Body::Agree(Message::Refused { promised: ballot(&mut rest)? }),
+            22 => Body::Decided(decision(&mut rest)?),
+            23 => Body::Wish(wish(&mut rest)?),
+            _ => return None,
+        };
+        rest.0.is_empty().then_some(Self { epoch, body })
+    }
+}
+
+fn put_message(head: &mut Head<LONGEST>, message: Message) {
+    match message {
+        Message::Prepare { ballot, target } => {
+            put_ballot(head, ballot);
+            head.put(&target.0.to_le_bytes());
+        }
+        Message::Promise { ballot, stake, accepted } => {
+            put_ballot(head, ballot);
+            head.put(&stake.horizon.to_le_bytes()).put(&stake.released.to_le_bytes());
+            if let Some((ballot, decision)) = accepted {
+                put_ballot(head, ballot);
+                put_decision(head, decision);
+            }
+        }
+        Message::Accept { ballot, decision } => {
+            put_ballot(head, ballot);
+            put_decision(head, decision);
+        }
+        Message::Accepted { ballot } | Message::Refused { promised: ballot } => put_ballot(head, ballot),
+    }
+}
+
+fn put_ballot(head: &mut Head<LONGEST>, ballot: Ballot) {
+    head.put(&ballot.round.to_le_bytes()).put(&ballot.leader.0.to_le_bytes());
+}
+
+fn put_decision(head: &mut Head<LONGEST>, decision: Decision) {
+    let (sort, member, value) = match decision.change {
+        Change::Nothing => (0, Member(0), 0),
+        Change::Remove { member, settled } => (1, member, settled),
+        Change::Join { member, incarnation } => (2, member, u64::from(incarnation)),
+        Change::Retire { member } => (3, member, 0),
+        Change::Weigh { member, weight } => (4, member, u64::from(weight)),
+    };
+    head.put(&[sort]).put(&member.0.to_le_bytes()).put(&value.to_le_bytes()).put(&decision.from.to_le_bytes());
+}
+
+fn put_wish(head: &mut Head<LONGEST>, wish: Wish) {
+    let (sort, value) = match wish {
+        Wish::Suspect(_) => (0, 0),
+        Wish::Dismiss(_) => (1, 0),
+        Wish::Join { incarnation, .. } => (2, incarnation),
+        Wish::Retire(_) => (3, 0),
+        Wish::Weigh { weight, .. } => (4, weight),
+    };
+    head.put(&[sort]).put(&wish.target().0.to_le_bytes()).put(&value.to_le_bytes());
+}
+
+fn ballot(rest: &mut Reader<'_>) -> Option<Ballot> {
+    Some(Ballot { round: rest.u32()?, leader: Member(rest.u32()?) })
+}
+
+fn promise(rest: &mut Reader<'_>) -> Option<Message> {
+    let ballot_promised = ballot(rest)?;
+    let stake = Stake { horizon: rest.u64()?, released: rest.u64()? };
+    let accepted = if rest.0.is_empty() { None } else { Some((ballot(rest)?, decision(rest)?)) };
+    Some(Message::Promise { ballot: ballot_promised, stake, accepted })
+}
+
+fn decision(rest: &mut Reader<'_>) -> Option<Decision> {
+    let [sort] = rest.take()?;
+    let (member, value, from) = (Member(rest.u32()?), rest.u64()?, rest.u64()?);
+    let change = match sort {
+        0 => Change::Nothing,
+        1 => Change::Remove { member, settled: value },
+        2 => Change::Join { member, incarnation: u32::try_from(value).ok()? },
+        3 => Change::Retire { member },
+        4 => Change::Weigh { member, weight: u32::try_from(value).ok()? },
+        _ => return None,
+    };
+    Some(Decision { change, from })
+}
+
+fn wish(rest: &mut Reader<'_>) -> Option<Wish> {
+    let [sort] = rest.take()?;
+    let (member, value) = (Member(rest.u32()?), rest.u32()?);
+    Some(match sort {
+        0 => Wish::Suspect(member),
+        1 => Wish::Dismiss(member),
+        2 => Wish::Join { member, incarnation: value },
+        3 => Wish::Retire(member),
+        4 => Wish::Weigh { member, weight: value },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse__gives_back_what_was_written() {
+        let ballot = Ballot { round: 7, leader: Member(3) };
+        let decision = Decision { change: Change::Remove { member: Member(9), settled: 1 << 40 }, from: 1 << 41 };
+        let stake = Stake { horizon: u64::MAX, released: 5 };
+        let join = Decision { change: Change::Join { member: Member(2), incarnation: u32::MAX }, from: 3 };
+        let bodies = [
+            Body::Beat,
+            Body::Agree(Message::Prepare { ballot, target: Member(1) }),
+            Body::Agree(Message::Promise { ballot, stake, accepted: None }),
+            Body::Agree(Message::Promise { ballot, stake, accepted: Some((ballot, decision)) }),
+            Body::Agree(Message::Accept { ballot, decision: join }),
+            Body::Agree(Message::Accepted { ballot }),
+            Body::Agree(Message::Refused { promised: ballot }),
+            Body::Decided(decision),
+            Body::Wish(Wish::Weigh { member: Member(4), weight: 12 }),
+        ];
+        for body in bodies {
+            let frame = Frame { epoch: 0x0102_0304, body };
+            let bytes = frame.encode();
+            assert_eq!(Frame::parse(bytes.bytes()), Some(frame));
+            assert_eq!(Frame::parse(&bytes.bytes()[..bytes.bytes().len() - 1]), None, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn parse__reads_literal_bytes() {
+        let beat = Frame { epoch: 5, body: Body::Beat };
+        assert_eq!(Frame::parse(&[16, 5, 0, 0, 0]), Some(beat));
+        let suspect = Frame { epoch: 1, body: Body::Wish(Wish::Suspect(Member(2))) };
+        assert_eq!(Frame::parse(&[23, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]), Some(suspect));
+        for bytes in
+            [&[][..], &[16], &[16, 0, 0, 0, 0, 0], &[24, 0, 0, 0, 0], &[23, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]]
+        {
+            assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
+        }
+    }
+}

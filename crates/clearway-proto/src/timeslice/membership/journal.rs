@@ -1,0 +1,325 @@
+//! What was decided so far, and everything that follows from it: who takes part, and who builds what.
+//!
+//! # Model
+//! The state of a job is an *epoch*: a number, 0 for the [`Layout`] of the beginning, and what the decisions so far made of that. One
+//! epoch decides one [`Change`], and from which timeslice on turns are dealt anew. All answers are pure functions of the
+//! decisions, so whoever knows the same ones says the same.
+//!
+//! No input has sent anything to `from` or later when a change is decided, so cutting all orders there is nothing that a
+//! builder could have seen otherwise. Of a builder that is removed, the positions below `settled` are built. What is left of its
+//! order is dealt to the others in turn.
+//!
+//! # Invariants
+//! I1. Every timeslice stands in the order of one builder, or below what is settled of a removed one, and nowhere else.
+//! I2. At least one input and one builder with turns remain.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::order::Order;
+use crate::base::Rank;
+use crate::timeslice::layout::{EQUAL_WEIGHT, Layout, Role};
+use crate::timeslice::turns::Turns;
+
+/// A timeslice as far ahead as this is not believed: at one in a nanosecond two weeks away.
+const AHEAD_MAX: u64 = 1 << 50;
+/// The largest weight: sixteen times an equal's.
+const WEIGHT_MAX: u32 = 16 * EQUAL_WEIGHT;
+
+/// A place on the roster: inputs first, then builders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::timeslice) struct Member(pub(in crate::timeslice) u32);
+
+impl Member {
+    pub(in crate::timeslice) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What one epoch changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::timeslice) enum Change {
+    /// Nothing: who was to be removed is there.
+    Nothing,
+    /// A member is out; of a builder, `settled` positions are built.
+    Remove { member: Member, settled: u64 },
+    /// A member is in, as a new one.
+    Join { member: Member, incarnation: u32 },
+    /// A member has no part in what is dealt from here on, and stays until what it has is done.
+    Retire { member: Member },
+    /// A builder has so many turns.
+    Weigh { member: Member, weight: u32 },
+}
+
+/// What one epoch decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::timeslice) struct Decision {
+    pub(in crate::timeslice) change: Change,
+    /// The first timeslice that is dealt anew.
+    pub(in crate::timeslice) from: u64,
+}
+
+/// How a member stands.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    takes_part: bool,
+    /// The epoch that it joined in.
+    life: u32,
+    /// With which it joined.
+    incarnation: u32,
+}
+
+/// All decisions, and what follows.
+#[derive(Clone, Debug)]
+pub(in crate::timeslice) struct Journal {
+    layout: Arc<Layout>,
+    decisions: Vec<Decision>,
+    standings: Vec<Standing>,
+    /// Of each input: the timeslices that it has something for, in this life of its.
+    ranges: Vec<Range<u64>>,
+    /// Of each input: the first timeslice that it was to have something for, in its first life.
+    begun: Vec<Option<u64>>,
+    weights: Vec<u32>,
+    orders: Vec<Order>,
+    turns: Arc<Turns>,
+    from: u64,
+}
+
+impl Journal {
+    /// Epoch 0 of `layout`.
+    pub(in crate::timeslice) fn new(layout: &Arc<Layout>) -> Self {
+        let takes_part = |rank: &Rank| !layout.is_absent(*rank);
+        let standing = |rank| Standing { takes_part: takes_part(rank), life: 0, incarnation: 0 };
+        let there = |(weight, rank): (&u32, _)| if takes_part(rank) { *weight } else { 0 };
+        let weights: Vec<u32> = layout.weights().iter().zip(layout.builders()).map(there).collect();
+        let one = || Turns::new(&vec![1; layout.builders().len()]);
+        let turns = Turns::new(&weights).or_else(one).expect("every layout has a builder");
+        let mut journal = Self {
+            decisions: Vec::new(),
+            standings: layout.inputs().iter().chain(layout.builders()).map(standing).collect(),
+            ranges: vec![0..u64::MAX; layout.inputs().len()],
+            begun: layout.inputs().iter().map(|rank| takes_part(rank).then_some(0)).collect(),
+            weights,
+            orders: (0..layout.builders().len()).map(Order::new).collect(),
+            turns: Arc::new(turns),
+            from: 0,
+            layout: layout.clone(),
+        };
+        journal.orders.iter_mut().for_each(|order| order.deal(&journal.turns, 0));
+        journal
+    }
+
+    /// How many decisions there are.
+    pub(in crate::timeslice) fn epoch(&self) -> u32 {
+        self.decisions.len() as u32
+    }
+
+    /// What epoch `epoch`, from one, decided.
+    pub(in crate::timeslice) fn decision(&self, epoch: u32) -> Option<Decision> {
+        self.decisions.get(epoch.checked_sub(1)? as usize).copied()
+    }
+
+    /// How many places the roster has.
+    pub(in crate::timeslice) fn roster(&self) -> usize {
+        self.standings.len()
+    }
+
+    /// Everybody who takes part, ascending.
+    pub(in crate::timeslice) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        (0..self.roster() as u32).map(Member).filter(|member| self.takes_part(*member))
+    }
+
+    /// Whether `member` takes part.
+    pub(in crate::timeslice) fn takes_part(&self, member: Member) -> bool {
+        self.standings.get(member.index()).is_some_and(|standing| standing.takes_part)
+    }
+
+    /// The epoch in which `member` joined last.
+    pub(in crate::timeslice) fn life(&self, member: Member) -> u32 {
+        self.standings.get(member.index()).map_or(0, |standing| standing.life)
+    }
+
+    /// With what incarnation `member` joined last.
+    pub(in crate::timeslice) fn incarnation(&self, member: Member) -> u32 {
+        self.standings.get(member.index()).map_or(0, |standing| standing.incarnation)
+    }
+
+    /// Whether nothing more is dealt to `member`.
+    pub(in crate::timeslice) fn is_retired(&self, member: Member) -> bool {
+        match self.role(member) {
+            Role::Input(place) => self.ranges[place].end < u64::MAX,
+            Role::Builder(place) => self.weights[place] == 0,
+        }
+    }
+
+    /// What `member`, who stands on the roster, does.
+    pub(in crate::timeslice) fn role(&self, member: Member) -> Role {
+        let inputs = self.layout.inputs().len();
+        match member.index().checked_sub(inputs) {
+            Some(place) => Role::Builder(place),
+            None => Role::Input(member.index()),
+        }
+    }
+
+    /// The member who has `role`.
+    pub(in crate::timeslice) fn member(&self, role: Role) -> Member {
+        match role {
+            Role::Input(place) => Member(place as u32),
+            Role::Builder(place) => Member((self.layout.inputs().len() + place) as u32),
+        }
+    }
+
+    /// The member of `rank`.
+    pub(in crate::timeslice) fn member_of(&self, rank: Rank) -> Option<Member> {
+        self.layout.role(rank).map(|role| self.member(role))
+    }
+
+    /// The rank of `member`, who stands on the roster.
+    pub(in crate::timeslice) fn rank(&self, member: Member) -> Rank {
+        match self.role(member) {
+            Role::Input(place) => self.layout.inputs()[place],
+            Role::Builder(place) => self.layout.builders()[place],
+        }
+    }
+
+    /// The timeslices for which the input at `place` has something, as far as is decided.
+    pub(in crate::timeslice) fn range(&self, place: usize) -> Range<u64> {
+        self.ranges[place].clone()
+    }
+
+    /// Whether a timeslice without the input at `place` lacks something: it had begun by then and not been retired.
+    pub(in crate::timeslice) fn is_missed(&self, place: usize, timeslice: u64) -> bool {
+        self.begun[place].is_some_and(|begun| begun <= timeslice) && timeslice < self.ranges[place].end
+    }
+
+    /// The first timeslice that was dealt in the turns of now.
+    pub(in crate::timeslice) const fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// The builder of `timeslice` by the turns of now: true from [`Journal::from`] on.
+    pub(in crate::timeslice) fn turn_of(&self, timeslice: u64) -> usize {
+        self.turns.builder_of(timeslice)
+    }
+
+    /// The timeslice of the builder at `place` at `position` of its order.
+    pub(in crate::timeslice) fn nth(&self, place: usize, position: u64) -> Option<u64> {
+        self.orders[place].nth(position)
+    }
+
+    /// The first position of the builder at `place`, not before `position`, with a timeslice in `range`; and that timeslice.
+    pub(in crate::timeslice) fn next(&self, place: usize, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
+        self.orders[place].next(position, range)
+    }
+
+    /// Whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
+    pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(Member) -> bool) -> bool {
+        let all = self.members().count();
+        let for_it = self.members().filter(|member| votes(*member)).count();
+        let first = self.members().next().is_some_and(&votes);
+        2 * for_it > all || 2 * for_it == all && first
+    }
+
+    /// The journal with one more decision; `None` when that decision is none that could be made.
+    pub(in crate::timeslice) fn with(&self, decision: Decision) -> Option<Self> {
+        if decision.from < self.from || decision.from - self.from > AHEAD_MAX {
+            return None;
+        }
+        let mut next = self.clone();
+        next.decisions.push(decision);
+        next.apply(decision.change, decision.from).then_some(next)
+    }
+
+    /// Whether `change` is one that could be made now.
+    pub(in crate::timeslice) fn permits(&self, change: Change) -> bool {
+        self.with(Decision { change, from: self.from }).is_some()
+    }
+
+    fn apply(&mut self, change: Change, from: u64) -> bool {
+        match change {
+            Change::Nothing => true,
+            Change::Remove { member, settled } => self.takes_part(member) && self.remove(member, settled, from),
+            Change::Join { member, incarnation } => {
+                let stands = member.index() < self.roster();
+                stands && !self.takes_part(member) && self.join(member, incarnation, from)
+            }
+            Change::Retire { member } => {
+                if !self.takes_part(member) || self.is_retired(member) {
+                    return false;
+                }
+                match self.role(member) {
+                    Role::Input(place) => {
+                        self.ranges[place].end = from;
+                        (0..self.ranges.len()).any(|place| self.sends(place))
+                    }
+                    Role::Builder(place) => self.weigh(place, 0, from),
+                }
+            }
+            Change::Weigh { member, weight } => {
+                let sound = self.takes_part(member) && !self.is_retired(member) && (1..=WEIGHT_MAX).contains(&weight);
+                match self.role_of(member) {
+                    Some(Role::Builder(place)) if sound => self.weigh(place, weight, from),
+                    _ => false,
+                }
+            }
+        }
+    }
+
+    fn role_of(&self, member: Member) -> Option<Role> {
+        (member.index() < self.roster()).then(|| self.role(member))
+    }
+
+    /// Whether more timeslices are expected of the input at `place`.
+    fn sends(&self, place: usize) -> bool {
+        self.standings[place].takes_part && self.ranges[place].end == u64::MAX
+    }
+
+    fn remove(&mut self, member: Member, settled: u64, from: u64) -> bool {
+        self.standings[member.index()].takes_part = false;
+        match self.role(member) {
+            Role::Input(_) => (0..self.ranges.len()).any(|place| self.standings[place].takes_part),
+            Role::Builder(place) => {
+                self.weights[place] = 0;
+                self.orders[place].cut(from);
+                let left = Arc::new(core::mem::replace(&mut self.orders[place], Order::new(place)));
+                self.redeal(from, Some((left, settled)))
+            }
+        }
+    }
+
+    fn join(&mut self, member: Member, incarnation: u32, from: u64) -> bool {
+        self.standings[member.index()] = Standing { takes_part: true, life: self.epoch(), incarnation };
+        match self.role(member) {
+            Role::Input(place) => {
+                self.ranges[place] = from..u64::MAX;
+                self.begun[place].get_or_insert(from);
+                true
+            }
+            Role::Builder(place) => self.weigh(place, self.layout.weights()[place], from),
+        }
+    }
+
+    fn weigh(&mut self, place: usize, weight: u32, from: u64) -> bool {
+        self.weights[place] = weight;
+        self.redeal(from, None)
+    }
+
+    /// Deals all from `from` on by the weights of now, and before it what a removed builder `left`.
+    fn redeal(&mut self, from: u64, left: Option<(Arc<Order>, u64)>) -> bool {
+        let Some(turns) = Turns::new(&self.weights) else { return false };
+        (self.turns, self.from) = (Arc::new(turns), from);
+        for order in &mut self.orders {
+            order.cut(from);
+            if let Some((of, settled)) = &left {
+                order.inherit(of, *settled, &self.turns);
+            }
+            order.deal(&self.turns, from);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

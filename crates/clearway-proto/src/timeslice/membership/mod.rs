@@ -1,0 +1,424 @@
+//! Who takes part in a job: members watch each other, agree on every change, and know what follows from it.
+//!
+//! # Model
+//! [`Journal`]: what was decided, and what follows. [`Watch`]: who is silent. [`Agree`]: one decision for each epoch. This
+//! module ties them to a clock and to each other:
+//!
+//! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender, so that who is behind is told what it
+//!   lacks, also that it is out.
+//! - Who has a wish (a watcher's suspicion, or to join, to retire, to go) tells it to the first few members each interval, until it
+//!   is decided or no longer wished.
+//! - The first member that nobody suspects is the *steward*: it leads. Two that believe to be it hinder each other at worst.
+//!
+//! # Invariants
+//! I1. Every member passes through the same epochs in the same order.
+//! I2. Without a fault or a wish nothing is sent but beats: three in an interval for each member.
+//!
+//! # Not here
+//! What inputs and builders do then: theirs.
+
+mod agree;
+mod frame;
+mod journal;
+mod order;
+mod watch;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use self::agree::{Agree, Message};
+use self::frame::Body;
+use self::watch::{Watch, watchers};
+use super::layout::Role;
+use crate::base::{LocalNs, Nanos};
+
+pub(super) use agree::{Stake, Wish};
+pub(super) use frame::{FIRST_KIND, Frame};
+pub(super) use journal::{Change, Decision, Journal, Member};
+
+/// Members that are told a wish: the steward, and those that are it when it is dead too.
+const TOLD: usize = 3;
+/// A wish counts for so many intervals after it was told: it is told again in each.
+const WISH_INTERVALS: u64 = 4;
+/// Who leads asks for so many intervals before it looks for another way.
+const LEAD_INTERVALS: u64 = 3;
+/// Who answered although it was suspected is not suspected again for so many intervals.
+const REPRIEVE_INTERVALS: u64 = 30;
+/// A job that can decide nothing for so many intervals says so.
+const HELPLESS_INTERVALS: u64 = 20;
+/// Decisions sent to who is behind in answer to one message.
+const LESSONS: u32 = 8;
+/// Messages of this kind under way at a time: transmit queues have room for 64 and more.
+const UNDER_WAY_MAX: usize = 32;
+/// Messages that wait to leave, for each place of the roster: what one ballot asks, answers and announces.
+const QUEUE_MAX: usize = 4;
+/// Intervals between two ticks after which this node must have been away.
+const AWAY_INTERVALS: u64 = 2;
+
+/// Says what this node has at stake when the member is the one in question, and holds to it.
+pub(super) type Stakes<'a> = &'a mut dyn FnMut(Member) -> Stake;
+
+/// One node's part in it.
+#[derive(Debug)]
+pub(super) struct Membership {
+    me: Member,
+    incarnation: u32,
+    interval: Nanos,
+    journal: Arc<Journal>,
+    agree: Agree,
+    watch: Watch,
+    watchers: Vec<Member>,
+    /// What this node wants for itself.
+    own: Option<Wish>,
+    /// What others want, and when they last said so.
+    wishes: BTreeMap<Wish, LocalNs>,
+    /// Until when a member is not suspected.
+    reprieved: BTreeMap<Member, LocalNs>,
+    lead_since: LocalNs,
+    /// Since when something should be decided.
+    helpless_since: Option<LocalNs>,
+    told_helpless: bool,
+    next_tick: LocalNs,
+    /// Whom a joiner asks next.
+    asked: usize,
+    queue: VecDeque<(Member, Frame)>,
+    under_way: usize,
+    news: VecDeque<(Decision, Arc<Journal>)>,
+}
+
+impl Membership {
+    /// The part of `me` in `journal`, with a beat in each `interval`.
+    pub(super) fn new(me: Member, journal: Arc<Journal>, interval: Nanos) -> Self {
+        Self {
+            me,
+            incarnation: 0,
+            interval: Nanos(interval.0.max(1)),
+            agree: Agree::new(me),
+            watch: Watch::new(interval),
+            watchers: Vec::new(),
+            own: None,
+            wishes: BTreeMap::new(),
+            reprieved: BTreeMap::new(),
+            lead_since: LocalNs(0),
+            helpless_since: None,
+            told_helpless: false,
+            next_tick: LocalNs(0),
+            asked: me.index(),
+            queue: VecDeque::new(),
+            under_way: 0,
+            news: VecDeque::new(),
+            journal,
+        }
+    }
+
+    /// This node has begun.
+    pub(super) fn boot(&mut self, now: LocalNs, incarnation: u32) {
+        // The upper half counts processes, the lower half how often one of them joined.
+        self.incarnation = incarnation << 16;
+        self.next_tick = now;
+        self.turn_to(now);
+    }
+
+    /// Whether this node takes part, as what it is now.
+    pub(super) fn is_in(&self) -> bool {
+        self.journal.takes_part(self.me) && self.journal.incarnation(self.me) == self.incarnation
+    }
+
+    /// This node wants something for itself, until it is decided.
+    pub(super) fn want(&mut self, now: LocalNs, wish: Wish) {
+        self.own = Some(wish);
+        self.next_tick = self.next_tick.min(now);
+    }
+
+    /// This node, which is out, wants to be in.
+    pub(super) fn want_in(&mut self, now: LocalNs) {
+        if !self.is_in() {
+            // Never with a number that it had: a decision about an earlier try must not count for this one.
+            self.incarnation = self.incarnation.max(self.journal.incarnation(self.me)).saturating_add(1);
+            self.want(now, Wish::Join { member: self.me, incarnation: self.incarnation });
+        }
+    }
+
+    /// What was decided, once each, with the journal that it led to.
+    pub(super) fn news(&mut self) -> Option<(Decision, Arc<Journal>)> {
+        self.news.pop_front()
+    }
+
+    /// Whether nothing was decided for long although something should be; told once.
+    pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
+        let long = self.interval.times(HELPLESS_INTERVALS);
+        let is = self.helpless_since.is_some_and(|since| now.since(since) > long);
+        let tell = is && !self.told_helpless;
+        self.told_helpless |= is;
+        tell
+    }
+
+    pub(super) const fn deadline(&self) -> LocalNs {
+        self.next_tick
+    }
+
+    /// The next header to send, while there is room for it.
+    pub(super) fn next_frame(&mut self) -> Option<(Member, Frame)> {
+        if self.under_way >= UNDER_WAY_MAX {
+            return None;
+        }
+        let next = self.queue.pop_front()?;
+        self.under_way += 1;
+        Some(next)
+    }
+
+    /// A header left, or was lost; then its repetition is due soon.
+    pub(super) const fn done(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// An interval may have passed.
+    pub(super) fn tick(&mut self, now: LocalNs, stakes: Stakes<'_>) {
+        if now < self.next_tick {
+            return;
+        }
+        if now.since(self.next_tick) > self.interval.times(AWAY_INTERVALS) {
+            self.watch.restart(now);
+            self.wishes.clear();
+        }
+        self.next_tick = now + self.interval;
+        self.under_way = 0;
+        if self.queue.len() > QUEUE_MAX * self.journal.roster() {
+            // Nothing leaves: what matters is said again when something does.
+            self.queue.clear();
+        }
+        if !self.is_in() {
+            return self.ask_in();
+        }
+        let beat = self.frame(Body::Beat);
+        self.queue.extend(self.watchers.iter().map(|watcher| (*watcher, beat)));
+        let is_reprieved = |member: &Member| self.reprieved.get(member).is_some_and(|until| now < *until);
+        let suspects: Vec<Member> = self.watch.overdue(now).filter(|member| !is_reprieved(member)).collect();
+        if self.watch.is_alone(now) {
+            self.helpless_since.get_or_insert(now);
+        } else if self.wishes.is_empty() {
+            self.helpless_since = None;
+        }
+        let own = self.own;
+        for wish in suspects.into_iter().map(Wish::Suspect).chain(own) {
+            self.tell(now, wish);
+        }
+        let life = self.interval.times(WISH_INTERVALS);
+        self.wishes.retain(|_, told| now.since(*told) <= life);
+        self.lead_on(now);
+        self.consider(now, stakes);
+    }
+
+    /// A header of `from`, who stands on the roster, came.
+    pub(super) fn arrival(&mut self, now: LocalNs, from: Member, frame: Frame, stakes: Stakes<'_>) {
+        let mine = self.journal.epoch();
+        if let Body::Decided(decision) = frame.body {
+            if frame.epoch == mine + 1 {
+                self.learn(now, decision);
+                self.consider(now, stakes);
+            }
+            return;
+        }
+        let is_peer = self.is_in() && self.journal.takes_part(from);
+        match frame.body {
+            _ if frame.epoch < mine => self.teach(from, frame.epoch),
+            _ if frame.epoch > mine => self.queue.push_back((from, self.frame(Body::Beat))),
+            Body::Beat if is_peer => self.watch.heard(from, now),
+            Body::Agree(message) if is_peer => self.agreed(now, from, message, stakes),
+            _ => {}
+        }
+        if let Body::Wish(wish) = frame.body
+            && self.is_in()
+            && frame.epoch <= mine
+        {
+            self.wished(now, from, wish, frame.epoch);
+            self.consider(now, stakes);
+        }
+    }
+
+    fn frame(&self, body: Body) -> Frame {
+        Frame { epoch: self.journal.epoch(), body }
+    }
+
+    fn turn_to(&mut self, now: LocalNs) {
+        self.watch.turn_to(&self.journal, self.me, now);
+        self.watchers = watchers(&self.journal, self.me);
+    }
+
+    /// Sends `to` the decisions after `epoch`.
+    fn teach(&mut self, to: Member, epoch: u32) {
+        let last = self.journal.epoch().min(epoch.saturating_add(LESSONS));
+        for epoch in epoch + 1..=last {
+            let decision = self.journal.decision(epoch).map(|decision| Frame { epoch, body: Body::Decided(decision) });
+            self.queue.extend(decision.map(|frame| (to, frame)));
+        }
+    }
+
+    /// A node that is out asks two of the roster in turn: one of them will be there.
+    fn ask_in(&mut self) {
+        let Some(wish @ Wish::Join { .. }) = self.own else { return };
+        let frame = self.frame(Body::Wish(wish));
+        for _ in 0..2 {
+            self.asked = (self.asked + 1) % self.journal.roster();
+            if self.asked != self.me.index() {
+                self.queue.push_back((Member(self.asked as u32), frame));
+            }
+        }
+    }
+
+    /// Tells the first few members that are not suspected of `wish`, this one too if it is one of them.
+    fn tell(&mut self, now: LocalNs, wish: Wish) {
+        self.wishes.insert(wish, now);
+        let frame = self.frame(Body::Wish(wish));
+        let trusted = self.journal.members().filter(|member| !self.wishes.contains_key(&Wish::Suspect(*member)));
+        let told: Vec<Member> = trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
+        self.queue.extend(told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)));
+    }
+
+    /// `from` wishes something, in `epoch`.
+    fn wished(&mut self, now: LocalNs, from: Member, wish: Wish, epoch: u32) {
+        let target = wish.target();
+        if target.index() >= self.journal.roster() {
+            return;
+        }
+        match wish {
+            Wish::Suspect(_) if target == self.me || !self.journal.takes_part(target) => {}
+            Wish::Suspect(_) if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
+            Wish::Join { member, incarnation } => {
+                let is_in = self.journal.takes_part(member);
+                if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
+                    // Who asks to join while it takes part has lost everything that it had: it is gone, and another is there.
+                    self.tell(now, if is_in { Wish::Suspect(member) } else { wish });
+                } else {
+                    self.wishes.insert(wish, now);
+                }
+            }
+            // What was wished before the last decision may no longer be wished after it.
+            Wish::Weigh { .. } if epoch < self.journal.epoch() => {}
+            _ => {
+                self.wishes.insert(wish, now);
+            }
+        }
+    }
+
+    /// What should be decided first: inputs that are silent, then builders, then the rest.
+    fn wanted(&self) -> Option<Wish> {
+        let is_input = |wish: &Wish| matches!(self.journal.role(wish.target()), Role::Input(_));
+        let rank = |wish: &Wish| (!matches!(wish, Wish::Suspect(_)), !is_input(wish), *wish);
+        let possible = self.wishes.keys().copied().filter(|wish| self.journal.permits(wish.change(0)));
+        possible.min_by_key(rank)
+    }
+
+    fn is_suspected(&self, member: Member) -> bool {
+        self.wishes.contains_key(&Wish::Suspect(member))
+    }
+
+    /// Leads, if this node is the steward and there is something to decide.
+    fn consider(&mut self, now: LocalNs, stakes: Stakes<'_>) {
+        if !self.is_in() || self.agree.leads().is_some() || self.wishes.is_empty() {
+            return;
+        }
+        let steward = self.journal.members().find(|member| !self.is_suspected(*member));
+        if steward != Some(self.me) {
+            return;
+        }
+        let wanted = self.wanted();
+        if wanted.is_some() || self.wishes.keys().any(|wish| matches!(wish, Wish::Suspect(_))) {
+            self.helpless_since.get_or_insert(now);
+        }
+        if let Some(wish) = wanted {
+            self.lead_since = now;
+            let question = self.agree.lead(wish);
+            self.ask_all(now, question, stakes);
+        }
+    }
+
+    /// Asks again who has not answered; after a while those are suspected, and another ballot begins.
+    fn lead_on(&mut self, now: LocalNs) {
+        if self.agree.leads().is_none() {
+            return;
+        }
+        let silent = |member: &Member| *member != self.me && self.agree.unanswered(*member).is_some();
+        let silent: Vec<Member> = self.journal.members().filter(silent).collect();
+        if now.since(self.lead_since) > self.interval.times(LEAD_INTERVALS) {
+            self.agree.give_up();
+            let inputs = silent.into_iter().filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
+            let inputs: Vec<Member> = inputs.collect();
+            inputs.into_iter().for_each(|member| self.tell(now, Wish::Suspect(member)));
+            return;
+        }
+        for member in silent {
+            let again = self.agree.unanswered(member).map(|message| self.frame(Body::Agree(message)));
+            self.queue.extend(again.map(|frame| (member, frame)));
+        }
+    }
+
+    /// Asks all members; this one answers at once.
+    fn ask_all(&mut self, now: LocalNs, message: Message, stakes: Stakes<'_>) {
+        let frame = self.frame(Body::Agree(message));
+        let others = self.journal.members().filter(|member| *member != self.me);
+        self.queue.extend(others.map(|member| (member, frame)));
+        self.agreed(now, self.me, message, stakes);
+    }
+
+    /// A message about the next epoch.
+    fn agreed(&mut self, now: LocalNs, from: Member, message: Message, stakes: Stakes<'_>) {
+        let answer = match message {
+            Message::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
+            Message::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
+            Message::Promise { ballot, stake, accepted } => {
+                if self.wishes.remove(&Wish::Suspect(from)).is_some() {
+                    self.reprieved.insert(from, now + self.interval.times(REPRIEVE_INTERVALS));
+                }
+                let journal = self.journal.clone();
+                if let Some(proposal) = self.agree.promised(&journal, from, ballot, (stake, accepted)) {
+                    self.ask_all(now, proposal, stakes);
+                }
+                return;
+            }
+            Message::Accepted { ballot } => {
+                let journal = self.journal.clone();
+                if let Some(decision) = self.agree.accepted(&journal, from, ballot) {
+                    self.announce(now, decision, stakes);
+                }
+                return;
+            }
+            Message::Refused { promised } => return self.agree.refused(promised),
+        };
+        if from == self.me {
+            self.agreed(now, self.me, answer, stakes);
+        } else {
+            self.queue.push_back((from, self.frame(Body::Agree(answer))));
+        }
+    }
+
+    /// This node's ballot has decided: everybody shall know, also who is out by it.
+    fn announce(&mut self, now: LocalNs, decision: Decision, stakes: Stakes<'_>) {
+        let before = self.journal.clone();
+        self.learn(now, decision);
+        let epoch = self.journal.epoch();
+        let frame = Frame { epoch, body: Body::Decided(decision) };
+        let joined = match decision.change {
+            Change::Join { member, .. } => Some(member),
+            _ => None,
+        };
+        let others = before.members().chain(joined).filter(|member| *member != self.me);
+        self.queue.extend(others.map(|member| (member, frame)));
+        self.consider(now, stakes);
+    }
+
+    /// The next epoch has come.
+    fn learn(&mut self, now: LocalNs, decision: Decision) {
+        let Some(journal) = self.journal.with(decision) else { return };
+        self.journal = Arc::new(journal);
+        self.agree = Agree::new(self.me);
+        self.helpless_since = None;
+        let journal = self.journal.clone();
+        let open = |wish: &Wish| journal.permits(wish.change(0)) && !matches!(wish, Wish::Weigh { .. });
+        self.wishes.retain(|wish, _| open(wish));
+        self.own = self.own.filter(open);
+        self.turn_to(now);
+        self.news.push_back((decision, journal));
+    }
+}

@@ -1,0 +1,127 @@
+//! The order in which one builder gets its timeslices: the same at every input, computed and never sent.
+//!
+//! # Model
+//! A *position* counts the timeslices of a builder, and is what contributions on a connection are numbered by. An order is a
+//! list of *runs*: turns in which timeslices were dealt, the last of them without an end, and between them what was inherited
+//! from builders that were removed. What is inherited is every so many-th of what the other one left, so that a run costs no
+//! memory, however long it is.
+//!
+//! # Invariants
+//! I1. Runs follow each other without gaps, and what stands at a position that may have been sent never changes.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::timeslice::turns::Turns;
+
+/// A builder's order.
+#[derive(Clone, Debug)]
+pub(in crate::timeslice) struct Order {
+    builder: usize,
+    runs: Vec<Run>,
+}
+
+/// Positions from `begin` up to `end`.
+#[derive(Clone, Debug)]
+struct Run {
+    begin: u64,
+    end: u64,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    /// Turns, from this one on.
+    Turns { turns: Arc<Turns>, skipped: u64 },
+    /// The builder's turns of what another left behind `settled`.
+    Inherited { of: Arc<Order>, settled: u64, turns: Arc<Turns> },
+}
+
+impl Order {
+    /// Nothing yet.
+    pub(super) const fn new(builder: usize) -> Self {
+        Self { builder, runs: Vec::new() }
+    }
+
+    /// How many positions there are; all numbers while the turns have no end.
+    pub(super) fn length(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.end)
+    }
+
+    /// From `from` on there are no turns.
+    pub(super) fn cut(&mut self, from: u64) {
+        let builder = self.builder;
+        if let Some(Run { begin, end, what: What::Turns { turns, skipped } }) = self.runs.last_mut()
+            && *end == u64::MAX
+        {
+            *end = *begin + turns.before(builder, from).saturating_sub(*skipped);
+            if *begin == *end {
+                self.runs.pop();
+            }
+        }
+    }
+
+    /// Behind everything: the turns from timeslice `from` on, without an end. Nothing when the builder has no turns.
+    pub(super) fn deal(&mut self, turns: &Arc<Turns>, from: u64) {
+        if turns.nth(self.builder, 0).is_some() {
+            let (begin, skipped) = (self.length(), turns.before(self.builder, from));
+            self.runs.push(Run { begin, end: u64::MAX, what: What::Turns { turns: turns.clone(), skipped } });
+        }
+    }
+
+    /// Behind everything: this builder's turns of what `of`, an order with an end, has from position `settled` on.
+    pub(super) fn inherit(&mut self, of: &Arc<Self>, settled: u64, turns: &Arc<Turns>) {
+        let share = turns.before(self.builder, of.length().saturating_sub(settled));
+        if share > 0 {
+            let begin = self.length();
+            let what = What::Inherited { of: of.clone(), settled, turns: turns.clone() };
+            self.runs.push(Run { begin, end: begin.saturating_add(share), what });
+        }
+    }
+
+    /// The timeslice at `position`; `None` behind the end.
+    pub(super) fn nth(&self, position: u64) -> Option<u64> {
+        let run = &self.runs[self.run_of(position)..].first()?;
+        run.nth(self.builder, position)
+    }
+
+    /// The first position not before `position` whose timeslice lies in `range`, and that timeslice.
+    pub(super) fn next(&self, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
+        let mut position = position;
+        for run in &self.runs[self.run_of(position)..] {
+            position = position.max(run.begin);
+            if let What::Turns { turns, skipped } = &run.what {
+                if range.start > 0 {
+                    let early = turns.before(self.builder, range.start).saturating_sub(*skipped);
+                    position = position.max(run.begin.saturating_add(early)).min(run.end);
+                }
+                // Turns ascend: if this one lies behind the range, so do all.
+                let found = (position < run.end).then(|| run.nth(self.builder, position)).flatten();
+                if let Some(timeslice) = found.filter(|timeslice| range.contains(timeslice)) {
+                    return Some((position, timeslice));
+                }
+            } else {
+                let one = |position| run.nth(self.builder, position).map(|timeslice| (position, timeslice));
+                if let Some(found) = (position..run.end).filter_map(one).find(|(_, t)| range.contains(t)) {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    fn run_of(&self, position: u64) -> usize {
+        self.runs.partition_point(|run| run.end <= position)
+    }
+}
+
+impl Run {
+    fn nth(&self, builder: usize, position: u64) -> Option<u64> {
+        let number = position - self.begin;
+        match &self.what {
+            What::Turns { turns, skipped } => turns.nth(builder, skipped.saturating_add(number)),
+            What::Inherited { of, settled, turns } => of.nth(settled.saturating_add(turns.nth(builder, number)?)),
+        }
+    }
+}

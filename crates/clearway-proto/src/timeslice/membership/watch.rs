@@ -1,0 +1,155 @@
+//! Who watches whom, and when silence is too long.
+//!
+//! # Model
+//! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a node the same however large
+//! the job is. A watcher suspects a member that is silent for [`PATIENCE`] intervals, or for the usual time between its beats and four
+//! deviations of that, whichever is longer. The three stand a third of the roster apart: no rack holds all of them.
+//!
+//! # Source
+//! RFC 6298 for the usual gap and its deviation.
+//!
+//! # Invariants
+//! I1. Who was away itself suspects nobody for it: [`Watch::restart`].
+
+use alloc::vec::Vec;
+
+use super::journal::{Journal, Member};
+use crate::base::{LocalNs, Nanos};
+
+/// Intervals of silence that are always allowed: two beats may be lost or late.
+const PATIENCE: u64 = 3;
+/// Intervals of silence that are never allowed, however irregular beats were.
+const PATIENCE_MAX: u64 = 30;
+/// Intervals that a member has which was not heard of before: it may be starting.
+const GRACE: u64 = 10;
+/// Watchers of one member.
+const WATCHERS: usize = 3;
+
+/// The watchers of `member`.
+pub(super) fn watchers(journal: &Journal, member: Member) -> Vec<Member> {
+    let roster = journal.roster();
+    let mut watchers = Vec::with_capacity(WATCHERS);
+    for number in 0..WATCHERS {
+        let begin = member.index() + 1 + number * roster / WATCHERS;
+        let around = (begin..begin + roster).map(|place| Member((place % roster) as u32));
+        let mut free = around.filter(|other| *other != member && !watchers.contains(other));
+        watchers.extend(free.find(|other| journal.takes_part(*other)));
+    }
+    watchers
+}
+
+/// One member that is watched.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    member: Member,
+    /// Silent since then; none while it was never heard.
+    heard: Option<LocalNs>,
+    /// The usual time between beats and its deviation, in ns.
+    gap: u64,
+    deviation: u64,
+}
+
+/// What one member watches.
+#[derive(Debug)]
+pub(super) struct Watch {
+    interval: Nanos,
+    watched: Vec<Watched>,
+}
+
+impl Watch {
+    /// Nobody yet; beats come in this `interval`.
+    pub(super) const fn new(interval: Nanos) -> Self {
+        Self { interval, watched: Vec::new() }
+    }
+
+    /// From `now` on `me` watches whom it shall by `journal`. Those that it has not watched before have some time to speak;
+    /// at the very beginning, when everybody starts, all time.
+    pub(super) fn turn_to(&mut self, journal: &Journal, me: Member, now: LocalNs) {
+        let first = (journal.epoch() > 0).then(|| now + self.interval.times(GRACE));
+        let others = journal.members().filter(|member| *member != me);
+        let mine = others.filter(|member| watchers(journal, *member).contains(&me));
+        let one = |member| {
+            let known = self.watched.iter().find(|watched| watched.member == member).copied();
+            known.unwrap_or(Watched { member, heard: first, gap: self.interval.0, deviation: 0 })
+        };
+        self.watched = mine.map(one).collect();
+    }
+
+    /// A beat of `member` came.
+    pub(super) fn heard(&mut self, member: Member, now: LocalNs) {
+        let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
+        if let Some(heard) = watched.heard {
+            let gap = now.since(heard).0;
+            watched.deviation = (watched.deviation * 3 + watched.gap.abs_diff(gap)) / 4;
+            watched.gap = (watched.gap * 7 + gap) / 8;
+        }
+        watched.heard = Some(now);
+    }
+
+    /// This node was away, or its clock has jumped: all silence until `now` is its own.
+    pub(super) fn restart(&mut self, now: LocalNs) {
+        self.watched.iter_mut().filter(|watched| watched.heard.is_some()).for_each(|watched| watched.heard = Some(now));
+    }
+
+    /// Whether everybody that was ever heard has been silent for too long.
+    pub(super) fn is_alone(&self, now: LocalNs) -> bool {
+        let heard = self.watched.iter().filter(|watched| watched.heard.is_some()).count();
+        heard > 0 && self.overdue(now).count() == heard
+    }
+
+    /// Who has been silent for too long.
+    pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = Member> + '_ {
+        let [least, most] = [PATIENCE, PATIENCE_MAX].map(|intervals| self.interval.times(intervals).0);
+        let late = move |watched: &&Watched| {
+            let allowed = (watched.gap + 4 * watched.deviation).clamp(least, most);
+            watched.heard.is_some_and(|heard| now.since(heard).0 > allowed)
+        };
+        self.watched.iter().filter(late).map(|watched| watched.member)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+
+    use super::*;
+    use crate::base::Rank;
+    use crate::timeslice::layout::Layout;
+    use crate::timeslice::membership::{Change, Decision};
+
+    fn journal(inputs: u32, builders: u32) -> Journal {
+        let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+        let layout = Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        Journal::new(&Arc::new(layout))
+    }
+
+    #[test]
+    fn watchers__stand_apart_and_are_replaced() {
+        let journal = journal(6, 6);
+        assert_eq!(watchers(&journal, Member(0)), [Member(1), Member(5), Member(9)]);
+        let change = Change::Remove { member: Member(1), settled: 0 };
+        let journal = journal.with(Decision { change, from: 0 }).expect("it is permitted");
+        assert_eq!(watchers(&journal, Member(0)), [Member(2), Member(5), Member(9)]);
+    }
+
+    #[test]
+    fn watchers__of_a_small_job_are_all_others() {
+        let journal = journal(1, 2);
+        assert_eq!(watchers(&journal, Member(2)), [Member(0), Member(1)]);
+    }
+
+    #[test]
+    fn overdue__after_three_intervals_and_later_for_who_was_irregular() {
+        let mut watch = Watch::new(Nanos(100));
+        watch.turn_to(&journal(1, 1), Member(0), LocalNs(0));
+        let overdue = |watch: &Watch, now| watch.overdue(LocalNs(now)).count();
+        assert_eq!(overdue(&watch, 1_000_000), 0, "it has not begun");
+        (1..10).for_each(|beat| watch.heard(Member(1), LocalNs(beat * 100)));
+        assert_eq!((overdue(&watch, 1_200), overdue(&watch, 1_201)), (0, 1));
+        watch.heard(Member(1), LocalNs(1_800));
+        assert_eq!(overdue(&watch, 2_200), 0, "it was late before");
+        watch.restart(LocalNs(9_000));
+        assert_eq!(overdue(&watch, 9_300), 0);
+        assert_eq!(overdue(&watch, 12_001), 1, "thirty intervals are too long for anybody");
+    }
+}

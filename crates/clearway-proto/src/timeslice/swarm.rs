@@ -1,0 +1,474 @@
+//! Many small jobs under random faults: nothing that an input still holds is lost, and nothing is built twice by decision.
+//!
+//! # Model
+//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts, pauses, jumps of a clock, nodes ten times
+//! too slow, ranks that join, retire or weigh other. The job runs on the memory wire until every rank that takes part has
+//! ended. Then every timeslice must have been built once, by decision, with the contributions of all inputs that never were out.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::membership::{Change, Journal, Member};
+use super::*;
+use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
+use crate::wire::{Answer, Arrival, Capabilities, Counters, Driver, Missing, Operation, RegionId, Span, Wire};
+
+/// Time between beats; a message takes a twentieth of it.
+const BEAT: Nanos = Nanos::from_micros(20);
+const LATENCY: Nanos = Nanos(1_000);
+/// Jobs take about a millisecond; this is long after the last fault.
+const LATE: LocalNs = LocalNs(100_000_000);
+/// Faults strike before this.
+const STRIKES: u64 = 700_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It never runs again.
+    Kill,
+    /// It begins anew after so long, and asks to join.
+    Restart(u64),
+    /// It does not run for so long.
+    Pause(u64),
+    /// Its clock jumps ahead.
+    Jump(u64),
+    /// It runs once in ten microseconds from now on.
+    Slow,
+    Retire,
+    Join,
+    Weigh(u32),
+}
+
+/// A wire whose rank's clock is ahead of the fabric's.
+struct Ahead<'a> {
+    wire: &'a mut MemoryWire,
+    by: u64,
+}
+
+impl Wire for Ahead<'_> {
+    fn rank(&self) -> Rank {
+        self.wire.rank()
+    }
+    fn capabilities(&self) -> &Capabilities {
+        self.wire.capabilities()
+    }
+    fn now(&self) -> LocalNs {
+        self.wire.now() + Nanos(self.by)
+    }
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.wire.register(length)
+    }
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.wire.region(region)
+    }
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.wire.region_mut(region)
+    }
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.wire.join(group)
+    }
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        self.wire.post(operations, heads, answers);
+    }
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.wire.harvest(limit, sink)
+    }
+    fn counters(&self) -> Counters {
+        self.wire.counters()
+    }
+}
+
+/// One rank of a trial.
+struct Process {
+    driver: Option<Driver<Node>>,
+    /// It does not run before this.
+    sleeps_until: u64,
+    is_slow: bool,
+    ahead: u64,
+    /// How often it was taken in.
+    lives: u32,
+    ended: bool,
+    out: bool,
+    /// It asks to join whenever it is out.
+    persistent: bool,
+    wake: Option<LocalNs>,
+}
+
+/// A timeslice that a builder told to be complete.
+#[derive(Clone, Debug)]
+struct Built {
+    rank: Rank,
+    life: u32,
+    /// Inputs whose contribution was there.
+    with: BTreeSet<usize>,
+}
+
+struct Trial {
+    stream: RandomStream,
+    inputs: u32,
+    builders: u32,
+    policy: Policy,
+    timeslices: u64,
+    ring: u64,
+    layout: Arc<Layout>,
+    fabric: MemoryFabric,
+    processes: Vec<Process>,
+    faults: BTreeMap<u64, Vec<(u32, Fault)>>,
+    built: BTreeMap<u64, Vec<Built>>,
+    void: BTreeSet<(Rank, u32, u64)>,
+    releases: BTreeMap<(u64, u64), (Rank, u32, u64)>,
+    helpless: bool,
+}
+
+fn content(place: usize, timeslice: u64, at: usize) -> u8 {
+    (place as u64 * 31 + timeslice * 7 + at as u64) as u8
+}
+
+fn length(timeslice: u64) -> u32 {
+    1 + (timeslice * 37 % 60) as u32
+}
+
+/// Faults of one trial, by when they strike.
+fn faults(
+    stream: &mut RandomStream,
+    [inputs, builders]: [u32; 2],
+    absent: &[Rank],
+) -> BTreeMap<u64, Vec<(u32, Fault)>> {
+    let mut below = |bound: u64| stream.below(bound);
+    let ranks = inputs + builders;
+    let members = ranks - absent.len() as u32;
+    let mut faults: BTreeMap<u64, Vec<(u32, Fault)>> = BTreeMap::new();
+    // Fewer than half are struck by what can put them out, so that the others can always decide; one input and one builder
+    // never are.
+    let mut safe = [below(u64::from(inputs)) as u32, inputs + 1 + below(u64::from(builders) - 1) as u32].to_vec();
+    safe.extend(absent.iter().map(|rank| rank.0));
+    let mut strikes = (members - 1) / 2;
+    for _ in 0..below(6) {
+        let (at, rank) = (below(STRIKES), below(u64::from(ranks)) as u32);
+        let fault = match below(8) {
+            0 => Fault::Kill,
+            1 => Fault::Restart(1 + below(400_000)),
+            2 | 3 => Fault::Pause(10_000 + below(600_000)),
+            4 => Fault::Jump(below(1_000_000)),
+            5 => Fault::Slow,
+            6 => Fault::Retire,
+            _ => Fault::Weigh(1 + below(40) as u32),
+        };
+        if matches!(fault, Fault::Kill | Fault::Restart(_) | Fault::Pause(_) | Fault::Retire) {
+            if strikes == 0 || safe.contains(&rank) {
+                continue;
+            }
+            strikes -= 1;
+            safe.push(rank);
+        }
+        faults.entry(at).or_default().push((rank, fault));
+    }
+    absent.iter().for_each(|rank| faults.entry(below(STRIKES)).or_default().push((rank.0, Fault::Join)));
+    faults
+}
+
+impl Trial {
+    fn new(seed: u64) -> Self {
+        let mut stream = RandomKey::new(seed).purpose("timeslice swarm").stream();
+        let mut below = |bound: u64| stream.below(bound);
+        let (inputs, builders) = (2 + below(3) as u32, 2 + below(3) as u32);
+        let policy = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token][below(4) as usize];
+        let (timeslices, ring) = (20 + below(600), 128 + below(1000));
+        let ranks = inputs + builders;
+        let absent = if below(4) == 0 && builders > 2 { std::vec![Rank(inputs)] } else { Vec::new() };
+        let faults = faults(&mut stream, [inputs, builders], &absent);
+        let layout = Layout::new((0..inputs).map(Rank).collect(), (inputs..ranks).map(Rank).collect(), &[]);
+        let layout = Arc::new(layout.and_then(|layout| layout.without(&absent)).expect("a sound layout"));
+        let fabric = MemoryFabric::new(MemoryConfig { latency: LATENCY, ..MemoryConfig::lossless(ranks) });
+        let process = |rank: u32| Process {
+            driver: None,
+            sleeps_until: 0,
+            is_slow: false,
+            ahead: 0,
+            lives: 0,
+            ended: false,
+            out: absent.contains(&Rank(rank)),
+            persistent: stream.below(2) == 0,
+            wake: None,
+        };
+        let processes = (0..ranks).map(process).collect();
+        let mut trial = Self {
+            stream,
+            inputs,
+            builders,
+            policy,
+            timeslices,
+            ring,
+            layout,
+            fabric,
+            processes,
+            faults,
+            built: BTreeMap::new(),
+            void: BTreeSet::new(),
+            releases: BTreeMap::new(),
+            helpless: false,
+        };
+        for rank in 0..ranks {
+            trial.boot(rank, 0);
+            if rank < inputs {
+                trial.feed(rank, 0);
+            }
+        }
+        trial
+    }
+
+    fn boot(&mut self, rank: u32, incarnation: u32) {
+        let now = self.fabric.now() + Nanos(self.processes[rank as usize].ahead);
+        let wire = self.fabric.wire(Rank(rank));
+        let length = self.ring * u64::from(self.inputs);
+        let region = wire.register(Bytes(length)).expect("there is room");
+        let node = Node::new(NodeConfig {
+            rank: Rank(rank),
+            layout: self.layout.clone(),
+            policy: self.policy,
+            window: Window { least: 2, most: 8 },
+            dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
+            source: Source::Given,
+            slots: Slots::of(self.policy),
+            rings: Span { region, offset: 0, length: length as u32 },
+            ring: Bytes(self.ring),
+            release: Release::ByCommand,
+            heartbeat: Some(BEAT),
+            class: Class::Bulk,
+            control: Class::Control,
+        });
+        self.processes[rank as usize].driver = Some(Driver::boot(node, now, incarnation));
+    }
+
+    fn command(&mut self, rank: u32, command: Command) {
+        let process = &mut self.processes[rank as usize];
+        let now = self.fabric.now() + Nanos(process.ahead);
+        if let Some(driver) = &mut process.driver {
+            driver.command(now, command);
+            process.wake = Some(LocalNs(0));
+        }
+    }
+
+    /// Gives an input everything from `first` on.
+    fn feed(&mut self, rank: u32, first: u64) {
+        let wire = self.fabric.wire(Rank(rank));
+        let total: u64 = (first..self.timeslices).map(|timeslice| u64::from(length(timeslice))).sum();
+        let region = wire.register(Bytes(total.max(1))).expect("there is room");
+        let bytes = wire.region_mut(region).expect("it was registered");
+        let mut offset = 0_u64;
+        let mut all = Vec::new();
+        for timeslice in first..self.timeslices {
+            let length = length(timeslice);
+            for at in 0..length as usize {
+                bytes[offset as usize + at] = content(rank as usize, timeslice, at);
+            }
+            all.push(Pieces::new([Span { region, offset, length }]).expect("contributions are not empty"));
+            offset += u64::from(length);
+        }
+        all.into_iter().for_each(|pieces| self.command(rank, Command::Give(pieces)));
+        self.command(rank, Command::Finish { timeslice: self.timeslices });
+        self.command(rank, Command::Begin);
+    }
+
+    fn strike(&mut self, rank: u32, fault: Fault) {
+        let now = self.fabric.now().0;
+        let process = &mut self.processes[rank as usize];
+        match fault {
+            Fault::Kill => process.driver = None,
+            Fault::Restart(after) => {
+                process.driver = None;
+                process.sleeps_until = now + after;
+                self.faults.entry(now + after).or_default().push((rank, Fault::Join));
+            }
+            Fault::Pause(length) => process.sleeps_until = now + length,
+            Fault::Jump(by) => process.ahead += by,
+            Fault::Slow => process.is_slow = true,
+            Fault::Retire => self.command(rank, Command::Retire),
+            Fault::Weigh(weight) => self.command(rank, Command::Weigh { weight }),
+            Fault::Join => {
+                if process.driver.is_none() {
+                    // What had come for the dead is gone with it.
+                    while self.fabric.wire(Rank(rank)).harvest(1000, &mut |_| {}) > 0 {}
+                    self.processes[rank as usize].out = true;
+                    self.boot(rank, 1);
+                }
+                self.processes[rank as usize].persistent = true;
+                self.command(rank, Command::Join);
+            }
+        }
+    }
+
+    /// Whether every rank that takes part has ended.
+    fn is_over(&self) -> bool {
+        let over = |process: &Process| process.driver.is_none() || process.ended || process.out;
+        self.faults.is_empty() && self.processes.iter().all(over)
+    }
+
+    fn run(&mut self) {
+        while !self.is_over() && !self.helpless && self.fabric.now() < LATE {
+            let now = self.fabric.now();
+            while let Some(entry) = self.faults.first_entry().filter(|entry| *entry.key() <= now.0) {
+                entry.remove().into_iter().for_each(|(rank, fault)| self.strike(rank, fault));
+            }
+            while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
+                let (rank, life, timeslice) = entry.remove();
+                if self.processes[rank.index()].lives == life {
+                    self.command(rank.0, Command::Release { timeslice });
+                }
+            }
+            (0..self.processes.len()).for_each(|rank| self.step(rank));
+            let wakes = self.processes.iter().filter_map(|process| process.wake);
+            let faults = self.faults.keys().next().map(|at| LocalNs(*at));
+            let releases = self.releases.keys().next().map(|(at, _)| LocalNs(*at));
+            let next = wakes.chain(faults).chain(releases).chain(self.fabric.next_arrival()).min();
+            match next {
+                Some(next) => self.fabric.advance(next.max(now + Nanos(50))),
+                None => return,
+            }
+        }
+    }
+
+    fn step(&mut self, rank: usize) {
+        let now = self.fabric.now();
+        let process = &mut self.processes[rank];
+        process.wake = None;
+        let Some(driver) = &mut process.driver else { return };
+        if process.sleeps_until > now.0 {
+            process.wake = Some(LocalNs(process.sleeps_until));
+            return;
+        }
+        if process.is_slow {
+            process.sleeps_until = now.0 + 10_000;
+        }
+        let mut events = Vec::new();
+        let mut wire = Ahead { wire: self.fabric.wire(Rank(rank as u32)), by: process.ahead };
+        let progress = driver.step(&mut wire, &mut |event| events.push(event));
+        process.wake = progress.next.map(|next| LocalNs(next.0.saturating_sub(process.ahead)));
+        events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
+    }
+
+    fn hear(&mut self, rank: Rank, event: Event) {
+        let process = &mut self.processes[rank.index()];
+        match event {
+            Event::Complete { timeslice, .. } => self.complete(rank, timeslice),
+            Event::Void { timeslice } => drop(self.void.insert((rank, process.lives, timeslice))),
+            Event::Ended => process.ended = true,
+            Event::Joined { timeslice } => {
+                (process.out, process.ended) = (false, false);
+                process.lives += 1;
+                if rank.0 < self.inputs {
+                    self.feed(rank.0, timeslice);
+                }
+            }
+            Event::Out => {
+                process.out = true;
+                if process.persistent {
+                    self.command(rank.0, Command::Join);
+                }
+            }
+            Event::Helpless => self.helpless = true,
+            Event::Refused { missing, .. } => panic!("{missing}"),
+            Event::TooLong { .. } | Event::Aborted { .. } => panic!("{event:?}"),
+            _ => {}
+        }
+    }
+
+    fn complete(&mut self, rank: Rank, timeslice: u64) {
+        let life = self.processes[rank.index()].lives;
+        let mut with = BTreeSet::new();
+        for place in 0..self.inputs as usize {
+            let driver = self.processes[rank.index()].driver.as_mut().expect("it has just spoken");
+            let Some(span) = driver.engine_mut().contribution(place, timeslice) else { continue };
+            let region = self.fabric.wire(rank).region(span.region).expect("the rings are there");
+            let bytes = &region[span.range_in(region.len()).expect("within the rings")];
+            assert_eq!(bytes.len(), length(timeslice) as usize, "timeslice {timeslice}, input {place}");
+            let wrong = bytes.iter().enumerate().find(|(at, byte)| **byte != content(place, timeslice, *at));
+            assert_eq!(wrong, None, "timeslice {timeslice}, input {place}");
+            with.insert(place);
+        }
+        self.built.entry(timeslice).or_default().push(Built { rank, life, with });
+        let due = self.fabric.now().0 + self.stream.below(20_000);
+        self.releases.insert((due, self.stream.below(u64::MAX)), (rank, life, timeslice));
+    }
+
+    /// The journal of who has come furthest, after all others were found to be a part of it.
+    fn journal(&mut self) -> Arc<Journal> {
+        let engines = self.processes.iter_mut().filter_map(|process| process.driver.as_mut());
+        let journals: Vec<Arc<Journal>> = engines.map(|driver| driver.engine_mut().journal().clone()).collect();
+        let last = journals.iter().max_by_key(|journal| journal.epoch()).expect("somebody lives").clone();
+        for journal in journals {
+            for epoch in 1..=journal.epoch() {
+                assert_eq!(journal.decision(epoch), last.decision(epoch), "epoch {epoch}");
+            }
+        }
+        last
+    }
+
+    fn check(&mut self) {
+        let last = self.journal();
+        let mut journal = Journal::new(&self.layout);
+        let mut ever_out: BTreeSet<Member> = BTreeSet::new();
+        // Of each builder and life that was ended: what it has built by decision.
+        let mut lives: BTreeMap<Member, u32> = BTreeMap::new();
+        let mut settled: BTreeMap<(Rank, u32), BTreeSet<u64>> = BTreeMap::new();
+        for epoch in 1..=last.epoch() {
+            let decision = last.decision(epoch).expect("it was decided");
+            match decision.change {
+                Change::Remove { member, settled: count } => {
+                    ever_out.insert(member);
+                    if let Role::Builder(place) = journal.role(member) {
+                        let all = (0..count).filter_map(|position| journal.nth(place, position)).collect();
+                        settled.insert((journal.rank(member), lives.get(&member).copied().unwrap_or(0)), all);
+                    }
+                }
+                Change::Join { member, .. } => *lives.entry(member).or_default() += 1,
+                _ => {}
+            }
+            journal = journal.with(decision).expect("it was decided");
+        }
+        let counts = |built: &&Built, timeslice: u64| {
+            settled.get(&(built.rank, built.life)).is_none_or(|all| all.contains(&timeslice))
+        };
+        for timeslice in 0..self.timeslices {
+            let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
+            let valid: Vec<&Built> = all.iter().filter(|built| counts(built, timeslice)).collect();
+            assert!(valid.len() <= 1, "timeslice {timeslice} was built twice: {valid:?}");
+            if self.helpless {
+                continue;
+            }
+            let holds = |place: &usize| {
+                let member = journal.member(Role::Input(*place));
+                !ever_out.contains(&member) && journal.range(*place).contains(&timeslice)
+            };
+            for place in (0..self.inputs as usize).filter(holds) {
+                let built = valid.first().unwrap_or_else(|| panic!("timeslice {timeslice} is lost: {all:?}"));
+                assert!(built.with.contains(&place), "timeslice {timeslice} lacks input {place}: {built:?}");
+            }
+        }
+        assert!(!self.helpless, "somebody could decide nothing");
+        assert!(self.is_over(), "it never ends");
+    }
+}
+
+fn run(seed: u64) {
+    let mut trial = Trial::new(seed);
+    let plan = (trial.inputs, trial.builders, trial.policy, trial.timeslices, trial.faults.clone());
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        trial.run();
+        trial.check();
+    }));
+    if let Err(why) = caught {
+        let what = why.downcast_ref::<std::string::String>().cloned().unwrap_or_default();
+        let states: Vec<_> =
+            trial.processes.iter().map(|process| (process.driver.is_some(), process.ended, process.out)).collect();
+        panic!("seed {seed}, {plan:?}, at {:?}, alive, ended, out: {states:?}: {what}", trial.fabric.now());
+    }
+}
+
+/// `SWARM_SEEDS=1000 cargo test -p clearway-proto --lib timeslice::swarm` takes some seconds.
+#[test]
+fn swarm__nothing_is_lost_or_built_twice() {
+    let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    (0..seeds.unwrap_or(48)).for_each(run);
+}
