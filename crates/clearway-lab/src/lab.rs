@@ -190,6 +190,26 @@ impl Lab {
         Ok(())
     }
 
+    /// Gives the link of `host` another rate, at both of its ends, until the queues are replaced. Packets that wait are lost.
+    ///
+    /// # Errors
+    /// [`LabError::Kernel`] with the step that failed.
+    pub fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<(), LabError> {
+        let Some(own) = self.hosts().get(host.index()).map(|host| host.name.clone()) else { return Ok(()) };
+        for (node, space) in self.spaces.iter().enumerate() {
+            let is_of = |end: &End| self.plan.nodes.get(end.node).is_some_and(|node| node.name == own);
+            let ports = self.ports().filter(|port| port.near.node == node && (is_of(port.near) || is_of(port.far)));
+            let requests: Vec<Request> = ports
+                .flat_map(|port| {
+                    let index = port.near.index;
+                    std::iter::once(queue::disarm(index)).chain(queue::arm(index, rate, &self.spec))
+                })
+                .collect();
+            space.route().apply(&requests)?;
+        }
+        Ok(())
+    }
+
     /// Starts `command` on a host, marked with [`LAB_VARIABLE`] and [`HOST_VARIABLE`].
     ///
     /// The child's parent is a thread that ends at once: a parent-death signal would kill it.

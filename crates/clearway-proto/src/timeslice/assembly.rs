@@ -77,6 +77,14 @@ impl Assemblies {
         self.oldest
     }
 
+    /// The first input that the oldest timeslice in the making lacks.
+    pub(super) fn awaited(&self) -> Option<usize> {
+        let (_, oldest) = self.open.first_key_value()?;
+        let lacks = oldest.here.iter().zip(&self.members).map(|(here, members)| members & !here);
+        let (word, bits) = lacks.enumerate().find(|(_, bits)| *bits != 0)?;
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
     /// Timeslices of which something is there.
     pub(super) fn open(&self) -> usize {
         self.open.len()

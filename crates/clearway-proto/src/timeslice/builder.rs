@@ -227,6 +227,11 @@ impl Builder {
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
+    /// The place of the first input that the oldest timeslice in the making lacks.
+    pub(super) fn awaited(&self) -> Option<usize> {
+        self.assemblies.awaited()
+    }
+
     /// The oldest timeslice that is not complete.
     pub(super) fn oldest(&self, journal: &Journal) -> Option<u64> {
         journal.nth(self.place, self.assemblies.row())

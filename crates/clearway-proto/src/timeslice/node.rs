@@ -110,6 +110,14 @@ impl Node {
         }
     }
 
+    /// Builder: the first input whose contribution to the oldest timeslice in the making is missing.
+    pub fn awaited(&self) -> Option<Rank> {
+        match &self.part {
+            Part::Builder(builder) => self.config.layout.inputs().get(builder.awaited()?).copied(),
+            _ => None,
+        }
+    }
+
     /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {

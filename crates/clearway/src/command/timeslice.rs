@@ -3,8 +3,10 @@
 //! # Not here
 //! Microslices, and where timeslices go: `timeslice_feed`.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
@@ -16,11 +18,34 @@ use crate::bench::{Held, Measure, Place};
 use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
-use crate::timeslice::{Plan, Task, account, build, compare, figures, page, simulate, table, told};
+use crate::timeslice::{
+    Plan, Task, account, build, compare, consume, costs, figures, page, simulate, table, told, watch,
+};
+
+/// What stands beside a run.
+#[derive(Debug, Subcommand)]
+enum TimesliceCommand {
+    /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits for whom.
+    Watch {
+        /// Its name, as the run says it when it begins; on the host that conducts it.
+        job: String,
+    },
+    /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every microslice.
+    Consume {
+        /// Where the builder listens.
+        socket: PathBuf,
+        /// Put them into this archive instead.
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+}
 
 /// What `clearway timeslice` builds.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TimesliceFlags {
+    #[command(subcommand)]
+    command: Option<TimesliceCommand>,
     /// Where to build [default: sim].
     #[arg(long, value_enum)]
     on: Option<Place>,
@@ -33,6 +58,9 @@ pub(crate) struct TimesliceFlags {
     /// With --on lab: rate of every host's link [default: 50Mb/s].
     #[arg(long)]
     rate: Option<BitsPerSec>,
+    /// With --on lab: rate of the first input's link, where it shall be another one.
+    #[arg(long, value_name = "RATE")]
+    slow: Option<BitsPerSec>,
     /// Ranks with contributions [default: 32; in a lab 4, of a job half].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     inputs: Option<u32>,
@@ -132,7 +160,8 @@ impl TimesliceFlags {
     /// What to build with so many inputs and builders.
     fn plan(&self, place: Place, [inputs, builders]: [u32; 2]) -> Result<Plan> {
         let usual = Usual::at(place);
-        let (contribution, ring) = (self.contribution.unwrap_or(usual.contribution), self.ring.unwrap_or(usual.ring));
+        let ring = self.ring.unwrap_or(usual.ring);
+        let contribution = self.contribution.unwrap_or(usual.contribution.min(ring));
         let (warm_up, measured) = (self.warm_up.unwrap_or(usual.warm_up), self.measured.unwrap_or(usual.measured));
         if contribution.0 == 0 || contribution > CONTRIBUTION_MAX {
             bail!("--contribution is {contribution}; 1B to {CONTRIBUTION_MAX} work");
@@ -173,6 +202,7 @@ impl TimesliceFlags {
         let only = [
             ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
             ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
+            ("--slow", self.slow.is_some(), place == Place::Lab, "lab"),
             ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),
             ("--wire", !self.job.wire.is_empty(), place == Place::Cluster, "cluster"),
         ];
@@ -201,6 +231,17 @@ impl TimesliceFlags {
 
 /// Builds timeslices where flags say.
 pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
+    match &flags.command {
+        Some(TimesliceCommand::Watch { job }) => {
+            watch(job, &mut |text| print(text))?;
+            return Ok(Exit::Good);
+        }
+        Some(TimesliceCommand::Consume { socket, to }) => {
+            print(&consume(socket, to.as_deref())?)?;
+            return Ok(Exit::Good);
+        }
+        None => {}
+    }
     match flags.place()? {
         Place::Sim => simulated(flags),
         Place::Lab => {
@@ -212,6 +253,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let seed = plan.seeds.first().copied().unwrap_or(1);
             let mut held = Held::in_lab(&fabric, queue, seed, Measure::Timeslice, 1)?;
+            flags.slow.map_or(Ok(()), |rate| held.slow_first(rate))?;
             on_ranks(&mut held, &plan, &task, flags.json)
         }
         Place::Cluster => {
@@ -247,10 +289,12 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
 /// Builds with the ranks of `held`.
 fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, json: bool) -> Result<Exit> {
     let about = held.about().to_owned();
+    eprintln!("watch it: clearway timeslice watch {}", task.job);
     if task.is_timed {
         let (runs, built) = compare(held, plan, task)?;
         eprint!("{}", account(&built));
-        return show(&about, plan, &figures(plan, &runs), json);
+        let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();
+        return show(&about, plan, &figures, json);
     }
     let built = build(held, plan, task)?;
     let page = if json { serde_json::to_string_pretty(&told(&built))? + "\n" } else { page(&about, plan, &built) };

@@ -23,8 +23,8 @@ pub(super) struct FeedFlags {
     /// FLESnet's microslices, as in run42_%i.msa, where %i stands for the number of the input [default: pattern].
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Where timeslices go: `check` (look at every microslice, keep nothing), `discard`, or archives, as in ts_%b.tsa, where %b stands
-    /// for the number of the builder [default: check].
+    /// Where timeslices go: `check` (look at every microslice, keep nothing), `discard`, archives, as in ts_%b.tsa, where %b stands
+    /// for the number of the builder, or to a program that comes in at a socket, as in consumer:/tmp/ts_%b [default: check].
     #[arg(long, value_name = "SINK")]
     sink: Option<String>,
     /// Microslices of a timeslice that are of no other one [default: 1].
@@ -39,6 +39,9 @@ pub(super) struct FeedFlags {
     /// Lengths of made microslices: constant, poisson, skewed [default: constant].
     #[arg(long, value_name = "LAW")]
     sizes: Option<Sizes>,
+    /// The name under which `clearway timeslice watch` finds this run [default: the number of its process].
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
     /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to 256MiB].
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
@@ -78,7 +81,10 @@ impl FeedFlags {
         let sink = match self.sink.as_deref() {
             None | Some("check") => SinkKind::Check,
             Some("discard") => SinkKind::Discard,
-            Some(template) => SinkKind::Archives(template.to_owned()),
+            Some(template) => match template.strip_prefix("consumer:") {
+                Some(socket) => SinkKind::Consumer(socket.to_owned()),
+                None => SinkKind::Archives(template.to_owned()),
+            },
         };
         if let (SourceKind::Archives(template), 2..) = (&source, plan.inputs)
             && !template.contains(INPUT)
@@ -88,15 +94,15 @@ impl FeedFlags {
                 plan.inputs
             );
         }
-        if let (SinkKind::Archives(template), 2..) = (&sink, plan.builders)
+        if let (SinkKind::Archives(template) | SinkKind::Consumer(template), 2..) = (&sink, plan.builders)
             && !template.contains(BUILDER)
         {
             bail!(
-                "--sink {template} is one archive, and there are {} builders: write {BUILDER} where the number of the builder stands",
+                "--sink {template} is one place, and there are {} builders: write {BUILDER} where the number of the builder stands",
                 plan.builders
             );
         }
-        if let (SourceKind::Memory(_), SinkKind::Archives(template)) = (&source, &sink) {
+        if let (SourceKind::Memory(_), SinkKind::Archives(template) | SinkKind::Consumer(template)) = (&source, &sink) {
             bail!("--sink {template} needs microslices, which --source memory has none of");
         }
         let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
@@ -106,7 +112,7 @@ impl FeedFlags {
         }
         let is_timed = self.timeslices.is_none()
             && !matches!(source, SourceKind::Archives(_))
-            && !matches!(sink, SinkKind::Archives(_));
+            && matches!(sink, SinkKind::Check | SinkKind::Discard);
         if !is_timed && (plan.policies.len() > 1 || plan.seeds.len() > 1) {
             bail!(
                 "--policy and --seed take one each where timeslices are counted or kept; schedules are compared without"
@@ -115,7 +121,8 @@ impl FeedFlags {
         if !is_timed && self.timeslices.is_none() && !matches!(source, SourceKind::Archives(_)) {
             bail!("a source that never ends fills any disk; --timeslices says how many to build");
         }
-        Ok(Task { feed: Feed { shape, source, sink, timeslices: self.timeslices }, memory, is_timed })
+        let job = self.job.clone().unwrap_or_else(|| std::process::id().to_string());
+        Ok(Task { job, feed: Feed { shape, source, sink, timeslices: self.timeslices }, memory, is_timed })
     }
 }
 

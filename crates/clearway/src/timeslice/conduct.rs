@@ -22,6 +22,7 @@ use clearway_proto::timeslice::{Policy, Record};
 use clearway_proto::wire::OperationKind;
 
 use super::Run;
+use super::board::Board;
 use super::plan::Plan;
 use super::simulated::Outcome;
 use super::words::{Account, Asked, Assignment, Feed, Progress, Said, SinkKind};
@@ -83,6 +84,8 @@ pub(crate) struct Task {
     pub(crate) feed: Feed,
     /// Bytes that an input holds until they are built.
     pub(crate) memory: Bytes,
+    /// The name under which it can be watched.
+    pub(crate) job: String,
     /// Schedules are compared for a time; otherwise the source says when it is over.
     pub(crate) is_timed: bool,
 }
@@ -98,6 +101,8 @@ pub(crate) struct Built {
     pub(crate) took: Duration,
     /// From the first to the last contribution of a timeslice, in ns.
     pub(crate) completion: Histogram,
+    /// Bytes that landed for each second of processor time of all ranks, by policy, a value for each seed.
+    pub(crate) cost: BTreeMap<Policy, Vec<f64>>,
 }
 
 /// Compares the policies of `plan` on `held`, made-up contributions of `feed` in all of them; what was built in all.
@@ -112,6 +117,7 @@ pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<
             let (outcome, built) = conductor.run(policy, *seed, Length::timed(plan))?;
             all.given += built.given;
             all.took += built.took;
+            built.cost.into_iter().for_each(|(policy, values)| all.cost.entry(policy).or_default().extend(values));
             all.account = std::mem::take(&mut all.account).and(built.account);
             Ok(outcome)
         };
@@ -138,6 +144,7 @@ struct Conductor<'a> {
     ranks: &'a mut Ranks,
     plan: &'a Plan,
     task: &'a Task,
+    board: Board,
     runs: u32,
 }
 
@@ -154,7 +161,8 @@ impl<'a> Conductor<'a> {
                  host (with --insecure where the network is not the fabric's own)"
             );
         }
-        Ok(Self { ranks, plan, task, runs: 0 })
+        let board = Board::open(&task.job, ranks.hosts());
+        Ok(Self { ranks, plan, task, board, runs: 0 })
     }
 
     fn inputs(&self) -> impl Iterator<Item = Rank> + use<> {
@@ -173,12 +181,14 @@ impl<'a> Conductor<'a> {
             self.ranks.ask(rank, Asked::Begin(length.sample()))?;
         }
         let mut count = Count::new(self.plan, length);
+        self.board.begin(policy);
         let mut course = Course::default();
         let mut moved = Instant::now();
         while course.done.len() < (self.plan.inputs + self.plan.builders) as usize {
             match self.hear()? {
                 Some((rank, Said::Progress(progress))) => {
                     let has_moved = count.add(rank, &progress);
+                    self.board.add(rank, &progress);
                     moved = if has_moved { Instant::now() } else { moved };
                 }
                 Some((rank, Said::Over(given))) => drop(course.over.insert(rank, given)),
@@ -201,6 +211,7 @@ impl<'a> Conductor<'a> {
             account: course.done.into_values().fold(Account::default(), Account::and),
             took: started.elapsed(),
             completion: Histogram::default(),
+            cost: BTreeMap::from([(policy, vec![count.cost()])]),
         };
         self.check(policy, &built)?;
         Ok((count.outcome, built))
@@ -330,6 +341,8 @@ struct Count {
     given: BTreeMap<Rank, u64>,
     /// Contributions of each input so far.
     sent: BTreeMap<Rank, u64>,
+    /// Processor time of each rank before what is counted and at its end.
+    processor: BTreeMap<Rank, [Nanos; 2]>,
     /// The same at each sample, until all inputs have told theirs.
     samples: BTreeMap<u64, Vec<u64>>,
 }
@@ -344,6 +357,7 @@ impl Count {
             last: BTreeMap::new(),
             given: BTreeMap::new(),
             sent: BTreeMap::new(),
+            processor: BTreeMap::new(),
             samples: BTreeMap::new(),
         }
     }
@@ -353,11 +367,23 @@ impl Count {
         self.last.len() == self.ranks && self.last.values().all(|number| self.length.is_over(*number))
     }
 
+    /// Bytes that landed for each second of processor time.
+    fn cost(&self) -> f64 {
+        let spent: f64 = self.processor.values().map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9).sum();
+        if spent > 0.0 { self.outcome.bytes as f64 / spent } else { 0.0 }
+    }
+
     /// Adds what `rank` counted; whether anything moved.
     fn add(&mut self, rank: Rank, progress: &Progress) -> bool {
-        let Progress { number, ref record, timeslices, .. } = *progress;
+        let Progress { number, ref record, timeslices, processor, .. } = *progress;
         self.last.insert(rank, number);
         let is_counted = self.length.is_counted(number);
+        let [before, at_end] = self.processor.entry(rank).or_insert([processor; 2]);
+        if is_counted {
+            *at_end = processor;
+        } else if *before == *at_end {
+            (*before, *at_end) = (processor, processor);
+        }
         let outcome = &mut self.outcome;
         match record {
             Record::Input(record) => {

@@ -8,8 +8,10 @@
 //! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own (`rank`), with a source or a
 //! sink beside its engine, and this process conducts them (`conduct`).
 
+mod board;
 mod conduct;
 mod figures;
+mod handover;
 mod intake;
 mod outlet;
 mod page;
@@ -25,9 +27,11 @@ use anyhow::Result;
 use clearway_proto::timeslice::Policy;
 
 use crate::scenario::Fabric;
+pub(crate) use board::watch;
 pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
-pub(crate) use page::{account, page, told};
+pub(crate) use handover::consume;
+pub(crate) use page::{account, costs, page, told};
 pub(crate) use plan::Plan;
 pub(crate) use rank::serve;
 use simulated::{Ground, Outcome};

@@ -6,9 +6,13 @@ use clearway_proto::stats::{Histogram, Quantile};
 use serde::Serialize;
 
 use super::conduct::Built;
+use super::figures::POLICY;
 use super::plan::Plan;
-use crate::report::model::Real;
+use crate::report::model::{Figure, Real};
 use crate::report::numerals::digits;
+
+/// Bytes for each second of processor time of all ranks, in B/s; label policy.
+const COST: &str = "timeslice_bytes_per_processor_second";
 
 /// What is told of a run that has a source.
 #[derive(Debug, Serialize)]
@@ -48,9 +52,23 @@ pub(crate) fn told(built: &Built) -> Told {
     }
 }
 
-fn millis(histogram: &Histogram, quantile: &str) -> f64 {
+pub(super) fn millis(histogram: &Histogram, quantile: &str) -> f64 {
     let quantile = quantile.parse::<Quantile>().ok();
     quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64 / 1e6
+}
+
+/// What each policy of `built` costs, as figures: medians of the seeds.
+pub(crate) fn costs(built: &Built) -> impl Iterator<Item = Figure> {
+    built.cost.iter().map(|(policy, values)| {
+        let (cost, source) = (Real::finite(median(values)), "bytes that landed over processor time of all ranks");
+        Figure::counted(COST, "B/s", cost, values.len() as u64, source).with(POLICY, policy.name())
+    })
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The same as text that ends with a newline.
@@ -84,6 +102,11 @@ pub(crate) fn account(built: &Built) -> String {
     }
     if account.cut > 0 {
         let _ = writeln!(text, "  cut        {} archives ended with a cut item, which was left out", account.cut);
+    }
+    for (policy, values) in &built.cost {
+        let cost = digits(Real::finite(median(values) / 1e6));
+        let _ =
+            writeln!(text, "  cost       {}: {cost} MB for each second of processor time of all ranks", policy.name());
     }
     for (sentence, count) in &account.faults {
         let _ = writeln!(text, "  FAULT      {sentence}: {count} times");

@@ -343,7 +343,9 @@ impl<'a> Running<'a> {
                 Part::Discard { account } => account.timeslices,
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
-                self.say(Said::Progress(Box::new(Progress { number, record, timeslices, processor: processor() })));
+                let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
+                let progress = Progress { number, record, timeslices, processor: processor(), awaited };
+                self.say(Said::Progress(Box::new(progress)));
             }
         }
         let rest = match &self.part {
@@ -351,7 +353,8 @@ impl<'a> Running<'a> {
             Part::Same(same) => Some((same.given >= same.limit, same.given)),
             Part::Endless { .. } | Part::Builder(_) | Part::Discard { .. } => None,
         };
-        if let Some((at_rest, given)) = rest {
+        // Nobody listens for it before the run begins.
+        if let Some((at_rest, given)) = rest.filter(|_| self.telling.is_some()) {
             if at_rest && !self.rest_told {
                 self.say(Said::Over(given));
             }

@@ -1,11 +1,14 @@
-//! Where timeslices go: nowhere after a look at all of them, or into archives.
+//! Where timeslices go: nowhere after a look at all of them, into archives, or to a consumer.
 //!
 //! # Invariants
 //! I1. What a sink has taken is where it belongs: with the kernel at least, on the disk when it is over.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use clearway_proto::archive::{Compression, Finding, Inspector, Kind, Versions};
 
+use super::handover::Giver;
 use super::outlet::Built;
 use super::words::{Account, Shape, SinkKind};
 use crate::archive::{Form, Sink, filled};
@@ -38,14 +41,22 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn 
         SinkKind::Check => {
             Box::new(Check { shape, inspector: Inspector::default(), account: Account::default() }) as Box<dyn Taker>
         }
+        SinkKind::Consumer(template) => Box::new(Giver::open(filled(template, BUILDER, place), shape)?),
         SinkKind::Archives(template) => {
             let path = filled(template, BUILDER, place);
-            let form = Form { versions: Versions::NEWEST, compression: Compression::None };
-            let sink = Sink::create(&path, Kind::Timeslices, form)?;
+            let sink = new_archive(&path)?;
             let account = Account { written: vec![path.display().to_string()], ..Account::default() };
             Box::new(Archive { shape, sink: Some(sink), account })
         }
     })
+}
+
+/// A new archive of timeslices at `path`.
+///
+/// # Errors
+/// When there is a file already, or none can be made.
+pub(super) fn new_archive(path: &Path) -> Result<Sink> {
+    Sink::create(path, Kind::Timeslices, Form { versions: Versions::NEWEST, compression: Compression::None })
 }
 
 /// Adds `built` to `account`.

@@ -128,6 +128,8 @@ pub(crate) enum SinkKind {
     Discard,
     /// Nowhere, after every microslice was looked at.
     Check,
+    /// To a consumer that comes in at a socket; `%b` stands for the number of the builder.
+    Consumer(String),
     /// Archives of timeslices; `%b` stands for the number of the builder.
     Archives(String),
 }
@@ -143,6 +145,8 @@ pub(crate) struct Progress {
     pub(super) timeslices: u64,
     /// Processor time of the rank so far.
     pub(super) processor: Nanos,
+    /// Builder: an input that its oldest timeslice waits for.
+    pub(super) awaited: Option<u32>,
 }
 
 /// What a rank has done when all is over.

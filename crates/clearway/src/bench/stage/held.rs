@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 use clearway_lab::Topology;
+use clearway_proto::base::{BitsPerSec, Rank};
 
 use super::{Crew, JobStage, LabStage, Ranks, Stage};
 use crate::bench::engine::Measure;
@@ -37,6 +38,15 @@ impl Held {
         let job = super::job(&Crew { seed, measure, per_host: 1 }, site)?;
         let about = job.about();
         Ok(Self { holder: Holder::Job(Box::new(job)), about })
+    }
+
+    /// Gives the link of the first host of a laboratory another rate than all others have.
+    pub(crate) fn slow_first(&mut self, rate: BitsPerSec) -> Result<()> {
+        if let Holder::Lab(lab) = &mut self.holder {
+            lab.slow(Rank(0), rate)?;
+            self.about += &format!("; the first host has {rate}");
+        }
+        Ok(())
     }
 
     /// What it is, for a person.

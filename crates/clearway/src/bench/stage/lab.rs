@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
-use clearway_proto::base::{RandomKey, Rank};
+use clearway_proto::base::{BitsPerSec, RandomKey, Rank};
 use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
 
@@ -96,6 +96,13 @@ impl LabStage {
             (format!("self-test {queue}"), fact)
         };
         self.self_tests.iter().map(proof).collect()
+    }
+}
+
+impl LabStage {
+    /// Gives the link of `host` another rate than all others have.
+    pub(super) fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<()> {
+        Ok(self.lab.slow(host, rate)?)
     }
 }
 

@@ -1,0 +1,182 @@
+//! Timeslices built by processes: recorded microslices in, archives out, byte for byte; consumers; what is refused.
+
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A launcher that speaks PMI-1.
+const LAUNCHER: &str = "mpiexec.hydra";
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
+/// Where the time of making stands in an archive: behind signature (40), class (5), kind (4) and compression (4).
+const CREATED: std::ops::Range<usize> = 53..61;
+
+/// A directory of this test alone.
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
+/// `words` as a job of `ranks` ranks that share memory, in `directory`; nothing where there is no launcher.
+fn start(directory: &Path, ranks: &str, words: &str) -> Option<Child> {
+    let mut command = Command::new(LAUNCHER);
+    command.args(["-n", ranks, PROGRAM, "timeslice", "--on", "cluster"]).args(words.split_whitespace());
+    match command.current_dir(directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => Some(child),
+        Err(error) => {
+            eprintln!("skipped: {LAUNCHER} cannot be started: {error}");
+            None
+        }
+    }
+}
+
+fn build(directory: &Path, ranks: &str, words: &str) -> Option<Output> {
+    Some(start(directory, ranks, words)?.wait_with_output().expect("an end"))
+}
+
+/// The program with `words` in `directory`.
+fn clearway(directory: &Path, words: &str) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(words.split_whitespace()).current_dir(directory).output().expect("the program")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// How descriptors of made microslices begin, up to the subsystem's format; no ramp of so few channels has such bytes.
+const DESCRIPTOR: [u8; 8] = [0xdd, 1, 1, 0xe0, 1, 0, 0xf0, 0x81];
+
+/// The archive at `path` but for the time at which it was made, and for where offsets of contents begin: in a stream they go on from
+/// timeslice to timeslice.
+fn timeless(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).expect("an archive");
+    let descriptors: Vec<usize> =
+        bytes.windows(DESCRIPTOR.len()).enumerate().filter(|(_, seen)| *seen == DESCRIPTOR).map(|(at, _)| at).collect();
+    assert_eq!(descriptors.len(), 3 * 10 * 9);
+    descriptors.into_iter().for_each(|at| bytes[at + 24..at + 32].fill(0));
+    bytes.drain(CREATED);
+    bytes
+}
+
+#[test]
+fn build__of_archives_is_what_the_generator_would_have_made() {
+    let directory = directory("ts-archives");
+    let law = "--mean 3KiB --sizes skewed";
+    assert!(clearway(&directory, &format!("msa make run_%i.msa --channels 3 --items 81 {law}")).status.success());
+    let wanted = format!("msa make want.tsa --channels 3 --core 8 --overlap 1 --items 10 {law}");
+    assert!(clearway(&directory, &wanted).status.success());
+    let line = "--inputs 3 --builders 1 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 8 --overlap 1";
+    let Some(output) = build(&directory, "4", &format!("{line} --timeslices 10 --ring 256KiB --json")) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&told["timeslices"], &told["incomplete"]), (&10.into(), &0.into()), "{told}");
+    assert!(timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")), "other bytes");
+    // What is there is not written over.
+    let Some(output) = build(&directory, "4", line) else { return };
+    assert!(!output.status.success());
+    assert!(text(&output).contains("ts_0.tsa is there already, and is not written over"), "{}", text(&output));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__inputs_of_other_lengths_lose_nothing() {
+    let directory = directory("ts-lengths");
+    for (input, items) in [(0, 37), (1, 5), (2, 64)] {
+        let line = format!("msa make run_{input}.msa --channel {input} --items {items} --mean 1KiB");
+        assert!(clearway(&directory, &line).status.success());
+    }
+    let line = "--inputs 3 --builders 2 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 10 --ring 32KiB";
+    let Some(output) = build(&directory, "5", line) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa --json");
+    assert!(output.status.success(), "{}", text(&output));
+    let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let sum = |key: &str| files.iter().map(|file| file["contents"][key].as_u64().expect("a count")).sum::<u64>();
+    assert_eq!((sum("items"), sum("microslices")), (7, 37 + 5 + 64));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn consume__a_consumer_that_dies_loses_nothing() {
+    let directory = directory("ts-consumer");
+    let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";
+    let Some(run) = start(&directory, "2", line) else { return };
+    let socket = directory.join("here_0");
+    let is_there = || socket.exists();
+    while !is_there() {
+        std::thread::yield_now();
+    }
+    // The first comes in, hears of a timeslice and goes without an answer.
+    let mut first = std::os::unix::net::UnixStream::connect(&socket).expect("a builder");
+    let mut said = [0; 6];
+    std::io::Read::read_exact(&mut first, &mut said).expect("a timeslice");
+    assert_eq!(&said, b"/proc/");
+    drop(first);
+    let output = clearway(&directory, "timeslice consume here_0");
+    assert_eq!(text(&output), "300 timeslices taken, 300 microslices looked at, 0 faults\n");
+    let output = run.wait_with_output().expect("an end");
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(!socket.exists(), "its name is left behind");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__mistakes_have_a_sentence() {
+    let directory = directory("ts-mistakes");
+    fs::write(directory.join("odd_0.msa"), b"no archive at all, and long enough to be seen as one").expect("a file");
+    let small = "--inputs 1 --builders 1 --ring 64KiB";
+    for (words, sentence) in [
+        (format!("{small} --source gone.msa"), "gone.msa: cannot be read"),
+        (format!("{small} --source odd_%i.msa"), "odd_0.msa: "),
+        (
+            format!("{small} --source pattern --timeslices 4 --contribution 16KiB --sink /nowhere/ts.tsa"),
+            "/nowhere/ts.tsa cannot be made",
+        ),
+        (format!("{small} --wire udp"), "timeslices need one-sided writes"),
+        ("--inputs 2 --builders 1".to_owned(), "2 inputs and 1 builders are not the 2 ranks of this job"),
+        (format!("{small} --timeslices 4 --sink /dev/full"), "/dev/full is there already"),
+    ] {
+        let Some(output) = build(&directory, "2", &words) else { return };
+        assert!(!output.status.success(), "{words}");
+        assert!(text(&output).contains(sentence), "{words}: {}", text(&output));
+    }
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
+    let directory = directory("ts-watch");
+    let job = format!("watched-{}", std::process::id());
+    let mut command = Command::new(PROGRAM);
+    let line = format!(
+        "timeslice --on lab --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
+    );
+    command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = command.spawn().expect("the program");
+    let mut watched = clearway(&directory, &format!("timeslice watch {job}"));
+    while !watched.status.success() && run.try_wait().expect("a state").is_none() {
+        watched = clearway(&directory, &format!("timeslice watch {job}"));
+    }
+    let output = run.wait_with_output().expect("an end");
+    let said = text(&output);
+    if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let page = text(&watched);
+    assert!(page.contains("rank 0 (h0): input") && page.contains("builder, rings"), "{page}");
+    let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    for policy in ["raw", "token"] {
+        let carried = figures.iter().any(|figure| {
+            figure["name"] == "timeslice_input_rate"
+                && figure["labels"]["policy"] == policy
+                && figure["value"].as_f64().is_some_and(|value| value > 0.0)
+        });
+        assert!(carried, "{policy}: {figures:?}");
+    }
+    fs::remove_dir_all(directory).expect("to remove it");
+}

@@ -1,0 +1,129 @@
+//! `cargo xtask bench timeslice`: what building costs a processor beside bare writes of the same size, in the same run.
+//!
+//! # Model
+//! One input and one builder under Hydra, over shared memory and over libfabric on loopback. Each run measures `raw`, writes that
+//! nobody waits for, and then policies on the same wire between the same processes; contributions come from memory that nobody
+//! writes and are dropped when they are complete. What counts is bytes landed for each second of processor time of both.
+//!
+//! # Not here
+//! Content: making, checking and writing it cost what they cost (`docs/archives.md`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{Asked, load, spread};
+
+/// The launcher.
+const LAUNCHER: &str = "mpiexec.hydra";
+/// Wires, as `--wire` names them.
+const WIRES: [&str; 2] = ["shm", "ofi"];
+/// Lengths of contributions.
+const SIZES: [&str; 2] = ["64KiB", "1MiB"];
+/// The schedules that are compared.
+const POLICIES: &str = "best-effort,token";
+/// The line to compare with.
+const RAW: &str = "raw";
+/// The figure that counts.
+const COST: &str = "timeslice_bytes_per_processor_second";
+/// Longest run in s; one that hangs is ended.
+const DEADLINE_S: &str = "60";
+
+/// Part of what raw writes move, by wire, size and policy: a value for each round.
+type Parts = BTreeMap<(&'static str, &'static str, String), Vec<f64>>;
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    if Command::new(LAUNCHER).arg("--version").output().is_err() {
+        eprintln!("skipped: bench timeslice needs {LAUNCHER}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = build()?;
+    let loaded = load();
+    let mut parts = Parts::new();
+    for _ in 0..asked.rounds {
+        for wire in WIRES {
+            for size in SIZES {
+                for (policy, part) in measure(&program, wire, size)? {
+                    parts.entry((wire, size, policy)).or_default().push(part);
+                }
+            }
+        }
+    }
+    if asked.json {
+        println!("{}", record(asked, loaded, &parts));
+    } else {
+        print!("{}", text(asked, loaded, &parts));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program as users' programs are built.
+fn build() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["build", "--release", "-p", "clearway"]).status().context("cargo")?;
+    ensure!(status.success(), "the program does not build");
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    Ok(Path::new(&metadata.target_directory).join("release/clearway"))
+}
+
+/// One run: for each policy what part it moves of what raw writes do.
+fn measure(program: &Path, wire: &str, size: &str) -> Result<Vec<(String, f64)>> {
+    let mut command = Command::new("timeout");
+    command.args([DEADLINE_S, LAUNCHER, "-n", "2"]).arg(program);
+    command.args(["timeslice", "--on", "cluster", "--wire", wire, "--contribution", size, "--policy", POLICIES]);
+    command.args(["--inputs", "1", "--builders", "1", "--source", "memory", "--sink", "discard", "--ring", "8MiB"]);
+    command.args(["--warm-up", "500ms", "--measured", "2s", "--json"]);
+    let output = command.output().context("timeout")?;
+    ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    parts_of(&serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
+}
+
+/// What part each policy moves of what raw writes do, by the figures of a run.
+fn parts_of(figures: &Value) -> Result<Vec<(String, f64)>> {
+    let cost = |figure: &Value| {
+        let policy = figure["labels"]["policy"].as_str().filter(|_| figure["name"] == COST)?;
+        Some((policy.to_owned(), figure["value"].as_f64()?))
+    };
+    let costs: BTreeMap<String, f64> = figures.as_array().into_iter().flatten().filter_map(cost).collect();
+    let raw = costs.get(RAW).copied().filter(|raw| *raw > 0.0).context("raw writes moved nothing")?;
+    Ok(costs.into_iter().filter(|(policy, _)| policy != RAW).map(|(policy, cost)| (policy, cost / raw)).collect())
+}
+
+fn text(asked: &Asked, loaded: f64, parts: &Parts) -> String {
+    let mut text = format!(
+        "one input, one builder, {} rounds, load {loaded} before and {} after\nbytes for each second of processor time, part of raw \
+         writes'; median (least to greatest)\n\n",
+        asked.rounds,
+        load()
+    );
+    for ((wire, size, policy), values) in parts {
+        if let Some((median, least, greatest)) = spread(values) {
+            text.push_str(&format!("  {wire:<4} {size:<6} {policy:<12} {median:>6.2} ({least:.2} to {greatest:.2})\n"));
+        }
+    }
+    text
+}
+
+fn record(asked: &Asked, loaded: f64, parts: &Parts) -> Value {
+    let figure = |((wire, size, policy), values): (&(&str, &str, String), &Vec<f64>)| json!({"wire": wire, "contribution": size, "policy": policy, "part_of_raw": values});
+    let figures: Vec<Value> = parts.iter().map(figure).collect();
+    json!({"bench": "timeslice", "rounds": asked.rounds, "load": [loaded, load()], "figures": figures})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of__compares_with_raw_writes_of_the_same_run() {
+        let figure =
+            |name: &str, policy: &str, value: f64| json!({"name": name, "labels": {"policy": policy}, "value": value});
+        let figures = json!([figure(COST, "raw", 4.0), figure(COST, "token", 3.0), figure("other", "dfs", 1.0)]);
+        assert_eq!(parts_of(&figures).expect("figures"), [("token".to_owned(), 0.75)]);
+        assert!(parts_of(&json!([])).is_err());
+    }
+}
