@@ -439,7 +439,7 @@ fn hand_over(
             Returned::Nothing => break,
         }
     }
-    while let Some(mut built) = outlet.next(node.oldest().unwrap_or(0)) {
+    while let Some(mut built) = outlet.next(node.oldest().unwrap_or(u64::MAX)) {
         for place in 0..inputs as usize {
             let span = node.contribution(place, built.timeslice);
             let bytes = span.and_then(|Span { region, offset, length }| {
