@@ -26,6 +26,9 @@ use super::task::{Phase, VictimTask};
 
 /// Messages of one call, so that a process that woke up late gives others their turn.
 const BURST_MAX: usize = 64;
+/// Parts of the interval that lie at least between two sends of a process that is late: half of the least distance of intended
+/// times. All that it owes at once would not find room in a queue, and count as lost by the network.
+const CATCH_UP: u64 = 4;
 
 /// The sender and answerer of probes.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Probe {
     interval: Nanos,
     schedule: RandomStream,
     next: Option<LocalNs>,
+    /// No probe is sent before, however late it is, until the phase ends.
+    not_before: LocalNs,
     sequence: u32,
 }
 
@@ -52,12 +57,13 @@ impl Probe {
             interval,
             schedule,
             next: Some(first),
+            not_before: phase.begin,
             sequence: 0,
         }
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
-        self.next
+        self.next.map(|intended| intended.max(self.not_before))
     }
 
     /// Sends what is due.
@@ -68,10 +74,11 @@ impl Probe {
                 self.next = None;
                 return More::No;
             }
-            if intended > cx.now {
+            if intended.max(self.not_before) > cx.now {
                 return More::No;
             }
             self.ask(cx, intended);
+            self.not_before = cx.end().min(cx.now + Nanos(self.interval.0 / CATCH_UP));
             self.next = Some(intended + Nanos(self.interval.0 / 2 + self.schedule.below(self.interval.0 + 1)));
         }
         More::Yes

@@ -131,6 +131,28 @@ fn ping__what_is_lost_is_sent_and_not_received() {
 }
 
 #[test]
+fn ping__a_rank_that_was_late_sends_what_it_owes_one_by_one() {
+    let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
+    let config = NodeConfig { rank: Rank(0), payload, body_max: 4096, shared_clock: None, key: RandomKey::new(7) };
+    let mut node = Node::new(config);
+    let mut out = Out::with_limit(256);
+    let mut sent = |node: &mut Node, now: LocalNs, input: Input<'_, Phase>| {
+        out.clear();
+        let _ = node.input(now, input, &mut out);
+        out.effects().len()
+    };
+    let phase = phase(MS.times(150), victim(VictimKind::Ping, 2, MS), vec![]);
+    let late = phase.begin + MS.times(100);
+    let (quarter, end) = (Nanos(MS.0 / 4), phase.begin + phase.length);
+    sent(&mut node, LocalNs(0), Input::Command(phase));
+    assert_eq!(sent(&mut node, late, Input::Tick), 1);
+    assert_eq!(node.deadline(), Some(late + quarter));
+    assert_eq!(sent(&mut node, late, Input::Tick), 0);
+    assert_eq!(sent(&mut node, late + quarter, Input::Tick), 1);
+    assert_eq!(sent(&mut node, end, Input::Tick), 64, "but nothing is left out");
+}
+
+#[test]
 fn ping__schedules_of_ranks_differ_and_repeat_with_the_seed() {
     let run =
         || Job::new(MemoryConfig::lossless(2)).run(|_| phase(MS.times(200), victim(VictimKind::Ping, 2, MS), vec![]));
