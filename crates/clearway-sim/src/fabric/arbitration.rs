@@ -251,6 +251,15 @@ impl Fabric {
         }
     }
 
+    /// As [`Fabric::enter`], with the next turn.
+    pub(super) fn enter_first(&mut self, port: u32, lane: u32, queue: u32) {
+        let last = self.lanes[lane as usize].ring;
+        self.enter(port, lane, queue);
+        if last != NONE {
+            self.lanes[lane as usize].ring = last;
+        }
+    }
+
     /// Takes `queue` out of the ring of `lane`, whosever turn it is. O(queues in the ring).
     pub(super) fn withdraw(&mut self, port: u32, lane: u32, queue: u32) {
         let last = self.lanes[lane as usize].ring;

@@ -124,6 +124,7 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
         memory: Pace::of(spec.host.memory_rate),
         hold_all: spec.switch.replication == Replication::HoldAll,
         in_order: spec.host.service == Service::InOrder,
+        by_message: spec.host.service == Service::ByMessage,
         output_fifo: spec.switch.queueing == Queueing::OutputFifo,
         express: express_lanes(spec.arbitration.express, steps),
         foreseeable: lossless && calm,

@@ -3,7 +3,8 @@
 //! # Model
 //! Each lane of a port has a ring of connections (a target and a class) that take turns packet by packet. A packet exists from
 //! the moment it starts on the wire: what waits is messages, so whatever slows a connection down acts on everything that has
-//! not left yet.
+//! not left yet. Where an interface serves whole messages, a connection keeps its turn to the end of one, and whose turn is next
+//! is drawn; messages of one packet pass.
 //!
 //! # Invariants
 //! I1. Messages of one connection leave in the order of their posts.
@@ -13,13 +14,15 @@
 
 use std::collections::VecDeque;
 
+use clearway_proto::base::BitsPerSec;
+
 use super::control::Gate;
 use super::parts::{Origin, Packet};
 use super::pool::NONE;
 use super::{Fabric, Kind, Notice, Reports, Trains};
 use crate::arbiter::Choice;
 use crate::graph::DeviceId;
-use crate::time::Picos;
+use crate::time::{Pace, Picos};
 
 /// A host's interface.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct Host {
     pub(super) posts: VecDeque<(u64, u32)>,
     /// When the engine that fetches from memory is free.
     pub(super) fetch_free: u64,
+    /// Its rate, where this host has its own.
+    pub(super) fetch: Option<Pace>,
     /// When the engine that places into memory is free.
     pub(super) place_free: u64,
     /// Messages so far.
@@ -50,6 +55,17 @@ pub(super) struct Connection {
 }
 
 impl Fabric {
+    /// From now on the interface of `host` fetches from memory at `rate`: hosts that are not all alike, or one that others slow
+    /// down for a while.
+    pub fn limit_fetch(&mut self, host: DeviceId, rate: BitsPerSec) {
+        self.hosts[host.index()].fetch = Some(Pace::of(rate));
+    }
+
+    /// How long the interface of `host` takes to fetch `bytes`.
+    fn fetching_time(&self, host: u32, bytes: u32) -> u64 {
+        self.hosts[host as usize].fetch.unwrap_or(self.constants.memory).time(bytes).0
+    }
+
     /// Bytes on the wire of the next packet of `message`: at least one, because everything takes time.
     pub(super) fn next_bytes(&self, message: u32) -> u32 {
         (self.next_payload(message) + self.constants.header).max(1)
@@ -68,7 +84,7 @@ impl Fabric {
         let bytes = self.queues[queue].bytes;
         let payload = self.next_payload(message);
         let serial = self.ports[port as usize].pace.time(bytes).0;
-        let fetch = self.constants.memory.time(bytes).0;
+        let fetch = self.fetching_time(self.messages[message].from, bytes);
         let gap = serial.max(fetch);
         let count = self.train_length(port, lane, queue, message);
         self.end_train(port);
@@ -94,7 +110,7 @@ impl Fabric {
                 self.schedule(at, Kind::Sent, from, message);
             }
         }
-        self.turn_over(port, lane, next);
+        self.turn_over(port, lane, message, next);
         self.hosts[from as usize].fetch_free = self.now + u64::from(count - 1) * gap + fetch;
         let packet = self.packets.put(Packet {
             tail_at: 0,
@@ -127,25 +143,45 @@ impl Fabric {
         self.send(port, lane, packet, self.now);
     }
 
-    /// The connection whose turn it was on `lane` goes on with message `next`, if there is one and it may.
-    fn turn_over(&mut self, port: u32, lane: u32, next: u32) {
+    /// The connection whose turn it was on `lane` sent of `message` and goes on with message `next`, if there is one and it may.
+    fn turn_over(&mut self, port: u32, lane: u32, message: u32, next: u32) {
         let queue = self.turn_of(lane);
         let connection = self.queues[queue].source;
+        let keeps = self.constants.by_message && next == message;
+        let draws = self.constants.by_message && next != message && self.messages[message].packets > 1;
         if next == NONE {
             self.connections[connection].queue = NONE;
             self.leave(port, lane);
             self.queues.free(queue);
+        } else {
+            self.queues[queue].head = next;
+            self.queues[queue].bytes = self.next_bytes(next);
+            let opens = self.gate_opens(connection);
+            if opens > self.now {
+                self.leave(port, lane);
+                self.schedule(opens, Kind::Pace, port, connection);
+            } else if !keeps {
+                self.rotate(lane);
+            }
+        }
+        if draws {
+            self.draw_turn(lane, self.messages[message].id);
+        }
+    }
+
+    /// Gives the turn on `lane` to one of its connections, drawn from the seed and the message that is over. O(connections).
+    fn draw_turn(&mut self, lane: u32, over: u64) {
+        let last = self.lanes[lane as usize].ring;
+        if last == NONE {
             return;
         }
-        self.queues[queue].head = next;
-        self.queues[queue].bytes = self.next_bytes(next);
-        let opens = self.gate_opens(connection);
-        if opens > self.now {
-            self.leave(port, lane);
-            self.schedule(opens, Kind::Pace, port, connection);
-        } else {
-            self.rotate(lane);
+        let mut count = 1;
+        let mut queue = self.queues[last].next;
+        while queue != last {
+            (count, queue) = (count + 1, self.queues[queue].next);
         }
+        let steps = super::digest::mix(self.constants.seed ^ super::digest::mix(over)) % count;
+        (0..steps).for_each(|_| self.rotate(lane));
     }
 
     /// How many packets can start as one.
@@ -177,7 +213,7 @@ impl Fabric {
         let in_network = &mut self.connections[connection].in_network;
         *in_network = in_network.saturating_sub(taken);
         let last_start = self.ports[port as usize].busy_until - self.ports[port as usize].pace.time(bytes).0;
-        self.hosts[from as usize].fetch_free = last_start + self.constants.memory.time(bytes).0;
+        self.hosts[from as usize].fetch_free = last_start + self.fetching_time(from, bytes);
         let queue = self.connections[connection].queue;
         if queue == NONE {
             self.messages[message].next = NONE;

@@ -174,6 +174,7 @@ struct Constants {
     hold_all: bool,
     express: u32,
     in_order: bool,
+    by_message: bool,
     output_fifo: bool,
     /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters unchanged.
     trains: bool,

@@ -152,7 +152,8 @@ impl Fabric {
                 self.schedule(opens, Kind::Pace, port, connection);
             } else {
                 let lane = self.lane_of(port, level, 0);
-                self.enter(port, lane, queue);
+                let short = self.constants.by_message && self.messages[message].packets == 1;
+                if short { self.enter_first(port, lane, queue) } else { self.enter(port, lane, queue) }
             }
         } else {
             let tail = self.queues[queue].tail;

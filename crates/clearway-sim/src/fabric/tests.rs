@@ -44,6 +44,9 @@ fn options__no_way_to_compute_changes_what_happens() {
             let packets = RandomKey::new(seed).purpose("burst").stream().below(4);
             spec.links.iter_mut().for_each(|link| link.burst = (packets > 0).then_some(Bytes(packets * 4096)));
         }
+        if seed % 3 == 0 {
+            spec.host.service = Service::ByMessage;
+        }
         let hosts = topology::build(&spec).expect("a sound network").graph.hosts();
         let sources = draw::traffic(&mut stream, hosts);
         let plainest = run(&spec, &sources, WAYS[0], seed);
@@ -245,4 +248,63 @@ fn token_bucket__what_its_burst_holds_leaves_back_to_back_and_the_rest_at_the_ra
     // Short ones are through before a full packet is owed.
     assert_eq!(behind_buckets(Some(Bytes(2 * 4096)), &[64; 3]), [0, 1, 2]);
     assert_eq!(behind_buckets(None, &[64; 3]), [0, PACKET / 64, PACKET / 32]);
+}
+
+/// A host that sends messages of three packets to each of `targets` hosts of a star, all posted at once and one short one to the
+/// first a little later: which target each tail reached, in order of time.
+fn by_message(options: Options, seed: u64, targets: u32) -> Vec<u64> {
+    let mut spec = FabricSpec::plain(Topology::Star { hosts: targets + 1 }, Routing::Ecmp, BitsPerSec::mega(1_000));
+    spec.host.service = Service::ByMessage;
+    let packet = spec.packet.payload.0;
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), seed, options);
+    for tag in 0..u64::from(targets) {
+        let order = traffic::order(0, tag as u32 + 1, Class::Bulk, 3 * packet, Reports::Delivery, tag);
+        fabric.post(Picos::ZERO, order);
+    }
+    let short = traffic::order(0, 1, Class::Control, 8, Reports::Delivery, 99);
+    fabric.post(Picos::from_micros(1), short);
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let tag = |notice: &Notice| match notice {
+        Notice::Delivered { tag, .. } => Some(*tag),
+        _ => None,
+    };
+    notices.iter().filter_map(tag).collect()
+}
+
+#[test]
+fn by_message__messages_follow_each_other_in_a_drawn_order_and_short_ones_pass() {
+    let orders: Vec<Vec<u64>> = (0..8).map(|seed| by_message(Options::default(), seed, 6)).collect();
+    for order in &orders {
+        assert_eq!(order.len(), 7, "each is there once: {order:?}");
+        assert!(order[0] == 99 || order[1] == 99, "it waits for one packet at most: {order:?}");
+    }
+    assert!(orders.iter().any(|order| order[2..] != orders[0][2..]), "the seed draws: {orders:?}");
+    for options in &WAYS {
+        assert_eq!(by_message(*options, 3, 6), orders[3], "{options:?}");
+    }
+}
+
+#[test]
+fn limit_fetch__holds_one_host_to_its_rate() {
+    let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Ecmp, BitsPerSec::mega(1_000));
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    fabric.limit_fetch(DeviceId(0), BitsPerSec::mega(500));
+    for (from, to) in [(0, 2), (1, 3)] {
+        fabric.post(Picos::ZERO, traffic::order(from, to, Class::Bulk, 1 << 20, Reports::Delivery, u64::from(from)));
+    }
+    let mut notices = Vec::new();
+    while fabric.next().is_some() {
+        fabric.advance(Picos::NEVER, &mut notices);
+    }
+    let at = |wanted: u64| {
+        notices.iter().find_map(|notice| match notice {
+            Notice::Delivered { tag, at, .. } if *tag == wanted => Some(at.as_secs_f64()),
+            _ => None,
+        })
+    };
+    let ratio = at(0).expect("delivered") / at(1).expect("delivered");
+    assert!((1.95..=2.0).contains(&ratio), "{ratio}");
 }

@@ -274,6 +274,9 @@ pub enum Service {
     ByConnection,
     /// One after the other as they were posted: sockets above one queue for each class.
     InOrder,
+    /// One whole message after another, of a connection that is drawn; messages of one packet pass: an interface with one
+    /// engine for bulk data and a window for short messages.
+    ByMessage,
 }
 
 /// How often a host's processor is elsewhere.

@@ -250,8 +250,14 @@ fn host(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<HostSpec, F
         input_cost: table.time("input-cost")?,
         effect_cost: table.time("effect-cost")?,
         jitter,
-        service: table
-            .choice("service", &[("by-connection", Service::ByConnection), ("in-order", Service::InOrder)])?,
+        service: table.choice(
+            "service",
+            &[
+                ("by-connection", Service::ByConnection),
+                ("in-order", Service::InOrder),
+                ("by-message", Service::ByMessage),
+            ],
+        )?,
         clock_ppm: table.count("clock-ppm", 0..=u32::MAX)?,
     };
     table.close(figures)?;

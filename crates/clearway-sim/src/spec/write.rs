@@ -124,7 +124,11 @@ fn routing(text: &mut Text, routing: Routing) {
 }
 
 fn host(text: &mut Text, host: &HostSpec) {
-    let service = if host.service == Service::InOrder { "in-order" } else { "by-connection" };
+    let service = match host.service {
+        Service::ByConnection => "by-connection",
+        Service::InOrder => "in-order",
+        Service::ByMessage => "by-message",
+    };
     text.line(format_args!(
         "\n[host]\nservice = \"{service}\"\nrails = {}\nclock-ppm = {}",
         host.rails, host.clock_ppm
