@@ -217,7 +217,15 @@ impl Builder {
     /// What was counted since the last call.
     pub(super) fn take_record(&mut self) -> BuilderRecord {
         let window = self.policy.as_ref().and_then(|policy| policy.window());
-        BuilderRecord { window, ..core::mem::take(&mut self.record) }
+        let intervals = self.policy.as_mut().map_or_else(Vec::new, |policy| policy.take_intervals());
+        BuilderRecord { window, intervals, ..core::mem::take(&mut self.record) }
+    }
+
+    /// How many contributions of the input at `place` have landed, modulo 2^32. O(contributions that are not released).
+    pub(super) fn landed_of(&self, place: usize) -> Option<u32> {
+        let line = self.lines.get(place)?;
+        let landed = line.slots.iter().filter(|slot| slot.state != State::Landing).count();
+        Some(line.first.wrapping_add(landed as u32))
     }
 
     /// Where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.

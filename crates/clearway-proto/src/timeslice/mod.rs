@@ -54,5 +54,5 @@ pub use context::{Event, NodeConfig, Release, Slots};
 pub use layout::{Layout, LayoutError, Role};
 pub use node::{Command, Node};
 pub use policy::{Cause, Dfs, Policy, SpeedUp, Window};
-pub use record::{BuilderRecord, InputRecord, Record};
+pub use record::{BuilderRecord, InputRecord, IntervalRecord, Record};
 pub use supply::{Pieces, Sizes, Source};

@@ -118,6 +118,14 @@ impl Node {
         }
     }
 
+    /// Builder: how many contributions of the input at `place` have landed, modulo 2^32.
+    pub fn landed(&self, place: usize) -> Option<u32> {
+        match &self.part {
+            Part::Builder(builder) => builder.landed_of(place),
+            _ => None,
+        }
+    }
+
     /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {

@@ -1,12 +1,16 @@
 //! What a node counted: taken by the application at the end of a window, or read while it runs.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::policy::Cause;
 use crate::base::{LocalNs, Nanos};
 use crate::stats::Histogram;
+
+/// Intervals that are kept until somebody takes them.
+pub(super) const INTERVALS_MAX: usize = 4096;
 
 /// What an input counted since its record was begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,21 @@ pub struct InputRecord {
     pub blocked: [Nanos; Cause::ALL.len()],
     /// Messages that made no sense and changed nothing.
     pub strangers: u64,
+}
+
+/// What was made of an interval, where the policy has intervals. Times count from the barrier before the first contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalRecord {
+    /// Which.
+    pub interval: u32,
+    /// The middle between the first and the last input's beginning.
+    pub start: Nanos,
+    /// The time between these two.
+    pub spread: Nanos,
+    /// The median of what inputs took.
+    pub duration: Nanos,
+    /// Start and duration that were proposed; none for the first intervals.
+    pub proposed: Option<(Nanos, Nanos)>,
 }
 
 /// What a builder counted since its record was begun.
@@ -40,6 +59,8 @@ pub struct BuilderRecord {
     pub fill: Box<Histogram>,
     /// Contributions let in at a time, at the end; none where the policy does not grant.
     pub window: Option<u32>,
+    /// Intervals that every input has reported, at most the first 4096 since the last call; empty where the policy has none.
+    pub intervals: Vec<IntervalRecord>,
     /// Messages that made no sense and changed nothing.
     pub strangers: u64,
 }

@@ -38,11 +38,11 @@ pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use self::program::{Ground, Programs};
 use crate::report::model::Report;
-use crate::scenario::{Mechanism, Scenario};
+use crate::scenario::{Mechanism, Scenario, Timeslice};
 
 pub(crate) use calibration::small_messages;
 pub(crate) use engine::Measure;
@@ -67,7 +67,21 @@ pub(crate) struct Order<'a> {
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
 pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
-    complete(order, stage::open(order.scenario, place)?)
+    match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
+        Mechanism::Timeslice(test) if place == Place::Sim => build(order, test),
+        Mechanism::Timeslice(_) => bail!("a scenario of timeslices runs on the simulator: use --on sim"),
+        _ => complete(order, stage::open(order.scenario, place)?),
+    }
+}
+
+/// Builds timeslices as `test` says and returns the report of that.
+fn build(order: &Order<'_>, test: &Timeslice) -> Result<Report> {
+    let mut report = summary::begun(order, Place::Sim.name());
+    let hosts = order.scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
+    let plan = test.plan(hosts, order.scenario.seed);
+    crate::timeslice::report(&order.scenario.fabric, &test.queue, &plan, &mut report)?;
+    summary::ended(&mut report);
+    Ok(report)
 }
 
 fn complete(order: &Order<'_>, mut stage: Box<dyn stage::Stage>) -> Result<Report> {
@@ -150,6 +164,7 @@ fn conduct(order: &Order<'_>, stage: &mut dyn stage::Stage, report: &mut Report)
             _ => congestion::run(test, order, stage, report),
         },
         Mechanism::Shares(test) => shares::run(test, order, stage, report),
+        Mechanism::Timeslice(_) => bail!("timeslices are built without a stage; this is a defect of the program"),
     }
 }
 

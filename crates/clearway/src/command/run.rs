@@ -373,6 +373,7 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
         fabric: Fabric::lab(topology_of(flags)),
         congestion: Some(Congestion::default()),
         shares: None,
+        timeslice: None,
         verdict: clearway_proto::congestion::Rules::default(),
     };
     if let Some(fabric) = &flags.fabric {

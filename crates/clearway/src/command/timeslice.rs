@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
 use crate::timeslice::{
-    Plan, Task, account, build, compare, consume, costs, figures, page, simulate, table, told, watch,
+    HostConditions, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table, told, watch,
 };
 
 /// What stands beside a run.
@@ -97,6 +97,12 @@ pub(crate) struct TimesliceFlags {
     /// Time in which everything is counted [default: 10ms; in a lab or a job 4s].
     #[arg(long, value_name = "TIME")]
     measured: Option<Time>,
+    /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file says.
+    #[arg(long, value_name = "RATE")]
+    node_rate: Option<BitsPerSec>,
+    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
+    #[arg(long, value_name = "BYTES")]
+    packet: Option<Bytes>,
     /// Seeds: a run for each, figures are medians of them.
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     seed: Vec<u64>,
@@ -191,6 +197,9 @@ impl TimesliceFlags {
             warm_up: warm_up.0,
             measured: measured.0,
             seeds: self.seed.clone(),
+            rings: Rings::Empty,
+            hosts: HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() },
+            slowdown: None,
         })
     }
 
@@ -201,6 +210,8 @@ impl TimesliceFlags {
         let place = job.places(&given)?.first().copied().unwrap_or(Place::Sim);
         let only = [
             ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
+            ("--node-rate", self.node_rate.is_some(), place == Place::Sim, "sim"),
+            ("--packet", self.packet.is_some(), place == Place::Sim, "sim"),
             ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
             ("--slow", self.slow.is_some(), place == Place::Lab, "lab"),
             ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),
@@ -282,7 +293,7 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
         Some(queue) => bail!("{queue} is no queue of {name}; there are {}", queues.join(", ")),
         None => queues.first().context("the fabric has no queue")?,
     };
-    let runs = simulate(&fabric, queue, &plan)?;
+    let runs = simulate(&fabric, queue, &plan, &|_, _| {})?;
     show(&format!("{name}, {queue}"), &plan, &figures(&plan, &runs), flags.json)
 }
 

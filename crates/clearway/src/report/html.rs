@@ -15,6 +15,7 @@ use super::model::{Labels, Outcome, Report, Verdict, labels};
 mod beside;
 #[cfg(test)]
 mod browser;
+mod building;
 mod charts;
 mod fabric;
 mod slow;
@@ -42,6 +43,7 @@ pub(crate) fn render(report: &Report) -> String {
     page.push_str(&header(report));
     page.push_str("<main>\n");
     for section in [
+        building::building(report),
         tables::impact(report, &queues),
         tables::programs(report, &queues),
         beside::beside(report),

@@ -13,11 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
 pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
 use real::write_rounded;
 pub(crate) use real::{Real, rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
+mod building;
 mod fabric;
 mod real;
 mod slow;
@@ -137,6 +139,9 @@ pub(crate) struct Report {
     /// What each simulated phase did, as hexadecimal digests, from phase 1. Equal for equal phases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) digests: Vec<String>,
+    /// What charts of timeslice building are drawn from; absent where none was built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) building: Option<Building>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -521,6 +526,7 @@ impl Report {
             fabric: None,
             slowest: Vec::new(),
             digests: Vec::new(),
+            building: None,
         }
     }
 

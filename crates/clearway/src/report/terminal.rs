@@ -5,7 +5,7 @@
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
 use super::impact::{self, Row};
-use super::model::{ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
+use super::model::{Building, ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
 use super::programs;
 
@@ -46,6 +46,7 @@ impl Paint {
 /// The report as text that ends with a newline.
 pub(crate) fn render(report: &Report, paint: Paint) -> String {
     let sections = [
+        building_table(report),
         impact_table(report),
         program_table(report),
         beside_table(report),
@@ -81,6 +82,16 @@ fn verdict(report: &Report, paint: Paint) -> Vec<String> {
     for reason in &verdict.reasons {
         lines.extend(item(reason));
     }
+    lines
+}
+
+/// What each policy of timeslice building carried, and how long timeslices took.
+fn building_table(report: &Report) -> Vec<String> {
+    let Some(building) = &report.building else { return Vec::new() };
+    let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
+    let Building { inputs, builders, .. } = building;
+    let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
+    lines.extend(crate::timeslice::rows(&policies, &report.figures));
     lines
 }
 

@@ -16,6 +16,7 @@ mod shares;
 mod shipped;
 mod text;
 mod time;
+mod timeslice;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,7 @@ use shipped::SHIPPED;
 pub(crate) use shipped::shipped;
 pub(crate) use text::{read_file, read_text};
 pub(crate) use time::Time;
+pub(crate) use timeslice::Timeslice;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +59,9 @@ pub(crate) struct Scenario {
     /// Several classes fill one port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shares: Option<Shares>,
+    /// Timeslice building.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeslice: Option<Timeslice>,
     /// The limits of the verdict.
     #[serde(default)]
     pub(crate) verdict: Rules,
@@ -69,6 +74,8 @@ pub(crate) enum Mechanism<'a> {
     Congestion(&'a Congestion),
     /// Several classes fill one port.
     Shares(&'a Shares),
+    /// Timeslice building.
+    Timeslice(&'a Timeslice),
 }
 
 fn one() -> u64 {
@@ -102,16 +109,22 @@ impl Scenario {
         match self.mechanism()? {
             Mechanism::Congestion(it) => it.check(&self.fabric).map_err(|why| format!("[congestion]: {why}")),
             Mechanism::Shares(it) => it.check(&self.fabric).map_err(|why| format!("[shares]: {why}")),
+            Mechanism::Timeslice(it) => it.check(&self.fabric).map_err(|why| format!("[timeslice]: {why}")),
         }
     }
 
     /// What this scenario runs, or why that is not clear.
     pub(crate) fn mechanism(&self) -> Result<Mechanism<'_>, String> {
-        match (&self.congestion, &self.shares) {
-            (Some(it), None) => Ok(Mechanism::Congestion(it)),
-            (None, Some(it)) => Ok(Mechanism::Shares(it)),
-            (None, None) => Err("there is nothing to run: add a table [congestion] or [shares]".into()),
-            (Some(_), Some(_)) => Err("there are two mechanisms: keep one of [congestion] and [shares]".into()),
+        let congestion = self.congestion.as_ref().map(Mechanism::Congestion);
+        let shares = self.shares.as_ref().map(Mechanism::Shares);
+        let timeslice = self.timeslice.as_ref().map(Mechanism::Timeslice);
+        let mut all = [congestion, shares, timeslice].into_iter().flatten();
+        match (all.next(), all.next()) {
+            (Some(it), None) => Ok(it),
+            (None, _) => Err("there is nothing to run: add a table [congestion], [shares] or [timeslice]".into()),
+            (Some(_), Some(_)) => {
+                Err("there are two mechanisms: keep one of [congestion], [shares] and [timeslice]".into())
+            }
         }
     }
 
@@ -162,6 +175,9 @@ impl Scenario {
         }
         if let Some(it) = &mut self.shares {
             it.settle(&self.fabric, table("shares")).map_err(|why| format!("[fabric]: {why}"))?;
+        }
+        if let Some(it) = &mut self.timeslice {
+            it.settle(&self.fabric, table("timeslice")).map_err(|why| format!("[fabric]: {why}"))?;
         }
         Ok(())
     }

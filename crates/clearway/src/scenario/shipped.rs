@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, so that it needs no file beside it.
 
 /// Name and text of each.
-pub(crate) const SHIPPED: [(&str, &str); 10] = [
+pub(crate) const SHIPPED: [(&str, &str); 18] = [
     ("demo", include_str!("../../../../scenarios/demo.toml")),
     ("demo-machine", include_str!("../../../../scenarios/demo-machine.toml")),
     ("gpcnet-aries", include_str!("../../../../scenarios/gpcnet-aries.toml")),
@@ -11,6 +11,14 @@ pub(crate) const SHIPPED: [(&str, &str); 10] = [
     ("matrix", include_str!("../../../../scenarios/matrix.toml")),
     ("null", include_str!("../../../../scenarios/null.toml")),
     ("shares", include_str!("../../../../scenarios/shares.toml")),
+    ("timeslice-1024", include_str!("../../../../scenarios/timeslice-1024.toml")),
+    ("timeslice-128", include_str!("../../../../scenarios/timeslice-128.toml")),
+    ("timeslice-192", include_str!("../../../../scenarios/timeslice-192.toml")),
+    ("timeslice-384", include_str!("../../../../scenarios/timeslice-384.toml")),
+    ("timeslice-4096", include_str!("../../../../scenarios/timeslice-4096.toml")),
+    ("timeslice-64", include_str!("../../../../scenarios/timeslice-64.toml")),
+    ("timeslice-drop", include_str!("../../../../scenarios/timeslice-drop.toml")),
+    ("timeslice-noise", include_str!("../../../../scenarios/timeslice-noise.toml")),
     ("trunk", include_str!("../../../../scenarios/trunk.toml")),
 ];
 

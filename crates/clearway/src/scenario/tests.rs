@@ -196,3 +196,43 @@ fn read__a_small_message_that_takes_longer_at_p50_than_at_p99_or_a_minute_is_ref
     let sentence = refusal(&format!("{}\n[fabric.small-message]\nfiffo = {{}}\n", incast()));
     assert!(sentence.contains("did you mean `fifo`?"), "{sentence}");
 }
+
+const TIMESLICES: &str = "name = \"t\"\n[fabric]\npreset = \"aries\"\nnodes = 64\n[timeslice]\n";
+
+#[test]
+fn read__timeslices_are_built_by_half_of_the_hosts_unless_it_says_otherwise() {
+    let scenario = read_text(TIMESLICES).expect("defaults work");
+    let test = scenario.timeslice.as_ref().expect("one table");
+    let plan = test.plan(64, 7);
+    assert_eq!((plan.inputs, plan.builders, plan.seeds, test.queue.as_str()), (32, 32, vec![7], "shared"));
+    let told = scenario.parameters(TIMESLICES, &BTreeSet::new());
+    assert!(told.iter().any(|it| it.name == "timeslice.ring" && it.value == "32 MiB"), "{told:?}");
+    let plan = read_text(&format!(
+        "{TIMESLICES}inputs = 60\nseeds = 3\ndrop-percent = 25\ndrop-from = \"1ms\"\ndrop-length = \"2ms\"\n"
+    ));
+    let plan = plan.expect("it can run").timeslice.expect("one table").plan(64, 1);
+    assert_eq!(
+        (plan.inputs, plan.builders, plan.seeds, plan.slowdown.map(|slow| slow.percent)),
+        (60, 4, vec![1, 2, 3], Some(25))
+    );
+}
+
+#[test]
+fn read__impossible_timeslices_are_refused_with_what_works() {
+    for (line, said) in [
+        ("inputs = 64", "inputs is 64; 1 to 63 work"),
+        ("ring = \"1KiB\"", "ring is 1 KiB; 64 KiB to"),
+        ("window = \"9-3\"", "2-64"),
+        ("policies = [\"token\", \"token\"]", "names something twice"),
+        ("queue = \"fast\"", "no queue of this fabric"),
+        ("drop-percent = 25", "drop-percent needs drop-from"),
+        ("interruption-length = \"1ms\"", "belong together"),
+        ("measured = \"0s\"", "measured is 0s"),
+        ("ringe = \"1MiB\"", "did you mean `ring`"),
+    ] {
+        let sentence = refusal(&format!("{TIMESLICES}{line}\n"));
+        assert!(sentence.contains(said), "{line}: {sentence}");
+    }
+    let lab = "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
+    assert!(refusal(lab).contains("[fabric] needs `preset`"));
+}

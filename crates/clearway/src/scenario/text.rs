@@ -57,8 +57,8 @@ pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
 }
 
 /// The keys of each table. The types below them refuse what is missing here; this list can name the nearest.
-const KEYS: [(&str, &[&str]); 8] = [
-    ("", &["name", "about", "seed", "fabric", "congestion", "shares", "verdict"]),
+const KEYS: [(&str, &[&str]); 9] = [
+    ("", &["name", "about", "seed", "fabric", "congestion", "shares", "timeslice", "verdict"]),
     ("fabric", &["topology", "queue-packets", "weights", "small-message", "preset", "nodes", "node-map"]),
     ("fabric.topology", &["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"]),
     ("fabric.weights", &["control", "low-latency", "best-effort", "bulk", "scavenger"]),
@@ -83,6 +83,33 @@ const KEYS: [(&str, &[&str]); 8] = [
             "isolated",
             "congested",
             "null-control",
+        ],
+    ),
+    (
+        "timeslice",
+        &[
+            "queue",
+            "inputs",
+            "policies",
+            "contribution",
+            "ring",
+            "rings",
+            "window",
+            "interval",
+            "history",
+            "speed-up-percent",
+            "start-skew",
+            "warm-up",
+            "measured",
+            "seeds",
+            "node-rate",
+            "rate-spread-per-mille",
+            "interruption-period",
+            "interruption-length",
+            "packet",
+            "drop-percent",
+            "drop-from",
+            "drop-length",
         ],
     ),
     ("shares", &["queues", "classes", "offered-percent", "slice", "measured"]),

@@ -123,7 +123,7 @@ pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<
         };
         let raw = one(Policy::Raw)?;
         let policies = plan.policies.iter().map(|policy| one(*policy).map(|outcome| (*policy, outcome)));
-        runs.push(Run { raw, policies: policies.collect::<Result<_>>()? });
+        runs.push(Run { host_rate: None, raw, policies: policies.collect::<Result<_>>()? });
     }
     Ok((runs, all))
 }
@@ -353,7 +353,7 @@ impl Count {
             length,
             ranks: (plan.inputs + plan.builders) as usize,
             inputs: plan.inputs as usize,
-            outcome: Outcome::default(),
+            outcome: Outcome::of(plan, plan.measured),
             last: BTreeMap::new(),
             given: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -406,7 +406,7 @@ impl Count {
                     outcome.bytes += record.bytes;
                     outcome.timeslices += record.timeslices;
                     outcome.completion.merge(&record.completion);
-                    outcome.fill.merge(&record.fill);
+                    outcome.fills[rank.index() - self.inputs].merge(&record.fill);
                     if self.length.is_over(number) {
                         outcome.windows.extend(record.window);
                     }

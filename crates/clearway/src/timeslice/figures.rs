@@ -1,11 +1,12 @@
 //! The figures of timeslice building: medians over seeds, with the least and the most.
 
+use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use clearway_proto::timeslice::{Cause, Policy};
 
-use super::Run;
 use super::plan::Plan;
 use super::simulated::Outcome;
+use super::{Run, recovery};
 use crate::report::model::{Figure, Real, labels};
 
 /// Bytes of each input in a second, in GB/s; label policy.
@@ -25,11 +26,20 @@ pub(super) const WINDOW: &str = "builder_window_contributions";
 /// Time in which an input could send nothing, in %; labels policy, cause.
 pub(super) const BLOCKED: &str = "input_blocked_share";
 
+/// Throughput over what hosts' interfaces could fetch; label policy.
+pub(super) const LINE: &str = "timeslice_line_fraction";
+/// From the end of a drop of bandwidth until a rotation carries as much as before; label policy.
+pub(super) const RECOVERY: &str = "recovery_rotations";
+/// The same in intervals that took longer than before; label policy.
+pub(super) const RECOVERY_INTERVALS: &str = "recovery_intervals";
+/// Seconds of one processor for a simulated second; label policy.
+const SPEED: &str = "simulation_seconds_per_second";
+
 /// Labels of these figures.
 pub(super) const POLICY: &str = "policy";
-const CAUSE: &str = "cause";
+pub(super) const CAUSE: &str = "cause";
 /// Quantiles that are told.
-const QUANTILES: [&str; 2] = ["p50", "p99"];
+const QUANTILES: [&str; 4] = ["p10", "p50", "p90", "p99"];
 
 /// One number of one policy on one seed.
 struct Told {
@@ -42,13 +52,34 @@ struct Told {
 
 /// All figures of `runs`.
 pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
-    let raw: Vec<Vec<Told>> = runs.iter().map(|run| throughput(plan, &run.raw, &run.raw)).collect();
+    over_seeds(plan, runs, |run, outcome, policy| {
+        if policy == Policy::Raw { throughput(plan, outcome, run) } else { told(plan, outcome, run) }
+    })
+}
+
+/// What the simulation cost: the only figures that another run of the same plan does not repeat.
+pub(crate) fn speeds(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
+    over_seeds(plan, runs, |_, outcome, _| {
+        let value = outcome.wall.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
+        vec![Told { name: SPEED, unit: "s", label: None, value }]
+    })
+}
+
+/// Of raw and of each policy, what `tell` makes of every run, as medians.
+fn over_seeds(plan: &Plan, runs: &[Run], tell: impl Fn(&Run, &Outcome, Policy) -> Vec<Told>) -> Vec<Figure> {
+    let raw: Vec<Vec<Told>> = runs.iter().map(|run| tell(run, &run.raw, Policy::Raw)).collect();
     let mut figures = merged(Policy::Raw, &raw);
-    for (place, policy) in plan.policies.iter().enumerate() {
-        let told = |run: &Run| run.policies.get(place).map(|(_, outcome)| told(plan, outcome, &run.raw));
+    for policy in plan.policies.iter().filter(|policy| **policy != Policy::Raw) {
+        let of = |run: &'_ Run| run.policies.iter().position(|(its, _)| its == policy);
+        let told = |run: &Run| of(run).map(|place| tell(run, &run.policies[place].1, *policy));
         figures.extend(merged(*policy, &runs.iter().filter_map(told).collect::<Vec<_>>()));
     }
     figures
+}
+
+/// As a report writes it; what is not a number counts as endless.
+fn real(value: f64) -> Real {
+    Real::new(value).unwrap_or(Real::INFINITE)
 }
 
 /// The median of each figure over all seeds.
@@ -57,7 +88,7 @@ fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
     let one = |(place, told): (usize, &Told)| {
         let mut values: Vec<f64> = seeds.iter().filter_map(|told| told.get(place)).map(|told| told.value).collect();
         values.sort_by(f64::total_cmp);
-        let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| Real::finite(values[at]));
+        let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| real(values[at]));
         let source = "median of the seeds, between the least and the most";
         let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
         let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
@@ -66,44 +97,60 @@ fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
     first.iter().enumerate().map(one).collect()
 }
 
-fn throughput(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Vec<Told> {
-    let rate = outcome.bytes as f64 / plan.measured.as_secs_f64() / f64::from(plan.inputs) / 1e9;
-    let fraction = outcome.bytes as f64 / raw.bytes.max(1) as f64;
-    let told = |name, unit, value| Told { name, unit, label: None, value };
-    vec![told(RATE, "GB/s", rate), told(FRACTION, "", fraction)]
+/// Bytes that landed in a second.
+pub(super) fn rate(outcome: &Outcome) -> f64 {
+    outcome.bytes as f64 / outcome.measured.as_secs_f64().max(1e-12)
 }
 
-fn told(plan: &Plan, outcome: &Outcome, raw: &Outcome) -> Vec<Told> {
-    let mut all = throughput(plan, outcome, raw);
-    let rotation = rotation_ms(plan, raw);
+fn throughput(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
+    let of_input = rate(outcome) / f64::from(plan.inputs);
+    let told = |name, unit, value| Told { name, unit, label: None, value };
+    let mut all = vec![told(RATE, "GB/s", of_input / 1e9), told(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0))];
+    all.extend(run.host_rate.map(|line| told(LINE, "", of_input * 8.0 / line.0 as f64)));
+    all
+}
+
+fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
+    let mut all = throughput(plan, outcome, run);
+    let rotation = rotation(plan, &run.raw);
+    let fill = Histogram::merged(&outcome.fills);
     for quantile in QUANTILES {
-        let reading = |histogram: &Histogram| {
-            let quantile = quantile.parse::<Quantile>().ok();
-            quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64
-        };
         let mut tell = |name, unit, value| {
             all.push(Told { name, unit, label: Some((labels::QUANTILE, quantile)), value });
         };
-        let completion = reading(&outcome.completion) / 1e6;
+        let completion = reading(&outcome.completion, quantile) / 1e6;
         tell(COMPLETION, "ms", completion);
-        tell(ROTATIONS, "", completion / rotation);
-        tell(GAP, "", reading(&outcome.gap));
-        tell(FILL, "", reading(&outcome.fill) / 1e6);
+        tell(ROTATIONS, "", completion * 1e6 / rotation.0 as f64);
+        tell(GAP, "", reading(&outcome.gap, quantile));
+        tell(FILL, "", reading(&fill, quantile) / 1e6);
     }
+    let mut tell = |name, unit, label, value| all.push(Told { name, unit, label, value });
     if !outcome.windows.is_empty() {
         let sum = outcome.windows.iter().map(|window| f64::from(*window)).sum::<f64>();
-        all.push(Told { name: WINDOW, unit: "", label: None, value: sum / outcome.windows.len() as f64 });
+        tell(WINDOW, "", None, sum / outcome.windows.len() as f64);
     }
-    let whole = plan.measured.as_secs_f64() * f64::from(plan.inputs);
+    if let Some(slow) = &plan.slowdown {
+        tell(RECOVERY, "", None, recovery::rotations(outcome, slow, rotation));
+        if let Some(intervals) = recovery::intervals(outcome, plan, slow) {
+            tell(RECOVERY_INTERVALS, "", None, intervals);
+        }
+    }
+    let whole = outcome.measured.as_secs_f64() * f64::from(plan.inputs);
     for cause in Cause::ALL {
         let value = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / whole;
-        all.push(Told { name: BLOCKED, unit: "%", label: Some((CAUSE, cause.name())), value });
+        tell(BLOCKED, "%", Some((CAUSE, cause.name())), value);
     }
     all
 }
 
+/// A quantile, 0 where nothing was counted.
+pub(super) fn reading(histogram: &Histogram, quantile: &str) -> f64 {
+    let quantile = quantile.parse::<Quantile>().ok();
+    quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64
+}
+
 /// The time in which unscheduled writes carry a contribution of every input to every builder.
-fn rotation_ms(plan: &Plan, raw: &Outcome) -> f64 {
+pub(super) fn rotation(plan: &Plan, raw: &Outcome) -> Nanos {
     let bytes = plan.contribution.0 as f64 * f64::from(plan.inputs) * f64::from(plan.builders);
-    bytes * plan.measured.as_secs_f64() * 1e3 / raw.bytes.max(1) as f64
+    Nanos(((bytes / rate(raw).max(1.0) * 1e9) as u64).max(1))
 }

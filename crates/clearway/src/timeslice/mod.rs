@@ -11,12 +11,15 @@
 mod board;
 mod conduct;
 mod figures;
+mod film;
 mod handover;
 mod intake;
 mod outlet;
 mod page;
 mod plan;
 mod rank;
+mod recovery;
+mod report;
 mod simulated;
 mod sink;
 mod stream;
@@ -24,6 +27,7 @@ mod table;
 mod words;
 
 use anyhow::Result;
+use clearway_proto::base::BitsPerSec;
 use clearway_proto::timeslice::Policy;
 
 use crate::scenario::Fabric;
@@ -32,26 +36,35 @@ pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use handover::consume;
 pub(crate) use page::{account, costs, page, told};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{HostConditions, Plan, Rings, Slowdown};
 pub(crate) use rank::serve;
-use simulated::{Ground, Outcome};
+pub(crate) use report::report;
+use simulated::{Filmed, Ground, Outcome};
 pub(crate) use sink::BUILDER;
-pub(crate) use table::table;
+pub(crate) use table::{rows, table};
 pub(crate) use words::{Asked, Feed, Said, Shape, SinkKind, SourceKind};
 
 /// What one seed showed: the unscheduled writes, and each policy of the plan.
 pub(crate) struct Run {
+    /// At what a host fetches and places, where that is known.
+    host_rate: Option<BitsPerSec>,
     raw: Outcome,
     policies: Vec<(Policy, Outcome)>,
 }
 
-/// Runs `plan` under `queue` of a simulated `fabric`.
-pub(crate) fn simulate(fabric: &Fabric, queue: &str, plan: &Plan) -> Result<Vec<Run>> {
-    let run = |seed: &u64| {
-        let ground = Ground::open(fabric, queue, *seed)?;
-        let raw = ground.run(plan, Policy::Raw, *seed)?;
-        let one = |policy: &Policy| ground.run(plan, *policy, *seed).map(|outcome| (*policy, outcome));
-        Ok(Run { raw, policies: plan.policies.iter().map(one).collect::<Result<_>>()? })
+/// Runs `plan` under `queue` of a simulated `fabric`. The first seed is filmed. `tell` hears what begins.
+pub(crate) fn simulate(fabric: &Fabric, queue: &str, plan: &Plan, tell: &dyn Fn(u64, Policy)) -> Result<Vec<Run>> {
+    let run = |(n, seed): (usize, &u64)| {
+        let ground = Ground::open(fabric, queue, *seed, &plan.hosts)?;
+        let filmed = if n == 0 { Filmed::Yes } else { Filmed::No };
+        tell(*seed, Policy::Raw);
+        let raw = ground.run(plan, Policy::Raw, *seed, Filmed::No)?;
+        let one = |policy: &Policy| {
+            tell(*seed, *policy);
+            ground.run(plan, *policy, *seed, filmed).map(|outcome| (*policy, outcome))
+        };
+        let policies = plan.policies.iter().filter(|policy| **policy != Policy::Raw).map(one);
+        Ok(Run { host_rate: Some(ground.host_rate()), raw, policies: policies.collect::<Result<_>>()? })
     };
-    plan.seeds.iter().map(run).collect()
+    plan.seeds.iter().enumerate().map(run).collect()
 }

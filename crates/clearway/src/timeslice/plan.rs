@@ -1,7 +1,8 @@
 //! What one run of timeslice building is: sizes, rings, policies, how long it is watched.
 
-use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
+use serde::{Deserialize, Serialize};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -28,4 +29,69 @@ pub(crate) struct Plan {
     pub(crate) measured: Nanos,
     /// Seeds, each a run of its own.
     pub(crate) seeds: Vec<u64>,
+    /// How far builders' rings are at the beginning.
+    pub(crate) rings: Rings,
+    /// What hosts are like, beside what the fabric file says.
+    pub(crate) hosts: HostConditions,
+    /// A time in which inputs are slower.
+    pub(crate) slowdown: Option<Slowdown>,
+}
+
+/// How far rings are at the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Rings {
+    /// Empty; they fill as fast as inputs get out of step.
+    #[default]
+    Empty,
+    /// As after a long run of a policy without bound: inputs begin within the time in which a ring drains, so that the first has
+    /// filled its rings when the last begins. Policies that bound how far an input is ahead begin with empty rings all the same.
+    Full,
+}
+
+/// What hosts are like; what is absent is as in the fabric file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostConditions {
+    /// At what the interface fetches and places.
+    pub(crate) rate: Option<BitsPerSec>,
+    /// Inputs fetch by up to so many thousandths slower, each by its own part.
+    pub(crate) spread: u32,
+    /// Interruptions of the processor: mean time between two, and how long each takes.
+    pub(crate) interruptions: Option<(Nanos, Nanos)>,
+    /// Payload of a packet: longer ones are a coarser and faster simulation.
+    pub(crate) packet: Option<Bytes>,
+}
+
+/// A time in which inputs are slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slowdown {
+    /// By so many hundredths of their rate.
+    pub(crate) percent: u32,
+    /// When it begins, after the warm-up.
+    pub(crate) from: Nanos,
+    /// How long it takes.
+    pub(crate) length: Nanos,
+}
+
+impl Plan {
+    /// The same plan as `policy` runs it, on hosts of this rate.
+    pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
+        let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
+        if self.rings == Rings::Empty || !unbounded {
+            return self.clone();
+        }
+        let drain = rate.time_for(Bytes(self.ring.0.saturating_mul(u64::from(self.inputs))));
+        // The last begins after one such time, and what is measured began after it; a timeslice takes about another.
+        Self {
+            start_skew: drain,
+            warm_up: Nanos(drain.0 / 2 * 5),
+            measured: self.measured.max(Nanos(drain.0 / 4)),
+            ..self.clone()
+        }
+    }
+
+    /// The time in which a host of this rate takes one contribution of each input.
+    pub(super) fn rotation_at(&self, rate: BitsPerSec) -> Nanos {
+        rate.time_for(Bytes(self.contribution.0.saturating_mul(u64::from(self.inputs))))
+    }
 }

@@ -3,26 +3,31 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, Rank};
+use anyhow::{Context, Result, anyhow, bail};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{
-    Cause, Command, Event, Layout, Node, NodeConfig, Policy, Record, Release, Sizes, Slots, Source,
+    Cause, Command, Event, IntervalRecord, Layout, Node, NodeConfig, Policy, Record, Release, Sizes, Slots, Source,
 };
-use clearway_proto::wire::{Span, Wire};
+use clearway_proto::wire::{Missing, Span, Wire};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options};
 use clearway_sim::graph::DeviceId;
-use clearway_sim::spec::FabricSpec;
+use clearway_sim::spec::{FabricSpec, Jitter};
 use clearway_sim::topology::{self, Network as Topology};
 use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
-use clearway_sim::world::World;
+use clearway_sim::world::{Told, World};
 
-use super::plan::Plan;
+use super::film::{self, Film};
+use super::plan::{HostConditions, Plan};
 use crate::scenario::Fabric;
 
 /// Samples of progress within what is counted.
 const SAMPLES: u64 = 200;
+/// The most of them, where a rotation is short.
+const SAMPLES_MAX: u64 = 4_000;
+/// Rotations of a film.
+const FILM_ROTATIONS: u64 = 2;
 
 /// A fabric, ready for runs.
 pub(super) struct Ground {
@@ -34,31 +39,67 @@ pub(super) struct Ground {
 /// What one run showed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
+    /// Whose time it was.
+    pub(super) inputs: u32,
+    /// How long it was counted.
+    pub(super) measured: Nanos,
     /// Bytes that landed while it was counted.
     pub(super) bytes: u64,
     /// Timeslices complete while it was counted.
     pub(super) timeslices: u64,
     /// From the first to the last contribution of a timeslice, in ns.
     pub(super) completion: Histogram,
-    /// Ring of a connection, in millionths of its length.
-    pub(super) fill: Histogram,
+    /// Ring of a connection, in millionths of its length: by builder.
+    pub(super) fills: Vec<Histogram>,
     /// Contributions by which the furthest input is ahead of the last.
     pub(super) gap: Histogram,
     /// Time of all inputs, by cause.
     pub(super) blocked: [Nanos; Cause::ALL.len()],
     /// Contributions let in at a time, of each builder.
     pub(super) windows: Vec<u32>,
-    pub(super) packets: u64,
+    /// Bytes that landed in each sample.
+    pub(super) pulse: Vec<u64>,
+    /// What one builder made of the intervals, where the policy has any; from the beginning on.
+    pub(super) intervals: Vec<IntervalRecord>,
+    /// Who sent to whom behind what was counted, where it was asked for.
+    pub(super) film: Option<Film>,
+    /// Simulated time, film left out.
+    pub(super) simulated: Nanos,
+    /// What that took of one processor.
     pub(super) wall: Duration,
+    /// Packets that arrived in it.
+    pub(super) packets: u64,
+    /// What happened: equal for equal runs.
     pub(super) digest: u128,
 }
 
+impl Outcome {
+    /// Nothing yet, of a run of `plan` that is counted for `measured`.
+    pub(super) fn of(plan: &Plan, measured: Nanos) -> Self {
+        let fills = vec![Histogram::new(); plan.builders as usize];
+        Self { inputs: plan.inputs, measured, fills, ..Self::default() }
+    }
+}
+
+/// Whether the end of a run is filmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filmed {
+    Yes,
+    No,
+}
+
 impl Ground {
-    /// The hosts of `fabric` under `queue`.
-    pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64) -> Result<Self> {
-        let (spec, hosts) = fabric.simulated(queue, RandomKey::new(seed)).map_err(|why| anyhow!(why))?;
+    /// The hosts of `fabric` under `queue`, under these `conditions`.
+    pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64, conditions: &HostConditions) -> Result<Self> {
+        let (mut spec, hosts) = fabric.simulated(queue, RandomKey::new(seed)).map_err(|why| anyhow!(why))?;
+        apply(&mut spec, conditions);
         let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         Ok(Self { spec, network, hosts })
+    }
+
+    /// At what an interface fetches and places.
+    pub(super) fn host_rate(&self) -> BitsPerSec {
+        self.spec.host.memory_rate
     }
 
     fn world(&self, plan: &Plan, policy: Policy, layout: &Arc<Layout>, seed: u64) -> World<Node, fabric::Fabric> {
@@ -69,74 +110,171 @@ impl Ground {
         World::new(Network::new(carrier, &self.spec, config), |wire| node(wire, plan, policy, layout))
     }
 
-    /// Runs `policy` once.
-    pub(super) fn run(&self, plan: &Plan, policy: Policy, seed: u64) -> Result<Outcome> {
-        let started = Instant::now();
-        let ranks = plan.inputs + plan.builders;
-        let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[])?);
-        let mut world = self.world(plan, policy, &layout, seed);
+    /// Lets every input fetch at so many hundredths of its own rate.
+    fn pace_inputs(&self, world: &mut World<Node, fabric::Fabric>, plan: &Plan, seed: u64, percent: u32) {
         for rank in 0..plan.inputs {
-            let skew =
-                RandomKey::new(seed).purpose("start").node(u64::from(rank)).stream().below(plan.start_skew.0 + 1);
-            world.command(Picos::from(Nanos(skew)), Rank(rank), Command::Begin);
+            let mut stream = RandomKey::new(seed).purpose("rate").node(u64::from(rank)).stream();
+            let slower = stream.below(u64::from(plan.hosts.spread) * 1_000 + 1);
+            let rate =
+                u128::from(self.host_rate().0) * u128::from(1_000_000 - slower) * u128::from(percent) / 100_000_000;
+            let host = world.network().host(Rank(rank));
+            world.network_mut().carrier_mut().limit_fetch(host, BitsPerSec((rate as u64).max(1)));
         }
+    }
+
+    /// Runs `policy` once.
+    pub(super) fn run(&self, plan: &Plan, policy: Policy, seed: u64, filmed: Filmed) -> Result<Outcome> {
+        let plan = &plan.of(policy, self.host_rate());
+        if self.hosts.len() < (plan.inputs + plan.builders) as usize {
+            bail!(
+                "the fabric has {} hosts for {} inputs and {} builders",
+                self.hosts.len(),
+                plan.inputs,
+                plan.builders
+            );
+        }
+        let started = Instant::now();
+        let mut world = self.begun(plan, policy, seed)?;
         let mut refused = None;
-        let mut hear = |told: clearway_sim::world::Told<'_, Node>| {
+        let mut hear = |told: Told<'_, Node>| {
             if let Event::Refused { missing, .. } = told.event {
                 refused.get_or_insert(missing);
             }
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
-        // Who is ahead of whom counts from the beginning.
-        let mut sent = vec![0; plan.inputs as usize];
-        for (rank, record) in records(&mut world, ranks) {
-            if let Record::Input(record) = record {
-                sent[rank.index()] = record.contributions;
+        let mut outcome = self.measure(&mut world, plan, seed, &mut hear);
+        (outcome.simulated, outcome.wall) = (plan.warm_up + plan.measured, started.elapsed());
+        (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
+        if filmed == Filmed::Yes {
+            let (rate, slot) = (self.host_rate(), self.host_rate().time_for(plan.contribution));
+            let length = plan.rotation_at(rate).times(FILM_ROTATIONS);
+            outcome.film = Some(film::shoot(&mut world, plan, length, slot, &mut hear));
+        }
+        refused.map_or(Ok(outcome), |missing: Missing| {
+            Err(anyhow!("timeslices cannot be built on this fabric: {missing}"))
+        })
+    }
+
+    /// A world in which every input knows when it begins.
+    fn begun(&self, plan: &Plan, policy: Policy, seed: u64) -> Result<World<Node, fabric::Fabric>> {
+        let ranks = plan.inputs + plan.builders;
+        let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
+        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[])?);
+        let mut world = self.world(plan, policy, &layout, seed);
+        if plan.hosts.spread > 0 {
+            self.pace_inputs(&mut world, plan, seed, 100);
+        }
+        for rank in 0..plan.inputs {
+            let skew =
+                RandomKey::new(seed).purpose("start").node(u64::from(rank)).stream().below(plan.start_skew.0 + 1);
+            world.command(Picos::from(Nanos(skew)), Rank(rank), Command::Begin);
+        }
+        Ok(world)
+    }
+
+    /// Counts what happens behind the warm-up, sample by sample.
+    fn measure(
+        &self,
+        world: &mut World<Node, fabric::Fabric>,
+        plan: &Plan,
+        seed: u64,
+        hear: &mut dyn FnMut(Told<'_, Node>),
+    ) -> Outcome {
+        let mut tally = Tally::begun(world, plan, self.host_rate());
+        let samples = samples(plan, self.host_rate());
+        let mut slowed = false;
+        for sample in 1..=samples {
+            let at = Nanos(plan.measured.0 / samples * (sample - 1));
+            let slow = plan.slowdown.filter(|slow| at >= slow.from && at < slow.from + slow.length);
+            if slow.is_some() != slowed {
+                slowed = slow.is_some();
+                self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
+            let until = plan.warm_up + Nanos(plan.measured.0 / samples * sample);
+            world.run_until(Picos::from(until), hear);
+            tally.sample(world, plan);
         }
-        let packets = world.network().carrier().totals().packets;
-        let mut gap = Histogram::new();
-        let mut outcome = Outcome::default();
-        for sample in 1..=SAMPLES {
-            let at = plan.warm_up + Nanos(plan.measured.0 * sample / SAMPLES);
-            world.run_until(Picos::from(at), &mut hear);
-            for (rank, record) in records(&mut world, ranks) {
-                match record {
-                    Record::Input(record) => {
-                        sent[rank.index()] += record.contributions;
-                        outcome.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
-                    }
-                    Record::Builder(record) => {
-                        outcome.bytes += record.bytes;
-                        outcome.timeslices += record.timeslices;
-                        outcome.completion.merge(&record.completion);
-                        outcome.fill.merge(&record.fill);
-                        if sample == SAMPLES {
-                            outcome.windows.extend(record.window);
-                        }
-                    }
-                }
-            }
-            gap.record(sent.iter().max().unwrap_or(&0) - sent.iter().min().unwrap_or(&0));
-        }
-        if let Some(missing) = refused {
-            return Err(anyhow!("timeslices cannot be built on this fabric: {missing}"));
-        }
-        outcome.gap = gap;
-        outcome.packets = world.network().carrier().totals().packets - packets;
-        outcome.wall = started.elapsed();
-        outcome.digest = world.digest();
-        Ok(outcome)
+        tally.outcome
     }
 }
 
-fn records(world: &mut World<Node, fabric::Fabric>, ranks: u32) -> Vec<(Rank, Record)> {
+/// What is counted sample by sample.
+struct Tally {
+    /// By input: contributions since the beginning. Who is ahead of whom counts from there.
+    sent: Vec<u64>,
+    outcome: Outcome,
+}
+
+impl Tally {
+    /// Of a world that is warm.
+    fn begun(world: &mut World<Node, fabric::Fabric>, plan: &Plan, rate: BitsPerSec) -> Self {
+        let samples = plan.measured.0 / samples(plan, rate) * samples(plan, rate);
+        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: Outcome::of(plan, Nanos(samples)) };
+        for (rank, record) in records(world, plan) {
+            match record {
+                Record::Input(record) => tally.sent[rank.index()] = record.contributions,
+                Record::Builder(record) if rank.0 == plan.inputs => tally.outcome.intervals = record.intervals,
+                Record::Builder(_) => {}
+            }
+        }
+        tally
+    }
+
+    fn sample(&mut self, world: &mut World<Node, fabric::Fabric>, plan: &Plan) {
+        let outcome = &mut self.outcome;
+        let before = outcome.bytes;
+        outcome.windows.clear();
+        for (rank, record) in records(world, plan) {
+            match record {
+                Record::Input(record) => {
+                    self.sent[rank.index()] += record.contributions;
+                    outcome.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
+                }
+                Record::Builder(record) => {
+                    outcome.bytes += record.bytes;
+                    outcome.timeslices += record.timeslices;
+                    outcome.completion.merge(&record.completion);
+                    outcome.fills[rank.index() - plan.inputs as usize].merge(&record.fill);
+                    outcome.windows.extend(record.window);
+                    if rank.0 == plan.inputs {
+                        outcome.intervals.extend(record.intervals);
+                    }
+                }
+            }
+        }
+        outcome.pulse.push(outcome.bytes - before);
+        let (first, last) = (self.sent.iter().max(), self.sent.iter().min());
+        outcome.gap.record(first.unwrap_or(&0) - last.unwrap_or(&0));
+    }
+}
+
+/// How often progress is looked at: twice a rotation where something is to be seen of recovery.
+fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
+    let half = (plan.rotation_at(rate).0 / 2).max(1);
+    let wanted = if plan.slowdown.is_some() { plan.measured.0 / half } else { SAMPLES };
+    wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
+}
+
+/// Makes the hosts of `spec` what `conditions` say.
+fn apply(spec: &mut FabricSpec, conditions: &HostConditions) {
+    spec.host.memory_rate = conditions.rate.unwrap_or(spec.host.memory_rate);
+    if let Some((period, length)) = conditions.interruptions {
+        spec.host.jitter = Jitter { period: period.into(), length: length.into(), rare: 0 };
+    }
+    if let Some(payload) = conditions.packet {
+        // Buffers that hold two packets keep a cable busy, whatever the grain.
+        let two = Bytes(2 * (payload.0 + spec.packet.header.0));
+        spec.packet.payload = payload;
+        spec.links.iter_mut().for_each(|link| link.buffer = link.buffer.max(two));
+    }
+}
+
+fn records(world: &mut World<Node, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, Record)> {
     let take = |rank| {
         let now = world.network_mut().wire(rank).now();
         world.engine_mut(rank).and_then(|engine| engine.take_record(now)).map(|record| (rank, record))
     };
-    (0..ranks).map(Rank).filter_map(take).collect()
+    (0..plan.inputs + plan.builders).map(Rank).filter_map(take).collect()
 }
 
 fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -> Node {

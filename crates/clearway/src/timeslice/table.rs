@@ -5,16 +5,25 @@ use clearway_proto::timeslice::Policy;
 use super::figures::{COMPLETION, FILL, FRACTION, GAP, POLICY, RATE, ROTATIONS, WINDOW};
 use super::plan::Plan;
 use crate::report::model::{Figure, Real, labels};
-use crate::report::numerals::{digits, digits_or_dash};
+use crate::report::numerals::{digits, digits_or_dash, fit};
 
 /// The figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
     let Plan { inputs, builders, contribution, ring, .. } = plan;
     let seeds = plan.seeds.len();
+    let policies: Vec<&str> = plan.policies.iter().map(|policy| policy.name()).collect();
     let mut lines = vec![
         format!("timeslices on {place}: {inputs} inputs, {builders} builders"),
         format!("contributions of {contribution}, rings of {ring} for each connection; median of {seeds} seed(s)"),
         String::new(),
+    ];
+    lines.extend(rows(&policies, figures));
+    lines.join("\n") + "\n"
+}
+
+/// A row for `raw` and each of `policies`, below a head and above what its words mean.
+pub(crate) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
+    let mut lines = vec![
         format!(
             "{:12}{:>9}{:>8}{:>20}{:>12}{:>8}{:>6}",
             "", "GB/s of", "part of", "ms to complete", "rotations", "ring", ""
@@ -24,22 +33,20 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
             "policy", "an input", "raw", "p50", "p99", "p50", "p99", "p99", "gap", "K"
         ),
     ];
-    for policy in [Policy::Raw].iter().chain(&plan.policies) {
-        lines.push(row(*policy, figures));
-    }
+    let raw = Policy::Raw.name();
+    let others = policies.iter().copied().filter(|policy| *policy != raw);
+    lines.extend([raw].into_iter().chain(others).map(|policy| row(policy, figures)));
     lines.push(String::new());
     lines.push("raw: writes in turn that nobody waits for; a rotation: one contribution of each".into());
     lines.push("input to each builder at raw's rate; ring: how full; gap: by how many".into());
     lines.push("contributions the first input leads the last; K: how many are let in at a time".into());
-    lines.join("\n") + "\n"
+    lines
 }
 
-fn row(policy: Policy, figures: &[Figure]) -> String {
+fn row(policy: &str, figures: &[Figure]) -> String {
     let find = |name: &str, quantile: Option<&str>| {
         let same = |figure: &&Figure| {
-            figure.name == name
-                && figure.label(POLICY) == Some(policy.name())
-                && figure.label(labels::QUANTILE) == quantile
+            figure.name == name && figure.label(POLICY) == Some(policy) && figure.label(labels::QUANTILE) == quantile
         };
         figures.iter().find(same).map(|figure| figure.value)
     };
@@ -48,7 +55,7 @@ fn row(policy: Policy, figures: &[Figure]) -> String {
     let ring = find(FILL, Some("p99")).map_or_else(|| "-".into(), percent);
     format!(
         "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
-        policy.name(),
+        fit(policy, 11),
         digits_or_dash(find(RATE, None)),
         digits_or_dash(find(FRACTION, None)),
         of(COMPLETION, "p50"),

@@ -24,12 +24,14 @@ mod token;
 mod window;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt::{self, Debug};
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::connection::Connections;
+use super::record::IntervalRecord;
 use crate::base::LocalNs;
 use crate::clock::Exchange;
 
@@ -234,6 +236,11 @@ pub(super) trait Directing: Debug {
 
     /// The input at `place` reports an interval.
     fn reported(&mut self, _place: usize, _report: Report) {}
+
+    /// Intervals that all inputs have reported since the last call.
+    fn take_intervals(&mut self) -> Vec<IntervalRecord> {
+        Vec::new()
+    }
 
     /// The latest proposal.
     fn proposal(&self) -> Option<Proposal> {

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use super::{Dfs, Proposal, Report, SpeedUp};
 use crate::base::Nanos;
 use crate::timeslice::policy::Directing;
+use crate::timeslice::record::{INTERVALS_MAX, IntervalRecord};
 
 /// Intervals of which reports are kept while some are missing: inputs are at most two apart.
 const OPEN_MAX: usize = 8;
@@ -67,6 +68,8 @@ pub(in crate::timeslice) struct Director {
     rising: bool,
     /// The duration of the last stage that inputs kept.
     kept: Option<Nanos>,
+    /// Intervals that are over, for whoever watches.
+    over: Vec<IntervalRecord>,
 }
 
 impl Director {
@@ -84,6 +87,7 @@ impl Director {
             step: parameters.speed_up.map_or(0, |speed_up| speed_up.per_mille()),
             rising: true,
             kept: None,
+            over: Vec::new(),
         }
     }
 
@@ -104,7 +108,17 @@ impl Director {
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
         let start = first + (last - first) / 2;
         let duration = median(reports.iter().map(|report| report.duration.0).collect());
-        let proposed = self.made.remove(&interval).map(|proposal| proposal.duration);
+        let proposal = self.made.remove(&interval);
+        let proposed = proposal.map(|proposal| proposal.duration);
+        if self.over.len() < INTERVALS_MAX {
+            self.over.push(IntervalRecord {
+                interval,
+                start: Nanos(start),
+                spread: Nanos(last - first),
+                duration: Nanos(duration),
+                proposed: proposal.map(|proposal| (proposal.start, proposal.duration)),
+            });
+        }
         self.history.push_back(Measured { duration: Nanos(duration), proposed });
         if self.history.len() > self.parameters.history.max(1) {
             self.history.pop_front();
@@ -180,6 +194,10 @@ impl Directing for Director {
         self.inputs[place] = true;
     }
 
+    fn take_intervals(&mut self) -> Vec<IntervalRecord> {
+        core::mem::take(&mut self.over)
+    }
+
     fn proposal(&self) -> Option<Proposal> {
         self.latest
     }
@@ -214,6 +232,12 @@ mod tests {
         director.reported(1, report(0, 140, 1_100));
         let expected = Proposal { interval: 2, rounds: 5, start: Nanos(2_400), duration: Nanos(1_100) };
         assert_eq!(director.proposal(), Some(expected));
+        let [over] = director.take_intervals()[..] else { panic!("one interval is over") };
+        assert_eq!(
+            (over.start, over.spread, over.duration, over.proposed),
+            (Nanos(200), Nanos(200), Nanos(1_100), None)
+        );
+        assert!(director.take_intervals().is_empty());
     }
 
     fn run(director: &mut Director, took: impl Fn(u32, u64) -> u64, intervals: u32) -> Vec<u64> {

@@ -1,0 +1,219 @@
+//! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
+//! who sent to whom.
+
+use super::tables::{cell, head, number, table};
+use super::{section, text};
+use crate::report::model::{Building, BuildingPolicy, Figure, Real, Report, labels};
+
+mod drawing;
+
+/// Colours of the style sheet.
+const COLOURS: usize = 6;
+
+/// The sections, or nothing where nothing was built.
+pub(super) fn building(report: &Report) -> String {
+    let Some(building) = &report.building else { return String::new() };
+    [
+        overview(report, building),
+        completion(building),
+        fills(building),
+        pulse(building),
+        intervals(building),
+        blocked(building),
+        films(building),
+    ]
+    .concat()
+}
+
+/// The style class of a policy: it keeps its colour through the page.
+fn colour(place: usize) -> String {
+    format!("q{}", place % COLOURS)
+}
+
+fn name(place: usize, policy: &BuildingPolicy) -> String {
+    format!("<span class=\"queue {}\">{}</span>", colour(place), text(&policy.policy))
+}
+
+fn legend(policies: &[(usize, &BuildingPolicy)]) -> String {
+    let entries: String =
+        policies.iter().map(|(place, policy)| format!("<li>{}</li>\n", name(*place, policy))).collect();
+    format!("<ul class=\"legend\">\n{entries}</ul>\n")
+}
+
+/// Places and policies that `keep` keeps.
+fn those(building: &Building, keep: impl Fn(&BuildingPolicy) -> bool) -> Vec<(usize, &BuildingPolicy)> {
+    building.policies.iter().enumerate().filter(|(_, policy)| keep(policy)).collect()
+}
+
+fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
+    format!(
+        "<figure>\n<h3>{title}</h3>\n{legend}<div class=\"scroll\">{drawing}</div>\n<figcaption>{caption}</figcaption>\n</figure>\n"
+    )
+}
+
+/// The figure called `name` of `policy`, of a quantile where it has one.
+fn find<'a>(report: &'a Report, name: &str, policy: &str, quantile: Option<&str>) -> Option<&'a Figure> {
+    let same = |figure: &&Figure| {
+        figure.name == name && figure.label("policy") == Some(policy) && figure.label(labels::QUANTILE) == quantile
+    };
+    report.figures.iter().find(same)
+}
+
+fn overview(report: &Report, building: &Building) -> String {
+    let row = |(place, policy): (usize, &BuildingPolicy)| {
+        let of = |figure: &str, quantile| find(report, figure, &policy.policy, quantile);
+        let shown = |figure: &str, quantile, scale: f64| {
+            let value = of(figure, quantile).and_then(|figure| Real::new(figure.value.get() * scale));
+            value.map_or_else(|| "\u{2013}".to_owned(), number)
+        };
+        let fraction = of("timeslice_throughput_fraction", None);
+        format!(
+            "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}{}</tr>\n",
+            name(place, policy),
+            cell("of raw", "n", &shown("timeslice_throughput_fraction", None, 1.0)),
+            cell("", "drawn", &drawing::bar(place, fraction)),
+            cell("of the line", "n", &shown("timeslice_line_fraction", None, 1.0)),
+            cell("ms, p50", "n", &shown("timeslice_completion_ms", Some("p50"), 1.0)),
+            cell("rotations, p50", "n", &shown("timeslice_completion_rotations", Some("p50"), 1.0)),
+            cell("rotations, p99", "n", &shown("timeslice_completion_rotations", Some("p99"), 1.0)),
+            cell("ring %, p99", "n", &shown("builder_buffer_fill_fraction", Some("p99"), 100.0)),
+            cell("ahead, p99", "n", &shown("synchronisation_gap_contributions", Some("p99"), 1.0)),
+        )
+    };
+    let body: String = building.policies.iter().enumerate().map(row).collect();
+    let columns = [
+        ("Policy", ""),
+        ("Of raw", "n"),
+        ("", ""),
+        ("Of its interface", "n"),
+        ("Complete, ms (p50)", "n"),
+        ("Rotations (p50)", "n"),
+        ("Rotations (p99)", "n"),
+        ("Ring, % (p99)", "n"),
+        ("Ahead (p99)", "n"),
+    ];
+    let caption = format!(
+        "<b>Raw</b> is writes in turn that nobody waits for: the achievable line, at which all inputs need {} ms for a <b>rotation</b>, \
+         one contribution to each builder; bars show it as a mark, and least and most of the seeds. Completion is from the first to the last contribution of a timeslice; <b>ahead</b> is by how \
+         many contributions the furthest input leads the last.",
+        number(Real::new(building.rotation_ms).unwrap_or(Real::INFINITE))
+    );
+    let lead = format!(
+        "{} inputs, {} builders, contributions of {} KiB, a ring of {} KiB for each connection.",
+        building.inputs,
+        building.builders,
+        number(Real::new(building.contribution_bytes as f64 / 1024.0).unwrap_or(Real::INFINITE)),
+        number(Real::new(building.ring_bytes as f64 / 1024.0).unwrap_or(Real::INFINITE)),
+    );
+    section("building", "Timeslices", &lead, &table("cards classes", &caption, &head(&columns), &body))
+}
+
+fn completion(building: &Building) -> String {
+    let those = those(building, |policy| policy.completion_ms.is_some());
+    if those.is_empty() {
+        return String::new();
+    }
+    let candles: Vec<(usize, &str, [f64; 5])> = those
+        .iter()
+        .filter_map(|(place, policy)| Some((*place, policy.policy.as_str(), policy.completion_ms?.map(Real::get))))
+        .collect();
+    let caption = "Thin line: least to most; bar: p10 to p90; mark: the median. The scale is logarithmic; dashed lines are one rotation and ten.";
+    let body = figure("Time to complete, ms", "", &drawing::candles(&candles, building.rotation_ms), caption);
+    section(
+        "completion",
+        "How long timeslices take",
+        "From a timeslice\u{2019}s first contribution to its last, all builders, first seed.",
+        &body,
+    )
+}
+
+fn fills(building: &Building) -> String {
+    let body: String = those(building, |policy| !policy.fills.is_empty())
+        .into_iter()
+        .map(|(place, policy)| {
+            let caption = "Builders in the order of their medians. Line: median; dark band: p10 to p90; light band: least to most.";
+            figure(&name(place, policy), "", &drawing::fills(place, &policy.fills), caption)
+        })
+        .collect();
+    if body.is_empty() {
+        return body;
+    }
+    section(
+        "fills",
+        "How full rings are",
+        "Percent of each connection\u{2019}s ring that holds contributions to timeslices that are not complete, looked at whenever one is.",
+        &format!("<div class=\"pair\">\n{body}</div>\n"),
+    )
+}
+
+fn pulse(building: &Building) -> String {
+    let those = those(building, |policy| policy.pulse.len() > 1);
+    if those.is_empty() {
+        return String::new();
+    }
+    let slower = building.slower_ms.map(|ends| ends.map(Real::get));
+    let caption = match slower {
+        Some(_) => "What landed in each step, over what raw writes carry. Grey: every input was slower.",
+        None => "What landed in each step, over what raw writes carry.",
+    };
+    let body = figure("Throughput over time", &legend(&those), &drawing::pulse(&those, slower), caption);
+    let title = if slower.is_some() { "Recovery" } else { "Throughput over time" };
+    section("pulse", title, "First seed, behind the warm-up; the dashed line is the achievable one.", &body)
+}
+
+fn intervals(building: &Building) -> String {
+    let those = those(building, |policy| !policy.intervals.is_empty());
+    let body: String = those
+        .iter()
+        .map(|(place, policy)| {
+            let durations = drawing::durations(*place, &policy.intervals);
+            let starts = drawing::starts(*place, &policy.intervals);
+            let first = "Line: what inputs took (median); grey: what was proposed. Where the grey line falls, a stage of the speed-up is tried.";
+            let second = "Line: how much later than proposed an interval began (the middle of all inputs); band: from the first input to the last.";
+            format!(
+                "{}{}",
+                figure(&format!("{}: duration of intervals, ms", name(*place, policy)), "", &durations, first),
+                figure(&format!("{}: start against proposal, ms", name(*place, policy)), "", &starts, second)
+            )
+        })
+        .collect();
+    if body.is_empty() {
+        return body;
+    }
+    section(
+        "intervals",
+        "Intervals, proposed and measured",
+        "Since the beginning, warm-up included; first seed.",
+        &body,
+    )
+}
+
+fn blocked(building: &Building) -> String {
+    let those = those(building, |policy| !policy.blocked.is_empty());
+    if those.is_empty() {
+        return String::new();
+    }
+    let caption = "Percent of all inputs\u{2019} time, by what they waited for; the rest they were posting. An input that has nothing to post may have writes under way.";
+    section(
+        "blocked",
+        "What inputs wait for",
+        "",
+        &figure("Time in which nothing could be posted", &drawing::causes(&those), &drawing::blocked(&those), caption),
+    )
+}
+
+fn films(building: &Building) -> String {
+    let body: String = those(building, |policy| policy.film.is_some())
+        .into_iter()
+        .filter_map(|(place, policy)| {
+            let film = policy.film.as_ref()?;
+            let caption = "Each row is an input, each colour a builder: where its contributions land. Even stripes that climb are a shift in which nobody \
+                           meets anybody; one colour in many rows is many inputs at one builder; gaps are inputs that wait.";
+            Some(figure(&name(place, policy), "", &drawing::film(film, building.builders), caption))
+        })
+        .collect();
+    if body.is_empty() {
+        return body;
+    }
+    section("film", "Who sends to whom", "Two rotations behind the end of what was counted; first seed.", &body)
+}

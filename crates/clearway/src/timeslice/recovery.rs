@@ -1,0 +1,71 @@
+//! How long it takes until a run is as fast again as before inputs were slower.
+
+use clearway_proto::base::Nanos;
+use clearway_proto::timeslice::IntervalRecord;
+
+use super::plan::{Plan, Slowdown};
+use super::simulated::Outcome;
+
+/// What is left to the old rate or duration and counts as back, in hundredths.
+const WITHIN: f64 = 3.0;
+/// Intervals in a row that must be as short as before.
+const INTERVALS: usize = 3;
+
+/// From the end of `slow` to the first moment from which on a whole rotation carries what it did before, in rotations; infinite
+/// when that does not come.
+pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, rotation: Nanos) -> f64 {
+    let step = outcome.measured.0 as f64 / outcome.pulse.len().max(1) as f64;
+    let [from, until] = [slow.from, slow.from + slow.length].map(|at| (at.0 as f64 / step).ceil() as usize);
+    let window = ((rotation.0 as f64 / step).round() as usize).max(1);
+    let mean = |samples: &[u64]| samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64;
+    let Some((before, after)) = outcome.pulse.get(..from).zip(outcome.pulse.get(until..)) else { return f64::INFINITY };
+    let enough = mean(before) * (1.0 - WITHIN / 100.0);
+    let back = after.windows(window).position(|samples| mean(samples) >= enough);
+    back.map_or(f64::INFINITY, |at| at as f64 * step / rotation.0 as f64)
+}
+
+/// Intervals that begin behind the end of `slow` until three in a row take as long as the median before it did; infinite when
+/// they never do. None without intervals.
+pub(super) fn intervals(outcome: &Outcome, plan: &Plan, slow: &Slowdown) -> Option<f64> {
+    // Starts of intervals count from the barrier, which falls into the start skew.
+    let [from, until] = [slow.from, slow.from + slow.length].map(|at| plan.warm_up + at);
+    let settled = from.0 / 2;
+    let mut before: Vec<u64> = starting(&outcome.intervals, settled, from.0).map(|it| it.duration.0).collect();
+    before.sort_unstable();
+    let usual = *before.get(before.len() / 2)? as f64;
+    let after: Vec<f64> = starting(&outcome.intervals, until.0, u64::MAX).map(|it| it.duration.0 as f64).collect();
+    let back = |all: &[f64]| all.iter().all(|took| *took <= usual * (1.0 + WITHIN / 100.0));
+    Some(after.windows(INTERVALS).position(back).map_or(f64::INFINITY, |at| at as f64))
+}
+
+fn starting(all: &[IntervalRecord], from: u64, until: u64) -> impl Iterator<Item = &IntervalRecord> {
+    all.iter().filter(move |it| (from..until).contains(&it.start.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DROP: Slowdown = Slowdown { percent: 25, from: Nanos(100), length: Nanos(100) };
+
+    fn outcome(pulse: Vec<u64>) -> Outcome {
+        Outcome { measured: Nanos(400), pulse, ..Outcome::default() }
+    }
+
+    #[test]
+    fn rotations__count_from_the_end_of_the_drop_to_the_first_full_rotation() {
+        let mut pulse = vec![100; 40];
+        pulse[10..24].fill(75);
+        // A rotation is two samples; the one at 23 and 24 carries 87.5, the next one all.
+        assert_eq!(rotations(&outcome(pulse.clone()), &DROP, Nanos(20)), 2.0);
+        pulse[10..40].fill(96);
+        assert_eq!(rotations(&outcome(pulse), &DROP, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&outcome(vec![100; 40]), &DROP, Nanos(20)), 0.0);
+    }
+
+    #[test]
+    fn rotations__of_a_run_that_ends_within_the_drop_are_endless() {
+        let short = Outcome { measured: Nanos(50), pulse: vec![1; 5], ..Outcome::default() };
+        assert_eq!(rotations(&short, &DROP, Nanos(20)), f64::INFINITY);
+    }
+}

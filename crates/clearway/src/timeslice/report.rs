@@ -1,0 +1,100 @@
+//! Runs a plan on a simulated fabric and writes what it showed into a report.
+
+use anyhow::Result;
+use clearway_proto::stats::Histogram;
+use clearway_proto::timeslice::{Cause, IntervalRecord, Policy};
+
+use super::figures::{figures, rate, reading, rotation, speeds};
+use super::film::Film;
+use super::plan::{Plan, Rings};
+use super::simulated::Outcome;
+use super::{Run, simulate};
+use crate::report::model::{Building, BuildingFilm, BuildingInterval, BuildingPolicy, Real, Report};
+use crate::scenario::Fabric;
+
+/// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`. Progress goes to standard error.
+pub(crate) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<()> {
+    let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
+    report.figures = figures(plan, &runs);
+    report.figures.extend(speeds(plan, &runs));
+    report.digests = runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect();
+    report.building = runs.first().map(|run| building(plan, run));
+    if plan.rings == Rings::Full {
+        report.warnings.push(
+            "best-effort and offset began with a start skew of one ring's draining time, so that rings are full from the \
+             beginning on; other policies began as the parameters say"
+                .to_owned(),
+        );
+    }
+    if let Some(packet) = plan.hosts.packet {
+        report.warnings.push(format!(
+            "packets carry {packet} and buffers hold at least two of them: coarser and faster than the fabric file says"
+        ));
+    }
+    Ok(())
+}
+
+/// Raw first.
+fn outcomes(run: &Run) -> impl Iterator<Item = (Policy, &Outcome)> {
+    let policies = run.policies.iter().map(|(policy, outcome)| (*policy, outcome));
+    [(Policy::Raw, &run.raw)].into_iter().chain(policies)
+}
+
+fn building(plan: &Plan, run: &Run) -> Building {
+    Building {
+        inputs: plan.inputs,
+        builders: plan.builders,
+        contribution_bytes: plan.contribution.0,
+        ring_bytes: plan.ring.0,
+        rotation_ms: rotation(plan, &run.raw).0 as f64 / 1e6,
+        slower_ms: plan.slowdown.map(|slow| [slow.from, slow.from + slow.length].map(|at| finite(at.0 as f64 / 1e6))),
+        policies: outcomes(run).map(|(policy, outcome)| of_policy(policy, outcome, rate(&run.raw))).collect(),
+    }
+}
+
+fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
+    let steps = outcome.pulse.len().max(1) as f64;
+    let step = outcome.measured.as_secs_f64() / steps;
+    let builds = policy != Policy::Raw;
+    let inputs_time = outcome.measured.as_secs_f64() * f64::from(outcome.inputs);
+    let blocked = |cause: Cause| {
+        let percent = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);
+        (cause.name().to_owned(), finite(percent))
+    };
+    BuildingPolicy {
+        policy: policy.name().to_owned(),
+        completion_ms: candle(&outcome.completion, 1e6).filter(|_| builds),
+        fills: outcome.fills.iter().filter_map(|fill| candle(fill, 1e4)).collect(),
+        blocked: Cause::ALL.into_iter().map(blocked).collect(),
+        step_ms: step * 1e3,
+        pulse: outcome.pulse.iter().map(|bytes| finite(*bytes as f64 / step / raw.max(1.0))).collect(),
+        intervals: outcome.intervals.iter().map(interval).collect(),
+        film: outcome.film.as_ref().map(of_film),
+    }
+}
+
+/// Least, p10, p50, p90 and most, over `unit`; nothing where nothing was counted.
+fn candle(histogram: &Histogram, unit: f64) -> Option<[Real; 5]> {
+    let (least, most) = (histogram.min()? as f64, histogram.max()? as f64);
+    let [p10, p50, p90] = ["p10", "p50", "p90"].map(|quantile| reading(histogram, quantile));
+    Some([least, p10, p50, p90, most].map(|value| finite(value / unit)))
+}
+
+fn interval(record: &IntervalRecord) -> BuildingInterval {
+    let ms = |time: clearway_proto::base::Nanos| finite(time.0 as f64 / 1e6);
+    BuildingInterval {
+        interval: record.interval,
+        start_ms: ms(record.start),
+        spread_ms: ms(record.spread),
+        duration_ms: ms(record.duration),
+        proposed_ms: record.proposed.map(|(start, duration)| [ms(start), ms(duration)]),
+    }
+}
+
+fn of_film(film: &Film) -> BuildingFilm {
+    BuildingFilm { step_us: film.step.as_micros_f64(), rows: film.rows.clone() }
+}
+
+fn finite(value: f64) -> Real {
+    Real::new(value).unwrap_or(Real::INFINITE)
+}
