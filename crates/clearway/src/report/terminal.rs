@@ -366,6 +366,14 @@ mod tests {
     }
 
     #[test]
+    fn render__timeslices_have_a_row_for_each_policy_within_eighty_columns() {
+        let text = render(&sample::building(), Paint::Plain);
+        let row = |policy: &str| text.lines().find(|line| line.starts_with(policy)).map(str::to_owned);
+        assert!(row("raw").is_some_and(|row| row.contains("1.00")) && row("a-policy-wi").is_some(), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    }
+
+    #[test]
     fn render__marks_a_factor_that_stands_on_few_samples() {
         let mut report = sample::incast_demo();
         report.figures.iter_mut().for_each(|figure| figure.samples = 999);

@@ -1,5 +1,7 @@
 //! The figures of timeslice building: medians over seeds, with the least and the most.
 
+use std::time::Duration;
+
 use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use clearway_proto::timeslice::{Cause, Policy};
@@ -60,8 +62,9 @@ pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
 /// What the simulation cost: the only figures that another run of the same plan does not repeat.
 pub(crate) fn speeds(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
     over_seeds(plan, runs, |_, outcome, _| {
-        let value = outcome.wall.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
-        vec![Told { name: SPEED, unit: "s", label: None, value }]
+        let of_second = |spent: Duration| spent.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
+        let told = |value| Told { name: SPEED, unit: "s", label: None, value };
+        outcome.spent.map(of_second).map(told).into_iter().collect()
     })
 }
 

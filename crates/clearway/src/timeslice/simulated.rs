@@ -1,7 +1,7 @@
 //! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end of what is counted.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
@@ -65,8 +65,8 @@ pub(super) struct Outcome {
     pub(super) film: Option<Film>,
     /// Simulated time, film left out.
     pub(super) simulated: Nanos,
-    /// What that took of one processor.
-    pub(super) wall: Duration,
+    /// What that took of one processor; none where the kernel does not count it.
+    pub(super) spent: Option<Duration>,
     /// Packets that arrived in it.
     pub(super) packets: u64,
     /// What happened: equal for equal runs.
@@ -133,7 +133,7 @@ impl Ground {
                 plan.builders
             );
         }
-        let started = Instant::now();
+        let started = processor_time();
         let mut world = self.begun(plan, policy, seed)?;
         let mut refused = None;
         let mut hear = |told: Told<'_, Node>| {
@@ -143,7 +143,8 @@ impl Ground {
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
         let mut outcome = self.measure(&mut world, plan, seed, &mut hear);
-        (outcome.simulated, outcome.wall) = (plan.warm_up + plan.measured, started.elapsed());
+        outcome.simulated = plan.warm_up + plan.measured;
+        outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
         (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
         if filmed == Filmed::Yes {
             let (rate, slot) = (self.host_rate(), self.host_rate().time_for(plan.contribution));
@@ -208,8 +209,9 @@ struct Tally {
 impl Tally {
     /// Of a world that is warm.
     fn begun(world: &mut World<Node, fabric::Fabric>, plan: &Plan, rate: BitsPerSec) -> Self {
-        let samples = plan.measured.0 / samples(plan, rate) * samples(plan, rate);
-        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: Outcome::of(plan, Nanos(samples)) };
+        let count = samples(plan, rate);
+        let measured = Nanos(plan.measured.0 / count * count);
+        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: Outcome::of(plan, measured) };
         for (rank, record) in records(world, plan) {
             match record {
                 Record::Input(record) => tally.sent[rank.index()] = record.contributions,
@@ -253,6 +255,12 @@ fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
     let wanted = if plan.slowdown.is_some() { plan.measured.0 / half } else { SAMPLES };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
+}
+
+/// How long this thread has had a processor: other work on the machine does not count. proc_pid_schedstat: the first number, in ns.
+fn processor_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 /// Makes the hosts of `spec` what `conditions` say.

@@ -86,3 +86,8 @@ fn page__copes_with_losses_gaps_and_lone_samples() {
 fn page__shows_a_simulated_fabric_in_every_window() {
     check("fabric", &sample::simulated(), 6);
 }
+
+#[test]
+fn page__shows_timeslice_building_in_every_window() {
+    check("building", &sample::building(), 0);
+}
