@@ -30,7 +30,7 @@ pub(super) const BLOCKED: &str = "input_blocked_share";
 
 /// Throughput over what hosts' interfaces could fetch; label policy.
 pub(super) const LINE: &str = "timeslice_line_fraction";
-/// From the end of a drop of bandwidth until a rotation carries as much as before; label policy.
+/// From the end of a drop of bandwidth until ten rotations carry as much as before; label policy.
 pub(super) const RECOVERY: &str = "recovery_rotations";
 /// The same in intervals that took longer than before; label policy.
 pub(super) const RECOVERY_INTERVALS: &str = "recovery_intervals";

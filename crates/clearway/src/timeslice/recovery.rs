@@ -8,15 +8,17 @@ use super::simulated::Outcome;
 
 /// What is left to the old rate or duration and counts as back, in hundredths.
 const WITHIN: f64 = 3.0;
+/// Rotations that must carry as much as before: policies that send in bursts carry that in single ones by chance.
+const ROTATIONS: f64 = 10.0;
 /// Intervals in a row that must be as short as before.
 const INTERVALS: usize = 3;
 
-/// From the end of `slow` to the first moment from which on a whole rotation carries what it did before, in rotations; infinite
+/// From the end of `slow` to the first moment from which on ten rotations carry what they did before, in rotations; infinite
 /// when that does not come.
 pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, rotation: Nanos) -> f64 {
     let step = outcome.measured.0 as f64 / outcome.pulse.len().max(1) as f64;
     let [from, until] = [slow.from, slow.from + slow.length].map(|at| (at.0 as f64 / step).ceil() as usize);
-    let window = ((rotation.0 as f64 / step).round() as usize).max(1);
+    let window = ((rotation.0 as f64 * ROTATIONS / step).round() as usize).max(1);
     let mean = |samples: &[u64]| samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64;
     let Some((before, after)) = outcome.pulse.get(..from).zip(outcome.pulse.get(until..)) else { return f64::INFINITY };
     let enough = mean(before) * (1.0 - WITHIN / 100.0);
@@ -46,26 +48,27 @@ fn starting(all: &[IntervalRecord], from: u64, until: u64) -> impl Iterator<Item
 mod tests {
     use super::*;
 
-    const DROP: Slowdown = Slowdown { percent: 25, from: Nanos(100), length: Nanos(100) };
+    const SLOW: Slowdown = Slowdown { percent: 25, from: Nanos(100), length: Nanos(100) };
 
     fn outcome(pulse: Vec<u64>) -> Outcome {
-        Outcome { measured: Nanos(400), pulse, ..Outcome::default() }
+        Outcome { measured: Nanos(1_000), pulse, ..Outcome::default() }
     }
 
     #[test]
-    fn rotations__count_from_the_end_of_the_drop_to_the_first_full_rotation() {
-        let mut pulse = vec![100; 40];
+    fn rotations__count_from_the_end_of_the_slowdown_to_the_first_ten_full_ones() {
+        let mut pulse = vec![100; 100];
         pulse[10..24].fill(75);
-        // A rotation is two samples; the one at 23 and 24 carries 87.5, the next one all.
-        assert_eq!(rotations(&outcome(pulse.clone()), &DROP, Nanos(20)), 2.0);
-        pulse[10..40].fill(96);
-        assert_eq!(rotations(&outcome(pulse), &DROP, Nanos(20)), f64::INFINITY);
-        assert_eq!(rotations(&outcome(vec![100; 40]), &DROP, Nanos(20)), 0.0);
+        // A rotation is two samples; with two slow ones of twenty, 97.5 of 100 are carried.
+        assert_eq!(rotations(&outcome(pulse.clone()), &SLOW, Nanos(20)), 1.0);
+        pulse[10..100].fill(96);
+        pulse[30] = 130;
+        assert_eq!(rotations(&outcome(pulse), &SLOW, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&outcome(vec![100; 100]), &SLOW, Nanos(20)), 0.0);
     }
 
     #[test]
     fn rotations__of_a_run_that_ends_within_the_drop_are_endless() {
         let short = Outcome { measured: Nanos(50), pulse: vec![1; 5], ..Outcome::default() };
-        assert_eq!(rotations(&short, &DROP, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&short, &SLOW, Nanos(20)), f64::INFINITY);
     }
 }
