@@ -225,7 +225,7 @@ impl Builder {
     pub(super) fn landed_of(&self, place: usize) -> Option<u32> {
         let line = self.lines.get(place)?;
         let landed = line.slots.iter().filter(|slot| slot.state != State::Landing).count();
-        Some(line.first.wrapping_add(landed as u32))
+        Some((self.first as u32).wrapping_add(landed as u32))
     }
 
     /// Where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
