@@ -19,7 +19,8 @@ use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
 use crate::timeslice::{
-    HostConditions, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table, told, watch,
+    HostConditions, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table, told,
+    watch,
 };
 
 /// What stands beside a run.
