@@ -228,7 +228,7 @@ fn read__impossible_timeslices_are_refused_with_what_works() {
         ("drop-percent = 25", "drop-percent needs drop-from"),
         ("interruption-length = \"1ms\"", "belong together"),
         ("measured = \"0s\"", "measured is 0s"),
-        ("ringe = \"1MiB\"", "did you mean `ring`"),
+        ("contributon = \"1MiB\"", "did you mean `contribution`"),
     ] {
         let sentence = refusal(&format!("{TIMESLICES}{line}\n"));
         assert!(sentence.contains(said), "{line}: {sentence}");

@@ -61,7 +61,7 @@ mod tests {
         // A rotation is two samples; with two slow ones of twenty, 97.5 of 100 are carried.
         assert_eq!(rotations(&outcome(pulse.clone()), &SLOW, Nanos(20)), 1.0);
         pulse[10..100].fill(96);
-        pulse[30] = 130;
+        pulse[30] = 110;
         assert_eq!(rotations(&outcome(pulse), &SLOW, Nanos(20)), f64::INFINITY);
         assert_eq!(rotations(&outcome(vec![100; 100]), &SLOW, Nanos(20)), 0.0);
     }
