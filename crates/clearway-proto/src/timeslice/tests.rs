@@ -19,6 +19,7 @@ struct Shape {
     window: Window,
     room: usize,
     release: Release,
+    heartbeat: Option<Nanos>,
 }
 
 const SMALL: Shape = Shape {
@@ -29,6 +30,7 @@ const SMALL: Shape = Shape {
     window: Window { least: 2, most: 8 },
     room: 64,
     release: Release::AtOnce,
+    heartbeat: None,
 };
 
 /// The byte at `at` of the contribution of input `place` to `timeslice`.
@@ -69,7 +71,7 @@ impl Job {
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(shape.ring),
                 release: shape.release,
-                heartbeat: None,
+                heartbeat: shape.heartbeat,
                 class: Class::Bulk,
                 control: Class::Control,
             });
@@ -343,4 +345,40 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
             assert!(strangers > 0 || immediate == 0x0300_0000_0000_0000, "{policy:?} {immediate:x}");
         }
     }
+}
+
+#[test]
+fn job__nonsense_about_members_decides_nothing() {
+    let mut job = Job::new(Shape { heartbeat: Some(Nanos(20_000)), ..SMALL }, Source::Given);
+    job.run(LocalNs(50_000));
+    for (kind, fill) in (16..=24_u8).flat_map(|kind| [0, 0xff, 0x7f].map(|fill| (kind, fill))) {
+        for length in 0..70 {
+            let mut head = std::vec![fill; length];
+            head.iter_mut().take(1).for_each(|first| *first = kind);
+            for (from, to) in [(3, 0), (0, 3), (1, 0), (4, 3)] {
+                let at = Stamp::Taken(job.fabric.now());
+                let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
+                let datagram =
+                    Datagram { from: Rank(from), path, class, congestion_marked: false, at, head: &head, body };
+                strange(&mut job, to, Arrival::Datagram(datagram));
+            }
+        }
+    }
+    job.run(LocalNs(1_000_000));
+    assert!(job.drivers.iter_mut().all(|driver| driver.engine_mut().journal().epoch() == 0));
+    job.feed(40, |_| 100);
+    job.run(LocalNs(5_000_000));
+    assert_eq!((job.built.len(), job.ended.len()), (40, 5));
+}
+
+#[test]
+fn job__watching_costs_each_rank_three_messages_in_an_interval() {
+    let mut job = Job::new(Shape { heartbeat: Some(Nanos(100_000)), ..SMALL }, Source::Given);
+    job.feed(40, |_| 100);
+    job.run(LocalNs(10_050_000));
+    let sent = |job: &mut Job| (0..5).map(|rank| job.fabric.wire(Rank(rank)).counters().sent).collect::<Vec<_>>();
+    let before = sent(&mut job);
+    job.run(LocalNs(20_050_000));
+    let more: Vec<u64> = sent(&mut job).iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(more, [300; 5]);
 }
