@@ -62,7 +62,7 @@ fn timeslice__a_mistake_has_one_sentence() {
     for (line, word) in [
         ("--policy fifo", "best-effort"),
         ("--window 9-3", "2-64"),
-        ("--ring 1KiB", "one contribution"),
+        ("--contribution 64KiB --ring 1KiB", "one contribution"),
         ("--measured 0ms", "something must be measured"),
         ("--queue fast", "shared"),
         ("--fabric nowhere", "nowhere"),
