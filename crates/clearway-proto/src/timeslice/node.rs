@@ -199,22 +199,35 @@ impl Node {
                     return builder.landed(cx, place, into, immediate, at);
                 }
             }
-            Arrival::Done { token, .. } if let Some(Label::Frame { kind: FIRST_KIND.., .. }) = Label::of(token) => {
+            Arrival::Done { token, status, .. }
+                if let Some(Label::Frame { place, kind: kind @ FIRST_KIND.. }) = Label::of(token) =>
+            {
                 if let Some(membership) = &mut self.membership {
-                    membership.done();
+                    membership.done(Member(place), kind, status);
                 }
                 return self.go_on(now, out);
             }
             _ => {
                 let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
-                return match &mut self.part {
+                let more = match &mut self.part {
                     Part::Input(input) => input.other(cx, arrival),
                     Part::Builder(builder) => builder.other(cx, arrival),
                     Part::Idle | Part::Aborted => More::No,
                 };
+                return if self.has_room(arrival) && self.go_on(now, out) == More::Yes { More::Yes } else { more };
             }
         }
         More::No
+    }
+
+    /// Whether headers that wait can leave now.
+    fn has_room(&mut self, arrival: &Arrival<'_>) -> bool {
+        let Some(membership) = &mut self.membership else { return false };
+        let has = matches!(arrival, Arrival::Room { class, .. } if *class == self.config.control);
+        if has {
+            membership.room();
+        }
+        has
     }
 
     fn boot(&mut self, now: LocalNs, incarnation: u32, out: &mut Out<Event>) -> More {

@@ -32,6 +32,7 @@ use self::frame::Body;
 use self::watch::{Watch, watchers};
 use super::layout::Role;
 use crate::base::{LocalNs, Nanos};
+use crate::wire::Status;
 
 pub(super) use agree::{Stake, Wish};
 pub(super) use frame::{FIRST_KIND, Frame};
@@ -83,7 +84,9 @@ pub(super) struct Membership {
     /// Whom a joiner asks next.
     asked: usize,
     queue: VecDeque<(Member, Frame)>,
-    under_way: usize,
+    under_way: Vec<(Member, Frame)>,
+    /// The transmit queue had no room for the last one.
+    is_full: bool,
     news: VecDeque<(Decision, Arc<Journal>)>,
 }
 
@@ -106,7 +109,8 @@ impl Membership {
             next_tick: LocalNs(0),
             asked: me.index(),
             queue: VecDeque::new(),
-            under_way: 0,
+            under_way: Vec::with_capacity(UNDER_WAY_MAX),
+            is_full: false,
             news: VecDeque::new(),
             journal,
         }
@@ -160,17 +164,27 @@ impl Membership {
 
     /// The next header to send, while there is room for it.
     pub(super) fn next_frame(&mut self) -> Option<(Member, Frame)> {
-        if self.under_way >= UNDER_WAY_MAX {
+        if self.is_full || self.under_way.len() >= UNDER_WAY_MAX {
             return None;
         }
         let next = self.queue.pop_front()?;
-        self.under_way += 1;
+        self.under_way.push(next);
         Some(next)
     }
 
-    /// A header left, or was lost; then its repetition is due soon.
-    pub(super) const fn done(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
+    /// A header of `kind` to the member has left, or found no room: then it leaves first when there is some.
+    pub(super) fn done(&mut self, to: Member, kind: u8, status: Status) {
+        let found = self.under_way.iter().position(|(member, frame)| *member == to && frame.kind() == kind);
+        let Some(header) = found.map(|at| self.under_way.remove(at)) else { return };
+        if status == Status::NoRoom {
+            self.is_full = true;
+            self.queue.push_front(header);
+        }
+    }
+
+    /// There is room again.
+    pub(super) fn room(&mut self) {
+        self.is_full = false;
     }
 
     /// An interval may have passed.
@@ -183,7 +197,9 @@ impl Membership {
             self.wishes.clear();
         }
         self.next_tick = now + self.interval;
-        self.under_way = 0;
+        // Whatever a wire forgets to say stops nobody for longer than this.
+        self.under_way.clear();
+        self.is_full = false;
         if self.queue.len() > QUEUE_MAX * self.journal.roster() {
             // Nothing leaves: what matters is said again when something does.
             self.queue.clear();
@@ -422,3 +438,6 @@ impl Membership {
         self.news.push_back((decision, journal));
     }
 }
+
+#[cfg(test)]
+mod tests;

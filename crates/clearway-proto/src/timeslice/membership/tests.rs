@@ -1,0 +1,38 @@
+use super::*;
+use crate::base::Rank;
+use crate::timeslice::layout::Layout;
+
+const INTERVAL: Nanos = Nanos(1_000);
+
+/// The first of four inputs, which has something to say to three others.
+fn about_to_beat() -> Membership {
+    let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+    let layout = Layout::new(ranks(0..4), ranks(4..5), &[]).expect("a sound layout");
+    let mut membership = Membership::new(Member(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
+    membership.boot(LocalNs(0), 0);
+    membership.tick(LocalNs(0), &mut |_| Stake::default());
+    membership
+}
+
+#[test]
+fn done__without_room_a_header_waits_for_it_and_leaves_first() {
+    let mut membership = about_to_beat();
+    let (to, frame) = membership.next_frame().expect("a beat");
+    membership.done(to, frame.kind(), Status::NoRoom);
+    assert!(membership.next_frame().is_none(), "there is no room");
+    membership.room();
+    assert_eq!(membership.next_frame(), Some((to, frame)));
+    membership.done(to, frame.kind(), Status::Complete);
+    let others: Vec<_> = core::iter::from_fn(|| membership.next_frame()).collect();
+    assert_eq!(others.len(), 2, "{others:?}");
+    assert!(others.iter().all(|(member, _)| *member != to), "it has left once");
+}
+
+#[test]
+fn tick__room_that_is_never_told_of_is_tried_again() {
+    let mut membership = about_to_beat();
+    let (to, frame) = membership.next_frame().expect("a beat");
+    membership.done(to, frame.kind(), Status::NoRoom);
+    membership.tick(LocalNs(INTERVAL.0), &mut |_| Stake::default());
+    assert!(membership.next_frame().is_some());
+}
