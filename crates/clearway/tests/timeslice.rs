@@ -58,6 +58,19 @@ fn timeslice__the_table_has_a_row_for_each_schedule_and_fits_a_terminal() {
 }
 
 #[test]
+fn timeslice__without_a_builder_that_dies_the_others_go_on() {
+    let line = format!("{SMALL} --kill 5@100us --heartbeat 50us").replace("--measured 300us", "--measured 2ms");
+    assert!(page(&line).lines().all(|line| line.chars().count() <= 80));
+    let figures: Vec<serde_json::Value> = serde_json::from_str(&page(&format!("{line} --json"))).expect("JSON");
+    for policy in ["best-effort", "offset", "dfs", "token"] {
+        let [first, last, back] =
+            ["detection_ms", "redistribution_ms", "recovery_rotations"].map(|name| value(&figures, name, policy, None));
+        assert!(0.1 <= first && first <= last && last < 0.5, "{policy}: some beats are missed, {first} {last}");
+        assert!(back >= 0.0, "{policy}: {back}");
+    }
+}
+
+#[test]
 fn timeslice__a_mistake_has_one_sentence() {
     for (line, word) in [
         ("--policy fifo", "best-effort"),
@@ -66,6 +79,9 @@ fn timeslice__a_mistake_has_one_sentence() {
         ("--measured 0ms", "something must be measured"),
         ("--queue fast", "shared"),
         ("--fabric nowhere", "nowhere"),
+        ("--kill 64@1ms --heartbeat 1ms", "below 64"),
+        ("--kill 1@1ms", "--heartbeat"),
+        ("--on lab --heartbeat 1ms", "--on sim"),
     ] {
         let output = timeslice(line);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -19,8 +19,8 @@ use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
 use crate::timeslice::{
-    HostConditions, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table, told,
-    watch,
+    HostConditions, Kill, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table,
+    told, watch,
 };
 
 /// What stands beside a run.
@@ -104,6 +104,12 @@ pub(crate) struct TimesliceFlags {
     /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     packet: Option<Bytes>,
+    /// With --on sim: a rank that dies, and when after counting began: 40@2ms. Builders are the ranks behind the inputs.
+    #[arg(long, value_name = "RANK@TIME", requires = "heartbeat")]
+    kill: Option<Kill>,
+    /// With --on sim: how often ranks say that they are there, so that others go on without one that does not.
+    #[arg(long, value_name = "TIME")]
+    heartbeat: Option<Time>,
     /// Seeds: a run for each, figures are medians of them.
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     seed: Vec<u64>,
@@ -179,6 +185,17 @@ impl TimesliceFlags {
         if measured.0.0 == 0 || measured > TIME_MAX || warm_up > TIME_MAX || self.start_skew > TIME_MAX {
             bail!("--measured, --warm-up and --start-skew are at most {TIME_MAX}, and something must be measured");
         }
+        if let Some(kill) = self.kill.filter(|kill| kill.rank >= inputs + builders || kill.at >= measured.0) {
+            bail!(
+                "--kill is rank {} at {}; ranks below {} and times below {measured} work",
+                kill.rank,
+                kill.at,
+                inputs + builders
+            );
+        }
+        if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
+            bail!("--heartbeat is no time; 100us works");
+        }
         let speed_up = usual.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
         let dfs = Dfs {
             interval: self.interval.unwrap_or(usual.dfs.interval),
@@ -201,6 +218,8 @@ impl TimesliceFlags {
             rings: Rings::Empty,
             hosts: HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() },
             slowdown: None,
+            kill: self.kill,
+            heartbeat: self.heartbeat.map(|every| every.0),
         })
     }
 
@@ -213,6 +232,8 @@ impl TimesliceFlags {
             ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
             ("--node-rate", self.node_rate.is_some(), place == Place::Sim, "sim"),
             ("--packet", self.packet.is_some(), place == Place::Sim, "sim"),
+            ("--kill", self.kill.is_some(), place == Place::Sim, "sim"),
+            ("--heartbeat", self.heartbeat.is_some(), place == Place::Sim, "sim"),
             ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
             ("--slow", self.slow.is_some(), place == Place::Lab, "lab"),
             ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),

@@ -181,6 +181,8 @@ impl Timeslice {
                 interruptions: interruptions.map(|(period, length)| (period.0, length.0)),
                 packet: self.packet,
             },
+            kill: None,
+            heartbeat: None,
             slowdown: (self.drop_percent > 0).then_some(Slowdown {
                 percent: self.drop_percent,
                 from: self.drop_from.0,

@@ -6,7 +6,7 @@ use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use clearway_proto::timeslice::{Cause, Policy};
 
-use super::plan::Plan;
+use super::plan::{Plan, Slowdown};
 use super::simulated::Outcome;
 use super::{Run, recovery};
 use crate::report::model::{Figure, Real, labels};
@@ -34,6 +34,10 @@ pub(super) const LINE: &str = "timeslice_line_fraction";
 pub(super) const RECOVERY: &str = "recovery_rotations";
 /// The same in intervals that took longer than before; label policy.
 pub(super) const RECOVERY_INTERVALS: &str = "recovery_intervals";
+/// From a rank's death until another one knew of it, in ms; label policy.
+pub(super) const DETECTION: &str = "detection_ms";
+/// The same until the last one did, and so what it had was dealt to others.
+pub(super) const REDISTRIBUTION: &str = "redistribution_ms";
 /// Seconds of one processor for a simulated second; label policy.
 const SPEED: &str = "simulation_seconds_per_second";
 
@@ -133,10 +137,19 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
         tell(WINDOW, "", None, sum / outcome.windows.len() as f64);
     }
     if let Some(slow) = &plan.slowdown {
-        tell(RECOVERY, "", None, recovery::rotations(outcome, slow, rotation));
+        tell(RECOVERY, "", None, recovery::rotations(outcome, slow, 1.0, rotation));
         if let Some(intervals) = recovery::intervals(outcome, plan, slow) {
             tell(RECOVERY_INTERVALS, "", None, intervals);
         }
+    }
+    if let Some(kill) = &plan.kill {
+        let since = |at: Option<Nanos>| at.map_or(f64::INFINITY, |at| (at.0 as f64 - kill.at.0 as f64) / 1e6);
+        tell(DETECTION, "ms", None, since(outcome.known.map(|known| known.first)));
+        tell(REDISTRIBUTION, "ms", None, since(outcome.known.map(|known| known.last)));
+        let death = Slowdown { percent: 0, from: kill.at, length: Nanos::ZERO };
+        let [inputs, builders] = [plan.inputs, plan.builders].map(f64::from);
+        let of = if kill.rank < plan.inputs { inputs } else { builders };
+        tell(RECOVERY, "", None, recovery::rotations(outcome, &death, (of - 1.0) / of, rotation));
     }
     let whole = outcome.measured.as_secs_f64() * f64::from(plan.inputs);
     for cause in Cause::ALL {

@@ -4,6 +4,8 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 use serde::{Deserialize, Serialize};
 
+use super::loss::Kill;
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -35,6 +37,10 @@ pub(crate) struct Plan {
     pub(crate) hosts: HostConditions,
     /// A time in which inputs are slower.
     pub(crate) slowdown: Option<Slowdown>,
+    /// A rank that dies.
+    pub(crate) kill: Option<Kill>,
+    /// How often ranks say that they are there; none where nobody is watched.
+    pub(crate) heartbeat: Option<Nanos>,
 }
 
 /// How far rings are at the beginning.

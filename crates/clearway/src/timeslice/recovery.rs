@@ -13,15 +13,15 @@ const ROTATIONS: f64 = 10.0;
 /// Intervals in a row that must be as short as before.
 const INTERVALS: usize = 3;
 
-/// From the end of `slow` to the first moment from which on ten rotations carry what they did before, in rotations; infinite
-/// when that does not come.
-pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, rotation: Nanos) -> f64 {
+/// From the end of `slow` to the first moment from which on ten rotations carry what they did before, or that `share` of it which can
+/// be carried without those that died, in rotations; infinite when that does not come.
+pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, share: f64, rotation: Nanos) -> f64 {
     let step = outcome.measured.0 as f64 / outcome.pulse.len().max(1) as f64;
     let [from, until] = [slow.from, slow.from + slow.length].map(|at| (at.0 as f64 / step).ceil() as usize);
     let window = ((rotation.0 as f64 * ROTATIONS / step).round() as usize).max(1);
     let mean = |samples: &[u64]| samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64;
     let Some((before, after)) = outcome.pulse.get(..from).zip(outcome.pulse.get(until..)) else { return f64::INFINITY };
-    let enough = mean(before) * (1.0 - WITHIN / 100.0);
+    let enough = mean(before) * share * (1.0 - WITHIN / 100.0);
     let back = after.windows(window).position(|samples| mean(samples) >= enough);
     back.map_or(f64::INFINITY, |at| at as f64 * step / rotation.0 as f64)
 }
@@ -59,16 +59,26 @@ mod tests {
         let mut pulse = vec![100; 100];
         pulse[10..24].fill(75);
         // A rotation is two samples; with two slow ones of twenty, 97.5 of 100 are carried.
-        assert_eq!(rotations(&outcome(pulse.clone()), &SLOW, Nanos(20)), 1.0);
+        assert_eq!(rotations(&outcome(pulse.clone()), &SLOW, 1.0, Nanos(20)), 1.0);
         pulse[10..100].fill(96);
         pulse[30] = 110;
-        assert_eq!(rotations(&outcome(pulse), &SLOW, Nanos(20)), f64::INFINITY);
-        assert_eq!(rotations(&outcome(vec![100; 100]), &SLOW, Nanos(20)), 0.0);
+        assert_eq!(rotations(&outcome(pulse), &SLOW, 1.0, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&outcome(vec![100; 100]), &SLOW, 1.0, Nanos(20)), 0.0);
+    }
+
+    #[test]
+    fn rotations__without_a_builder_the_others_carry_their_share() {
+        let mut pulse = vec![100; 100];
+        pulse[10..].fill(75);
+        pulse[10..14].fill(0);
+        let death = Slowdown { percent: 0, from: Nanos(100), length: Nanos(0) };
+        assert_eq!(rotations(&outcome(pulse.clone()), &death, 0.75, Nanos(20)), 2.0);
+        assert_eq!(rotations(&outcome(pulse), &death, 1.0, Nanos(20)), f64::INFINITY);
     }
 
     #[test]
     fn rotations__of_a_run_that_ends_within_the_drop_are_endless() {
         let short = Outcome { measured: Nanos(50), pulse: vec![1; 5], ..Outcome::default() };
-        assert_eq!(rotations(&short, &SLOW, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&short, &SLOW, 1.0, Nanos(20)), f64::INFINITY);
     }
 }

@@ -19,6 +19,7 @@ use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::{Told, World};
 
 use super::film::{self, Film};
+use super::loss::{Kill, Known};
 use super::plan::{HostConditions, Plan};
 use crate::scenario::Fabric;
 
@@ -59,6 +60,8 @@ pub(super) struct Outcome {
     pub(super) windows: Vec<u32>,
     /// Bytes that landed in each sample.
     pub(super) pulse: Vec<u64>,
+    /// When the others knew of the rank that died.
+    pub(super) known: Option<Known>,
     /// What one builder made of the intervals, where the policy has any; from the beginning on.
     pub(super) intervals: Vec<IntervalRecord>,
     /// Who sent to whom behind what was counted, where it was asked for.
@@ -135,14 +138,17 @@ impl Ground {
         }
         let started = processor_time();
         let mut world = self.begun(plan, policy, seed)?;
-        let mut refused = None;
-        let mut hear = |told: Told<'_, Node>| {
-            if let Event::Refused { missing, .. } = told.event {
-                refused.get_or_insert(missing);
+        let kill = plan.kill.filter(|_| policy.is_building());
+        let (mut refused, mut known) = (None, None);
+        let mut hear = |told: Told<'_, Node>| match told.event {
+            Event::Refused { missing, .. } => refused = refused.or(Some(missing)),
+            Event::Lost { rank } if kill.is_some_and(|kill| kill.rank == rank.0) => {
+                known = Some(Known::and(known, told.at.nanos() - plan.warm_up));
             }
+            _ => {}
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
-        let mut outcome = self.measure(&mut world, plan, seed, &mut hear);
+        let mut outcome = self.measure(&mut world, plan, (seed, kill), &mut hear);
         outcome.simulated = plan.warm_up + plan.measured;
         outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
         (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
@@ -151,6 +157,7 @@ impl Ground {
             let length = plan.rotation_at(rate).times(FILM_ROTATIONS);
             outcome.film = Some(film::shoot(&mut world, plan, length, slot, &mut hear));
         }
+        outcome.known = known;
         refused.map_or(Ok(outcome), |missing: Missing| {
             Err(anyhow!("timeslices cannot be built on this fabric: {missing}"))
         })
@@ -178,7 +185,7 @@ impl Ground {
         &self,
         world: &mut World<Node, fabric::Fabric>,
         plan: &Plan,
-        seed: u64,
+        (seed, kill): (u64, Option<Kill>),
         hear: &mut dyn FnMut(Told<'_, Node>),
     ) -> Outcome {
         let mut tally = Tally::begun(world, plan, self.host_rate());
@@ -191,7 +198,12 @@ impl Ground {
                 slowed = slow.is_some();
                 self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
-            let until = plan.warm_up + Nanos(plan.measured.0 / samples * sample);
+            let step = Nanos(plan.measured.0 / samples);
+            if let Some(kill) = kill.filter(|kill| (at..at + step).contains(&kill.at)) {
+                world.run_until(Picos::from(plan.warm_up + kill.at), hear);
+                world.crash(Rank(kill.rank));
+            }
+            let until = plan.warm_up + at + step;
             world.run_until(Picos::from(until), hear);
             tally.sample(world, plan);
         }
@@ -253,7 +265,7 @@ impl Tally {
 /// How often progress is looked at: twice a rotation where something is to be seen of recovery.
 fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
-    let wanted = if plan.slowdown.is_some() { plan.measured.0 / half } else { SAMPLES };
+    let wanted = if plan.slowdown.is_some() || plan.kill.is_some() { plan.measured.0 / half } else { SAMPLES };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
 }
 
@@ -301,7 +313,7 @@ fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -
         rings: Span { region, offset: 0, length: 0 },
         ring: plan.ring,
         release: Release::AtOnce,
-        heartbeat: None,
+        heartbeat: plan.heartbeat.filter(|_| policy.is_building()),
         class: Class::Bulk,
         control: Class::Control,
     })

@@ -2,7 +2,9 @@
 
 use clearway_proto::timeslice::Policy;
 
-use super::figures::{COMPLETION, FILL, FRACTION, GAP, POLICY, RATE, ROTATIONS, WINDOW};
+use super::figures::{
+    COMPLETION, DETECTION, FILL, FRACTION, GAP, POLICY, RATE, RECOVERY, REDISTRIBUTION, ROTATIONS, WINDOW,
+};
 use super::plan::Plan;
 use crate::report::model::{Figure, Real, labels};
 use crate::report::numerals::{digits, digits_or_dash, fit};
@@ -18,6 +20,7 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
         String::new(),
     ];
     lines.extend(rows(&policies, figures));
+    lines.extend(policies.iter().filter_map(|policy| loss(policy, figures)));
     lines.join("\n") + "\n"
 }
 
@@ -41,6 +44,17 @@ pub(crate) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     lines.push("input to each builder at raw's rate; ring: how full; gap: by how many".into());
     lines.push("contributions the first input leads the last; K: how many are let in at a time".into());
     lines
+}
+
+/// How `policy` went on without a rank that died.
+fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
+    let find = |name: &str| {
+        let same = |figure: &&Figure| figure.name == name && figure.label(POLICY) == Some(policy);
+        figures.iter().find(same).map(|figure| digits(figure.value))
+    };
+    let [first, last, back] = [find(DETECTION)?, find(REDISTRIBUTION)?, find(RECOVERY)?];
+    let known = format!("{policy}: the death is known after {first} ms, to all after {last} ms,");
+    Some(format!("{known}\n  and throughput is back after {back} rotations"))
 }
 
 fn row(policy: &str, figures: &[Figure]) -> String {

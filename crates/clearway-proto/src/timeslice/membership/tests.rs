@@ -1,3 +1,5 @@
+//! What members say, and how it leaves: room that is there, and room that is not.
+
 use super::*;
 use crate::base::Rank;
 use crate::timeslice::layout::Layout;
