@@ -120,14 +120,21 @@ fn is_root() -> Result<bool> {
 
 /// Builds the measuring program `example` of `package` as users' programs are built.
 pub(crate) fn build(package: &str, example: &str) -> Result<PathBuf> {
+    Ok(built(&["-p", package, "--example", example])?.join("examples").join(example))
+}
+
+/// Builds the program itself as users' programs are built.
+fn build_program() -> Result<PathBuf> {
+    Ok(built(&["-p", "clearway"])?.join("clearway"))
+}
+
+/// Builds `what` as users' programs are built; the directory that it lies in.
+fn built(what: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "-p", package, "--example", example])
-        .status()
-        .context("cargo")?;
-    ensure!(status.success(), "the measuring program does not build");
+    let status = Command::new(cargo).args(["build", "--release"]).args(what).status().context("cargo")?;
+    ensure!(status.success(), "{} does not build", what.join(" "));
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(metadata.target_directory.join("release/examples").join(example).into())
+    Ok(metadata.target_directory.join("release").into())
 }
 
 /// The load of the machine over the last minute.

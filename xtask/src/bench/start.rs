@@ -9,14 +9,13 @@
 //! # Not here
 //! The first message itself: some 10 us on any wire.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::contest::value;
-use super::{Asked, load, spread};
+use super::{Asked, build_program, load, spread};
 
 /// The launcher.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -43,7 +42,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         eprintln!("skipped: bench start needs {LAUNCHER}");
         return Ok(ExitCode::SUCCESS);
     }
-    let program = build()?;
+    let program = build_program()?;
     let own: Vec<&str> = vec![program.to_str().context("the program's path is no text")?, "gather"];
     let contests = [own, vec!["bash", "-c", LEAST]];
     let mut taken = [Taken::default(), Taken::default()];
@@ -61,15 +60,6 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         print!("{}", text(asked, loaded, own, least));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds the program as users' programs are built.
-fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--release", "-p", "clearway"]).status().context("cargo")?;
-    ensure!(status.success(), "the program does not build");
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(Path::new(&metadata.target_directory).join("release/clearway"))
 }
 
 /// Runs `rank` once on every rank.

@@ -9,13 +9,13 @@
 //! Content: making, checking and writing it cost what they cost (`docs/archives.md`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Asked, load, spread};
+use super::{Asked, build_program, load, spread};
 
 /// The launcher.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -41,7 +41,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         eprintln!("skipped: bench timeslice needs {LAUNCHER}");
         return Ok(ExitCode::SUCCESS);
     }
-    let program = build()?;
+    let program = build_program()?;
     let loaded = load();
     let mut parts = Parts::new();
     for _ in 0..asked.rounds {
@@ -59,15 +59,6 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         print!("{}", text(asked, loaded, &parts));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds the program as users' programs are built.
-fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--release", "-p", "clearway"]).status().context("cargo")?;
-    ensure!(status.success(), "the program does not build");
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(Path::new(&metadata.target_directory).join("release/clearway"))
 }
 
 /// One run: for each policy what part it moves of what raw writes do.

@@ -385,13 +385,15 @@ impl Count {
             (*before, *at_end) = (processor, processor);
         }
         let outcome = &mut self.outcome;
+        if is_counted {
+            outcome.add(rank, record);
+        }
         match record {
             Record::Input(record) => {
                 self.given.insert(rank, timeslices);
                 let sent = self.sent.entry(rank).or_default();
                 *sent += record.contributions;
                 if is_counted {
-                    outcome.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
                     let sample = self.samples.entry(number).or_default();
                     sample.push(*sent);
                     if sample.len() == self.inputs {
@@ -402,14 +404,8 @@ impl Count {
                 record.contributions > 0
             }
             Record::Builder(record) => {
-                if is_counted {
-                    outcome.bytes += record.bytes;
-                    outcome.timeslices += record.timeslices;
-                    outcome.completion.merge(&record.completion);
-                    outcome.fills[rank.index() - self.inputs].merge(&record.fill);
-                    if self.length.is_over(number) {
-                        outcome.windows.extend(record.window);
-                    }
+                if is_counted && self.length.is_over(number) {
+                    outcome.windows.extend(record.window);
                 }
                 record.contributions > 0
             }

@@ -6,7 +6,7 @@ use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use clearway_proto::timeslice::{Cause, Policy};
 
-use super::plan::{Plan, Slowdown};
+use super::plan::Plan;
 use super::simulated::Outcome;
 use super::{Run, recovery};
 use crate::report::model::{Figure, Real, labels};
@@ -137,7 +137,7 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
         tell(WINDOW, "", None, sum / outcome.windows.len() as f64);
     }
     if let Some(slow) = &plan.slowdown {
-        tell(RECOVERY, "", None, recovery::rotations(outcome, slow, 1.0, rotation));
+        tell(RECOVERY, "", None, recovery::rotations(outcome, slow.time(), 1.0, rotation));
         if let Some(intervals) = recovery::intervals(outcome, plan, slow) {
             tell(RECOVERY_INTERVALS, "", None, intervals);
         }
@@ -146,10 +146,9 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
         let since = |at: Option<Nanos>| at.map_or(f64::INFINITY, |at| (at.0 as f64 - kill.at.0 as f64) / 1e6);
         tell(DETECTION, "ms", None, since(outcome.known.map(|known| known.first)));
         tell(REDISTRIBUTION, "ms", None, since(outcome.known.map(|known| known.last)));
-        let death = Slowdown { percent: 0, from: kill.at, length: Nanos::ZERO };
         let [inputs, builders] = [plan.inputs, plan.builders].map(f64::from);
         let of = if kill.rank < plan.inputs { inputs } else { builders };
-        tell(RECOVERY, "", None, recovery::rotations(outcome, &death, (of - 1.0) / of, rotation));
+        tell(RECOVERY, "", None, recovery::rotations(outcome, kill.at..kill.at, (of - 1.0) / of, rotation));
     }
     let whole = outcome.measured.as_secs_f64() * f64::from(plan.inputs);
     for cause in Cause::ALL {

@@ -58,8 +58,7 @@ impl Giver {
     fn write(&mut self, built: &Built) -> io::Result<()> {
         let (descriptor, components) = built.described(self.shape);
         self.account.incomplete += u64::from(descriptor.flags.is_incomplete());
-        self.account.microslices += components.iter().map(|it| it.descriptor.microslices).sum::<u64>();
-        self.account.bytes += components.iter().map(|it| it.data.len() as u64).sum::<u64>();
+        self.account.add(&components);
         let header = Header {
             versions: Versions::NEWEST,
             kind: Kind::Timeslices,
@@ -100,8 +99,7 @@ impl Taker for Giver {
     fn take(&mut self, built: &Built) -> Result<()> {
         self.write(built).context("memory for a consumer")?;
         while !self.offer().context("the way to a consumer")? {}
-        self.account.timeslices += 1;
-        self.account.numbers = self.account.numbers.wrapping_add(built.timeslice);
+        self.account.take(built.timeslice);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! What one run of timeslice building is: sizes, rings, policies, how long it is watched.
 
+use core::ops::Range;
+
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 use serde::{Deserialize, Serialize};
@@ -79,9 +81,20 @@ pub(crate) struct Slowdown {
     pub(crate) length: Nanos,
 }
 
+impl Slowdown {
+    /// When it is, after the warm-up.
+    pub(super) fn time(&self) -> Range<Nanos> {
+        self.from..self.from + self.length
+    }
+}
+
 impl Plan {
     /// The same plan as `policy` runs it, on hosts of this rate.
     pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
+        if !policy.is_building() {
+            // Nobody is watched where nothing is built, and who writes unscheduled does not die: it is the line to compare with.
+            return Self { kill: None, heartbeat: None, ..self.clone() };
+        }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
         if self.rings == Rings::Empty || !unbounded {
             return self.clone();

@@ -281,10 +281,7 @@ impl<'a> Running<'a> {
             (Event::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
             (Event::Free { timeslice }, Part::Same(same)) => same.free = timeslice,
             (Event::Complete { timeslice, .. }, Part::Builder(outlet)) => outlet.complete(timeslice),
-            (Event::Complete { timeslice, .. }, Part::Discard { account }) => {
-                account.timeslices += 1;
-                account.numbers = account.numbers.wrapping_add(timeslice);
-            }
+            (Event::Complete { timeslice, .. }, Part::Discard { account }) => account.take(timeslice),
             (Event::Ended, _) => self.ended = true,
             (Event::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
             (Event::TooLong { bytes, ring }, _) => self.fail(format!(

@@ -1,5 +1,7 @@
 //! How long it takes until a run is as fast again as before inputs were slower.
 
+use core::ops::Range;
+
 use clearway_proto::base::Nanos;
 use clearway_proto::timeslice::IntervalRecord;
 
@@ -13,11 +15,11 @@ const ROTATIONS: f64 = 10.0;
 /// Intervals in a row that must be as short as before.
 const INTERVALS: usize = 3;
 
-/// From the end of `slow` to the first moment from which on ten rotations carry what they did before, or that `share` of it which can
+/// From the end of `disturbed` to the first moment from which on ten rotations carry what they did before, or that `share` of it which can
 /// be carried without those that died, in rotations; infinite when that does not come.
-pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, share: f64, rotation: Nanos) -> f64 {
+pub(super) fn rotations(outcome: &Outcome, disturbed: Range<Nanos>, share: f64, rotation: Nanos) -> f64 {
     let step = outcome.measured.0 as f64 / outcome.pulse.len().max(1) as f64;
-    let [from, until] = [slow.from, slow.from + slow.length].map(|at| (at.0 as f64 / step).ceil() as usize);
+    let [from, until] = [disturbed.start, disturbed.end].map(|at| (at.0 as f64 / step).ceil() as usize);
     let window = ((rotation.0 as f64 * ROTATIONS / step).round() as usize).max(1);
     let mean = |samples: &[u64]| samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64;
     let Some((before, after)) = outcome.pulse.get(..from).zip(outcome.pulse.get(until..)) else { return f64::INFINITY };
@@ -30,7 +32,7 @@ pub(super) fn rotations(outcome: &Outcome, slow: &Slowdown, share: f64, rotation
 /// they never do. None without intervals.
 pub(super) fn intervals(outcome: &Outcome, plan: &Plan, slow: &Slowdown) -> Option<f64> {
     // Starts of intervals count from the barrier, which falls into the start skew.
-    let [from, until] = [slow.from, slow.from + slow.length].map(|at| plan.warm_up + at);
+    let [from, until] = [slow.time().start, slow.time().end].map(|at| plan.warm_up + at);
     let settled = from.0 / 2;
     let mut before: Vec<u64> = starting(&outcome.intervals, settled, from.0).map(|it| it.duration.0).collect();
     before.sort_unstable();
@@ -48,7 +50,7 @@ fn starting(all: &[IntervalRecord], from: u64, until: u64) -> impl Iterator<Item
 mod tests {
     use super::*;
 
-    const SLOW: Slowdown = Slowdown { percent: 25, from: Nanos(100), length: Nanos(100) };
+    const SLOW: Range<Nanos> = Nanos(100)..Nanos(200);
 
     fn outcome(pulse: Vec<u64>) -> Outcome {
         Outcome { measured: Nanos(1_000), pulse, ..Outcome::default() }
@@ -59,11 +61,11 @@ mod tests {
         let mut pulse = vec![100; 100];
         pulse[10..24].fill(75);
         // A rotation is two samples; with two slow ones of twenty, 97.5 of 100 are carried.
-        assert_eq!(rotations(&outcome(pulse.clone()), &SLOW, 1.0, Nanos(20)), 1.0);
+        assert_eq!(rotations(&outcome(pulse.clone()), SLOW, 1.0, Nanos(20)), 1.0);
         pulse[10..100].fill(96);
         pulse[30] = 110;
-        assert_eq!(rotations(&outcome(pulse), &SLOW, 1.0, Nanos(20)), f64::INFINITY);
-        assert_eq!(rotations(&outcome(vec![100; 100]), &SLOW, 1.0, Nanos(20)), 0.0);
+        assert_eq!(rotations(&outcome(pulse), SLOW, 1.0, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&outcome(vec![100; 100]), SLOW, 1.0, Nanos(20)), 0.0);
     }
 
     #[test]
@@ -71,14 +73,14 @@ mod tests {
         let mut pulse = vec![100; 100];
         pulse[10..].fill(75);
         pulse[10..14].fill(0);
-        let death = Slowdown { percent: 0, from: Nanos(100), length: Nanos(0) };
-        assert_eq!(rotations(&outcome(pulse.clone()), &death, 0.75, Nanos(20)), 2.0);
-        assert_eq!(rotations(&outcome(pulse), &death, 1.0, Nanos(20)), f64::INFINITY);
+        let death = Nanos(100)..Nanos(100);
+        assert_eq!(rotations(&outcome(pulse.clone()), death.clone(), 0.75, Nanos(20)), 2.0);
+        assert_eq!(rotations(&outcome(pulse), death, 1.0, Nanos(20)), f64::INFINITY);
     }
 
     #[test]
     fn rotations__of_a_run_that_ends_within_the_drop_are_endless() {
         let short = Outcome { measured: Nanos(50), pulse: vec![1; 5], ..Outcome::default() };
-        assert_eq!(rotations(&short, &SLOW, 1.0, Nanos(20)), f64::INFINITY);
+        assert_eq!(rotations(&short, SLOW, 1.0, Nanos(20)), f64::INFINITY);
     }
 }

@@ -47,7 +47,7 @@ fn building(plan: &Plan, run: &Run) -> Building {
         contribution_bytes: plan.contribution.0,
         ring_bytes: plan.ring.0,
         rotation_ms: rotation(plan, &run.raw).0 as f64 / 1e6,
-        slower_ms: plan.slowdown.map(|slow| [slow.from, slow.from + slow.length].map(|at| finite(at.0 as f64 / 1e6))),
+        slower_ms: plan.slowdown.map(|slow| [slow.time().start, slow.time().end].map(|at| finite(at.0 as f64 / 1e6))),
         policies: outcomes(run).map(|(policy, outcome)| of_policy(policy, outcome, rate(&run.raw))).collect(),
     }
 }

@@ -19,7 +19,7 @@ use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::{Told, World};
 
 use super::film::{self, Film};
-use super::loss::{Kill, Known};
+use super::loss::Known;
 use super::plan::{HostConditions, Plan};
 use crate::scenario::Fabric;
 
@@ -82,6 +82,21 @@ impl Outcome {
         let fills = vec![Histogram::new(); plan.builders as usize];
         Self { inputs: plan.inputs, measured, fills, ..Self::default() }
     }
+
+    /// Adds what `rank` counted in one sample.
+    pub(super) fn add(&mut self, rank: Rank, record: &Record) {
+        match record {
+            Record::Input(record) => {
+                self.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
+            }
+            Record::Builder(record) => {
+                self.bytes += record.bytes;
+                self.timeslices += record.timeslices;
+                self.completion.merge(&record.completion);
+                self.fills[rank.index() - self.inputs as usize].merge(&record.fill);
+            }
+        }
+    }
 }
 
 /// Whether the end of a run is filmed.
@@ -138,17 +153,16 @@ impl Ground {
         }
         let started = processor_time();
         let mut world = self.begun(plan, policy, seed)?;
-        let kill = plan.kill.filter(|_| policy.is_building());
         let (mut refused, mut known) = (None, None);
         let mut hear = |told: Told<'_, Node>| match told.event {
             Event::Refused { missing, .. } => refused = refused.or(Some(missing)),
-            Event::Lost { rank } if kill.is_some_and(|kill| kill.rank == rank.0) => {
+            Event::Lost { rank } if plan.kill.is_some_and(|kill| kill.rank == rank.0) => {
                 known = Some(Known::and(known, told.at.nanos() - plan.warm_up));
             }
             _ => {}
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
-        let mut outcome = self.measure(&mut world, plan, (seed, kill), &mut hear);
+        let mut outcome = self.measure(&mut world, plan, seed, &mut hear);
         outcome.simulated = plan.warm_up + plan.measured;
         outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
         (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
@@ -185,7 +199,7 @@ impl Ground {
         &self,
         world: &mut World<Node, fabric::Fabric>,
         plan: &Plan,
-        (seed, kill): (u64, Option<Kill>),
+        seed: u64,
         hear: &mut dyn FnMut(Told<'_, Node>),
     ) -> Outcome {
         let mut tally = Tally::begun(world, plan, self.host_rate());
@@ -193,13 +207,13 @@ impl Ground {
         let mut slowed = false;
         for sample in 1..=samples {
             let at = Nanos(plan.measured.0 / samples * (sample - 1));
-            let slow = plan.slowdown.filter(|slow| at >= slow.from && at < slow.from + slow.length);
+            let slow = plan.slowdown.filter(|slow| slow.time().contains(&at));
             if slow.is_some() != slowed {
                 slowed = slow.is_some();
                 self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
             let step = Nanos(plan.measured.0 / samples);
-            if let Some(kill) = kill.filter(|kill| (at..at + step).contains(&kill.at)) {
+            if let Some(kill) = plan.kill.filter(|kill| (at..at + step).contains(&kill.at)) {
                 world.run_until(Picos::from(plan.warm_up + kill.at), hear);
                 world.crash(Rank(kill.rank));
             }
@@ -239,16 +253,10 @@ impl Tally {
         let before = outcome.bytes;
         outcome.windows.clear();
         for (rank, record) in records(world, plan) {
+            outcome.add(rank, &record);
             match record {
-                Record::Input(record) => {
-                    self.sent[rank.index()] += record.contributions;
-                    outcome.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
-                }
+                Record::Input(record) => self.sent[rank.index()] += record.contributions,
                 Record::Builder(record) => {
-                    outcome.bytes += record.bytes;
-                    outcome.timeslices += record.timeslices;
-                    outcome.completion.merge(&record.completion);
-                    outcome.fills[rank.index() - plan.inputs as usize].merge(&record.fill);
                     outcome.windows.extend(record.window);
                     if rank.0 == plan.inputs {
                         outcome.intervals.extend(record.intervals);
@@ -313,7 +321,7 @@ fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -
         rings: Span { region, offset: 0, length: 0 },
         ring: plan.ring,
         release: Release::AtOnce,
-        heartbeat: plan.heartbeat.filter(|_| policy.is_building()),
+        heartbeat: plan.heartbeat,
         class: Class::Bulk,
         control: Class::Control,
     })

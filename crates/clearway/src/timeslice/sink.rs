@@ -61,8 +61,7 @@ pub(super) fn new_archive(path: &Path) -> Result<Sink> {
 
 /// Adds `built` to `account`.
 fn count(account: &mut Account, built: &Built, is_incomplete: bool) {
-    account.timeslices += 1;
-    account.numbers = account.numbers.wrapping_add(built.timeslice);
+    account.take(built.timeslice);
     account.incomplete += u64::from(is_incomplete);
 }
 
@@ -105,10 +104,7 @@ impl Taker for Archive {
     fn take(&mut self, built: &Built) -> Result<()> {
         let (descriptor, components) = built.described(self.shape);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
-        for component in &components {
-            self.account.microslices += component.descriptor.microslices;
-            self.account.bytes += component.data.len() as u64;
-        }
+        self.account.add(&components);
         match &mut self.sink {
             Some(sink) => sink.timeslice(&descriptor, components.into_iter()),
             None => bail!("the archive is closed; this is a defect of the program"),

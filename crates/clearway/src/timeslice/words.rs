@@ -15,6 +15,7 @@
 //!                  <-     Done    everything was built, and is where it shall be
 //! ```
 
+use clearway_proto::archive::Component;
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
 use clearway_proto::timeslice::{Dfs, Policy, Record, Window};
@@ -172,6 +173,18 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// A timeslice was taken.
+    pub(super) fn take(&mut self, timeslice: u64) {
+        self.timeslices += 1;
+        self.numbers = self.numbers.wrapping_add(timeslice);
+    }
+
+    /// The contributions of one, which were not looked at.
+    pub(super) fn add(&mut self, components: &[Component<'_>]) {
+        self.microslices += components.iter().map(|it| it.descriptor.microslices).sum::<u64>();
+        self.bytes += components.iter().map(|it| it.data.len() as u64).sum::<u64>();
+    }
+
     /// Both together.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.timeslices += other.timeslices;
