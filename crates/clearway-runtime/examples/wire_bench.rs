@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, SHORT_HEAD, Span, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::keys::{CARD_LENGTH, Identity, Keys, Scope};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
@@ -180,13 +180,18 @@ fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
     sent
 }
 
+/// The longest body that is looked at.
+fn length_max(wire: &UdpWire) -> usize {
+    wire.capabilities().body_beside(SHORT_HEAD)
+}
+
 /// The header that makes a datagram of [`DATAGRAM`] bytes with the longest body.
 fn head(wire: &UdpWire) -> Vec<u8> {
-    vec![0; DATAGRAM - wire.overhead().0 as usize - wire.capabilities().body_max]
+    vec![0; DATAGRAM - wire.overhead().0 as usize - length_max(wire)]
 }
 
 fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
-    let length_max = wire.capabilities().body_max;
+    let length_max = length_max(wire);
     let head = head(wire);
     let region = wire.register(Bytes((BATCH * length_max) as u64)).map_err(|missing| missing.to_string())?;
     let mut out: Out<()> = Out::with_limit(BATCH + 1);

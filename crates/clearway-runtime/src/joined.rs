@@ -91,6 +91,11 @@ impl<F: Wire + Source> Joined<F> {
         &self.far
     }
 
+    /// Whether both wires carry a message of `head` and `body`.
+    fn carries(&self, head: Option<&[u8]>, body: Span) -> bool {
+        self.capabilities.carries(head.map_or(0, <[u8]>::len), body.length as usize)
+    }
+
     /// Whether `operation` goes over the near wire.
     fn is_near(&mut self, operation: &Operation) -> bool {
         matches!(*operation, Operation::Send { to: Destination::One(rank), .. } if self.near.reaches(rank))
@@ -110,9 +115,6 @@ impl<F: Wire + Source> Joined<F> {
             return Err(Missing::Path);
         }
         let head_bytes = head.of(heads).ok_or(Missing::Memory)?;
-        if head_bytes.len() > self.capabilities.head_max {
-            return Err(Missing::Length);
-        }
         if self.is_from_near(body) {
             let mut answers = Vec::new();
             let send = Operation::Send { to: Destination::One(to), path: PathId(0), class, head, body, token };
@@ -136,6 +138,7 @@ impl<F: Wire + Source> Joined<F> {
                 }
                 Ok(Answer::Done(0))
             }
+            Operation::Digest { of, .. } => self.near.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
                 let bytes = bytes_of(&self.near, body).ok_or(Missing::Memory)?;
                 let passage = self.far.region_mut(self.passage).and_then(|passage| passage.get_mut(..bytes.len()));
@@ -196,6 +199,7 @@ const fn source_of(operation: &Operation) -> Option<Span> {
     match *operation {
         Operation::Copy { from, .. } | Operation::Write { from, .. } => Some(from),
         Operation::Send { body, .. } => Some(body),
+        Operation::Digest { of, .. } => Some(of),
         _ => None,
     }
 }
@@ -213,6 +217,7 @@ fn weaker(near: &Capabilities, far: &Capabilities) -> Capabilities {
         delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
         head_max: near.head_max.min(far.head_max),
         body_max: near.body_max.min(far.body_max),
+        message_max: near.message_max.min(far.message_max),
         stamp: if near.stamp == far.stamp { near.stamp } else { StampSource::Reading },
         shared_clock: near.shared_clock.and(far.shared_clock),
         classes,
@@ -264,7 +269,7 @@ impl<F: Wire + Source> Wire for Joined<F> {
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         let first = answers.len();
         for operation in operations {
-            if matches!(*operation, Operation::Send { body, .. } if body.length as usize > self.capabilities.body_max) {
+            if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.of(heads), body)) {
                 answers.push(Answer::Refused(Missing::Length));
                 continue;
             }
@@ -301,6 +306,10 @@ impl<F: Wire + Source> Wire for Joined<F> {
             }
         }
         0
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        self.far.deadline()
     }
 
     fn counters(&self) -> Counters {

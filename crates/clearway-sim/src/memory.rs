@@ -14,6 +14,7 @@ pub use phantom::{Extent, Origin};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
+use clearway_proto::base::crc32c;
 use clearway_proto::wire::AtomicKind;
 
 use phantom::Phantom;
@@ -48,6 +49,18 @@ impl Body {
             Self::One(extent) => core::slice::from_ref(extent),
             Self::Many(extents) => extents,
             Self::Empty | Self::Bytes(_) => &[],
+        }
+    }
+
+    /// CRC-32C of real bytes, or of what is known of phantoms.
+    pub(crate) fn digest(&self) -> u32 {
+        match self {
+            Self::Empty => crc32c(&[]),
+            Self::Bytes(bytes) => crc32c(bytes),
+            Self::One(_) | Self::Many(_) => {
+                let words = self.extents().iter().flat_map(|extent| extent.words());
+                crc32c(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+            }
         }
     }
 

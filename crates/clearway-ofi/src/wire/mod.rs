@@ -298,6 +298,7 @@ impl OfiWire {
     fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
         match *operation {
             Operation::Copy { from, into } => self.copy(from, into),
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
                 self.check_path(path)?;
                 self.start_send(to, class, head.of(heads), body, token)
@@ -380,14 +381,21 @@ const fn proof_of(trust: &Trust) -> Proof {
 }
 
 fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
-    let operations =
-        [OperationKind::Send, OperationKind::Write, OperationKind::Read, OperationKind::Atomic, OperationKind::Copy];
+    let operations = [
+        OperationKind::Send,
+        OperationKind::Write,
+        OperationKind::Read,
+        OperationKind::Atomic,
+        OperationKind::Copy,
+        OperationKind::Digest,
+    ];
     Capabilities {
         name: "ofi",
         operations: OperationSet::of(&operations),
         delivery: Delivery::Reliable,
         head_max: frame::HEAD_MAX,
         body_max: frame::BODY_MAX,
+        message_max: frame::HEAD_MAX + frame::BODY_MAX,
         stamp: StampSource::Reading,
         shared_clock: match placement {
             Placement::OneMachine => Some(SharedClock::asserted_by_wire()),

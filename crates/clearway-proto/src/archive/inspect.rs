@@ -9,9 +9,8 @@
 //! What cannot be read at all: [`super::Fault`].
 
 use super::{Component, ComponentDescriptor, Item, TimesliceDescriptor, Versions};
-use crate::microslice::{
-    Microslice, MicrosliceDescriptor, MicrosliceFlags, Pattern, crc32c, fold, pattern_of, ramp_channel,
-};
+use crate::base::crc32c;
+use crate::microslice::{Microslice, MicrosliceDescriptor, MicrosliceFlags, Pattern, fold, pattern_of, ramp_channel};
 
 /// One kind of thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

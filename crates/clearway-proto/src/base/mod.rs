@@ -1,4 +1,4 @@
-//! The words every other module speaks: time, ranks, classes, units, reproducible randomness.
+//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, the digest of bytes.
 //!
 //! # Invariants
 //! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
@@ -7,12 +7,14 @@
 //! How a class is marked on a packet: the wires and the lab do that, from [`Class::dscp`].
 
 mod class;
+mod digest;
 mod random;
 mod rank;
 mod time;
 mod units;
 
 pub use class::{Class, Dscp, UnknownClass};
+pub use digest::crc32c;
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
 pub use time::{LocalNs, Nanos, PeerNs, SharedClock};

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::stats::{Histogram, Quantile};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Arrival, Driver, Effect, Engine, Input, Out, RegionId, Span, Status, Wire};
+use crate::wire::{Arrival, Driver, Effect, Engine, Input, Out, RegionId, SHORT_HEAD, Span, Status, Wire};
 
 const MS: Nanos = Nanos::from_millis(1);
 
@@ -25,7 +25,7 @@ impl Job {
         let mut fabric = MemoryFabric::new(config);
         let drivers = (0..config.ranks).map(|rank| {
             let wire = fabric.wire(Rank(rank));
-            let body_max = wire.capabilities().body_max as u32;
+            let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
             let region = wire.register(Bytes(u64::from(body_max))).expect("there is room");
             let payload = Span { region, offset: 0, length: body_max };
             let shared_clock = wire.capabilities().shared_clock;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Driver, OperationKind, OperationSet, Span, Wire};
+use crate::wire::{Driver, OperationKind, OperationSet, SHORT_HEAD, Span, Wire};
 
 /// The latency of the memory wire in these tests.
 const LATENCY: Nanos = Nanos::from_micros(10);
@@ -41,7 +41,7 @@ impl Job {
 
     fn order(&mut self) -> Order {
         self.number += 1;
-        let body_max = self.fabric.wire(Rank(0)).capabilities().body_max as u32;
+        let body_max = self.fabric.wire(Rank(0)).capabilities().body_beside(SHORT_HEAD) as u32;
         Order {
             number: self.number,
             victim_class: Class::BestEffort,

@@ -4,12 +4,7 @@
 //! The ramp is made of 64-bit words: the one that begins at byte `i` is `channel << 48 | i`. Its generator does not set the CRC
 //! flag and writes another checksum into that field: the exclusive or of all 32-bit halves, [`fold`].
 
-use crc::{CRC_32_ISCSI, Crc, Table};
-
 use super::{Microslice, MicrosliceDescriptor};
-
-/// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
-const CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
 /// The subsystem of FLESnet's own generators.
 pub(super) const FLES: u8 = 0xf0;
@@ -19,11 +14,6 @@ pub(super) const RAMP: u8 = 0x81;
 
 /// How a subsystem of [`FLES`] calls content that nobody wrote.
 const UNINITIALISED: u8 = 0x80;
-
-/// CRC-32C of `content`.
-pub fn crc32c(content: &[u8]) -> u32 {
-    CRC.checksum(content)
-}
 
 /// The checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or; bytes after the last whole 64-bit word
 /// do not count.
@@ -87,16 +77,6 @@ mod tests {
         let descriptor =
             MicrosliceDescriptor { flags: MicrosliceFlags(0), ..MicrosliceDescriptor::from_bytes(&[0; 32]) };
         Microslice { descriptor, content }
-    }
-
-    #[test]
-    fn crc32c__is_that_of_the_standard() {
-        // RFC 3720, appendix B.4: 32 bytes of zeros, of ones, and counted upwards.
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
-        let counted: [u8; 32] = core::array::from_fn(|i| i as u8);
-        assert_eq!(crc32c(&counted), 0x46dd_794e);
-        assert_eq!(crc32c(&[]), 0);
     }
 
     #[test]

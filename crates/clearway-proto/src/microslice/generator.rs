@@ -9,9 +9,9 @@
 
 use alloc::vec::Vec;
 
-use super::contents::{FLES, RAMP, crc32c, fold, write_ramp};
+use super::contents::{FLES, RAMP, fold, write_ramp};
 use super::{MicrosliceDescriptor, MicrosliceFlags, Sizes};
-use crate::base::{Nanos, RandomKey};
+use crate::base::{Nanos, RandomKey, crc32c};
 
 /// The equipment of FLESnet's generator.
 const EQUIPMENT: u16 = 0xe001;

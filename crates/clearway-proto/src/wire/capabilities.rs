@@ -66,6 +66,9 @@ pub enum Granted {
     Ignored,
 }
 
+/// What engines leave for their headers that cut long messages by themselves: behind it, 4 KiB travel in three packets of Ethernet.
+pub const SHORT_HEAD: usize = 80;
+
 /// What a wire can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -77,8 +80,10 @@ pub struct Capabilities {
     pub delivery: Delivery,
     /// The longest header of one message, in bytes.
     pub head_max: usize,
-    /// The longest body of one message, in bytes, with a header of `head_max`.
+    /// The longest body of one message, in bytes, without a header.
     pub body_max: usize,
+    /// The longest header and body together, in bytes.
+    pub message_max: usize,
     /// The meaning of arrival stamps.
     pub stamp: StampSource,
     /// Present when all ranks read one clock, so that a peer's stamp may be compared.
@@ -87,4 +92,16 @@ pub struct Capabilities {
     pub classes: [Granted; Class::ALL.len()],
     /// The rate of each path as far as known, by path number.
     pub paths: Vec<Option<BitsPerSec>>,
+}
+
+impl Capabilities {
+    /// The longest body of one message with a header of `head` bytes.
+    pub fn body_beside(&self, head: usize) -> usize {
+        self.message_max.saturating_sub(head).min(self.body_max)
+    }
+
+    /// Whether one message can have a header of `head` bytes and a body of `body` bytes.
+    pub fn carries(&self, head: usize, body: usize) -> bool {
+        head <= self.head_max && body <= self.body_beside(head)
+    }
 }

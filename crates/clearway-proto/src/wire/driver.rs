@@ -103,7 +103,8 @@ impl<E: Engine> Driver<E> {
             let given = self.round(wire.now(), wire, told);
             inputs += given;
             if given == 0 {
-                return Progress { inputs, next: self.next_wake() };
+                let next = [self.next_wake(), wire.deadline()].into_iter().flatten().min();
+                return Progress { inputs, next };
             }
         }
         Progress { inputs, next: Some(wire.now()) }

@@ -24,9 +24,9 @@ use super::{
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
 
 /// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
-const HEAD_MAX: usize = 80;
-/// The longest body: what is left of a 1500-byte packet after IP (20), UDP (8), the UDP wire's header (16) and `HEAD_MAX`.
-const BODY_MAX: usize = 1_376;
+const HEAD_MAX: usize = 128;
+/// The longest message: what is left of a 1500-byte packet after IP (20), UDP (8) and the UDP wire's header (16).
+const MESSAGE_MAX: usize = 1_456;
 /// Regions one end can register.
 const REGIONS_MAX: usize = 64;
 
@@ -259,6 +259,7 @@ impl MemoryWire {
             OperationKind::Read,
             OperationKind::Atomic,
             OperationKind::Copy,
+            OperationKind::Digest,
         ]);
         Self {
             rank,
@@ -272,7 +273,8 @@ impl MemoryWire {
                 operations,
                 delivery,
                 head_max: HEAD_MAX,
-                body_max: BODY_MAX,
+                body_max: MESSAGE_MAX,
+                message_max: MESSAGE_MAX,
                 stamp: StampSource::Virtual,
                 shared_clock: Some(SharedClock::asserted_by_wire()),
                 classes: [Granted::Marked; Class::ALL.len()],
@@ -344,8 +346,7 @@ impl MemoryWire {
                 }
                 self.bytes(body_of(body))?;
                 let head = head.of(heads).ok_or(Missing::Memory)?;
-                let fits = head.len() <= HEAD_MAX && body.length as usize <= BODY_MAX;
-                if fits { Ok(()) } else { Err(Missing::Length) }
+                if self.capabilities.carries(head.len(), body.length as usize) { Ok(()) } else { Err(Missing::Length) }
             }
             Operation::Write { to, path, from, .. } => {
                 route(path)?;
@@ -364,6 +365,7 @@ impl MemoryWire {
                 self.bytes(into)?;
                 if writable { Ok(()) } else { Err(Missing::Memory) }
             }
+            Operation::Digest { of, .. } => self.bytes(body_of(of)).map(drop),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
         }
     }
@@ -404,6 +406,7 @@ impl MemoryWire {
                 self.bytes_mut(into)?.copy_from_slice(&bytes);
                 Ok(Answer::Done(0))
             }
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
         }
     }

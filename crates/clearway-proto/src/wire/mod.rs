@@ -41,7 +41,7 @@ pub mod memory;
 mod operation;
 mod out;
 
-pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, StampSource};
+pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Driver, Progress};
 pub use head::Head;
 pub use operation::{
@@ -53,7 +53,7 @@ pub use out::{Effect, Out, TimedOperation};
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank};
+use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank, crc32c};
 
 /// A protocol as a state machine without I/O.
 ///
@@ -211,7 +211,7 @@ pub enum Missing {
     Path,
     /// The span leaves its region, or the region does not exist.
     Memory,
-    /// The message is longer than [`Capabilities::head_max`] or [`Capabilities::body_max`] allow.
+    /// The message is longer than [`Capabilities::head_max`], [`Capabilities::body_max`] or [`Capabilities::message_max`] allow.
     Length,
 }
 
@@ -299,4 +299,29 @@ pub trait Wire {
 
     /// What was lost or refused on this side.
     fn counters(&self) -> Counters;
+
+    /// When this wire wants a harvest though nothing arrived: a wire made of another one has timers of its own. O(1).
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
+
+    /// CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
+    ///
+    /// # Errors
+    /// [`Missing::Memory`] when the span leaves its region.
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        bytes_of(self.region(of.region), of).map(crc32c)
+    }
+}
+
+/// The bytes of `span` in its `region`; none at all for an empty span, whatever region it names.
+///
+/// # Errors
+/// [`Missing::Memory`] when the span leaves the region, or there is none.
+pub fn bytes_of(region: Option<&[u8]>, span: Span) -> Result<&[u8], Missing> {
+    if span.length == 0 {
+        return Ok(&[]);
+    }
+    let region = region.ok_or(Missing::Memory)?;
+    span.range_in(region.len()).map(|range| &region[range]).ok_or(Missing::Memory)
 }

@@ -186,6 +186,13 @@ pub enum Operation {
         /// Where to.
         into: Span,
     },
+    /// Computes the CRC-32C of bytes in this rank's memory as they are now, operations before it included.
+    Digest {
+        /// Which bytes; may lie in [`RegionId::RECEIVE`].
+        of: Span,
+        /// Completes with the digest, at once.
+        token: Token,
+    },
     /// Reads, writes or syncs a file.
     File {
         /// What to do.
@@ -220,12 +227,14 @@ pub enum OperationKind {
     Copy,
     /// A file operation.
     File,
+    /// A digest of local memory.
+    Digest,
 }
 
 impl OperationKind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Send, Self::Multicast, Self::Write, Self::Read, Self::Atomic, Self::Copy, Self::File];
+    pub const ALL: [Self; 8] =
+        [Self::Send, Self::Multicast, Self::Write, Self::Read, Self::Atomic, Self::Copy, Self::File, Self::Digest];
 
     /// The name used in reports and refusals.
     pub const fn name(self) -> &'static str {
@@ -237,6 +246,7 @@ impl OperationKind {
             Self::Atomic => "remote atomic",
             Self::Copy => "local copy",
             Self::File => "file operation",
+            Self::Digest => "local digest",
         }
     }
 }
@@ -252,6 +262,7 @@ impl Operation {
             Self::Atomic { .. } => OperationKind::Atomic,
             Self::Copy { .. } => OperationKind::Copy,
             Self::File { .. } => OperationKind::File,
+            Self::Digest { .. } => OperationKind::Digest,
         }
     }
 
@@ -259,7 +270,10 @@ impl Operation {
     pub const fn token(&self) -> Option<Token> {
         match *self {
             Self::Send { token, .. } | Self::Write { token, .. } => token,
-            Self::Read { token, .. } | Self::Atomic { token, .. } | Self::File { token, .. } => Some(token),
+            Self::Read { token, .. }
+            | Self::Atomic { token, .. }
+            | Self::File { token, .. }
+            | Self::Digest { token, .. } => Some(token),
             Self::Copy { .. } => None,
         }
     }

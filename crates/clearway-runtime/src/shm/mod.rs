@@ -262,6 +262,7 @@ impl ShmWire {
             Operation::Copy { from, into } => {
                 self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| Answer::Done(0))
             }
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             _ => Err(Missing::Operation(operation.kind())),
         }
     }
@@ -364,10 +365,12 @@ fn capabilities(same_clock: bool) -> Capabilities {
             OperationKind::Read,
             OperationKind::Atomic,
             OperationKind::Copy,
+            OperationKind::Digest,
         ]),
         delivery: Delivery::Reliable,
         head_max: HEAD_MAX,
         body_max: BODY_MAX,
+        message_max: HEAD_MAX + BODY_MAX,
         stamp: StampSource::Reading,
         shared_clock: same_clock.then(SharedClock::asserted_by_wire),
         classes: [Granted::Separate; Class::ALL.len()],

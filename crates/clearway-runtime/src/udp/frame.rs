@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 2 | magic `c1 ea` |
 //! | 2 | 1 | version, 1 |
-//! | 3 | 1 | length of the engine's header, 0 to 80 |
+//! | 3 | 1 | length of the engine's header, 0 to 128 |
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number of the job |
 //! | 16 | | the engine's header, then the body up to the datagram's end |
@@ -37,21 +37,21 @@ use clearway_proto::base::{Class, Rank};
 
 use crate::keys::{NONCE_LENGTH, TAG_LENGTH};
 
-/// The longest engine's header: leaves bodies long enough that 4 KiB travel in three packets.
-pub const HEAD_MAX: usize = 80;
+/// The longest engine's header: what a reliable message (24 bytes) and the longest header of an engine above it (62) need.
+pub const HEAD_MAX: usize = 128;
 /// Bytes in front of the engine's header.
 pub const FRAME_LENGTH: usize = 16;
 /// The longest datagram: Ethernet's 1500 bytes less 20 of IPv4 (RFC 791) and 8 of UDP (RFC 768).
 const DATAGRAM_MAX: usize = 1_472;
-/// The longest body behind a header of [`HEAD_MAX`].
-pub const BODY_MAX: usize = DATAGRAM_MAX - FRAME_LENGTH - HEAD_MAX;
+/// The longest header and body together.
+pub const MESSAGE_MAX: usize = DATAGRAM_MAX - FRAME_LENGTH;
 
 /// Bytes in front of a sealed message.
 pub const SEALED_LENGTH: usize = FRAME_LENGTH + 8;
 /// Bytes that a sealed message adds to its datagram, before and behind.
 pub const SEALED_OVERHEAD: usize = SEALED_LENGTH + TAG_LENGTH;
-/// The longest body of a sealed message behind a header of [`HEAD_MAX`].
-pub const SEALED_BODY_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD - HEAD_MAX;
+/// The longest header and body of a sealed message together.
+pub const SEALED_MESSAGE_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD;
 
 /// Chosen at random.
 const MAGIC: [u8; 2] = [0xc1, 0xea];
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn lengths__the_longest_message_fills_one_packet() {
-        assert_eq!(FRAME_LENGTH + HEAD_MAX + BODY_MAX + 20 + 8, 1_500);
-        assert_eq!(24 + HEAD_MAX + SEALED_BODY_MAX + 16 + 20 + 8, 1_500);
+        assert_eq!(FRAME_LENGTH + MESSAGE_MAX + 20 + 8, 1_500);
+        assert_eq!(24 + SEALED_MESSAGE_MAX + 16 + 20 + 8, 1_500);
     }
 
     /// Message 0x01020304050607 of class bulk from rank 258, with a header of 2 bytes; two sealed bytes and a tag of zeros.
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(Sealed::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
         assert_eq!(Sealed::parse(&LITERAL, SESSION), None, "not sealed");
         assert_eq!(parse(&literal_sealed(), SESSION), None, "sealed where none may be");
-        for (at, value) in [(0, 0), (1, 0), (2, 3), (3, 81), (23, 5)] {
+        for (at, value) in [(0, 0), (1, 0), (2, 3), (3, HEAD_MAX as u8 + 1), (23, 5)] {
             let mut bytes = literal_sealed();
             bytes.resize(256, 0);
             bytes[at] = value;

@@ -38,7 +38,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire,
+    OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire, bytes_of,
 };
 
 use self::guard::Guard;
@@ -218,7 +218,7 @@ impl UdpWire {
         };
         self.memory.bytes(self.listener.inbox.arena(), body)?;
         let head = head.ok_or(Missing::Memory)?;
-        if head.len() > frame::HEAD_MAX || body.length as usize > self.capabilities.body_max {
+        if !self.capabilities.carries(head.len(), body.length as usize) {
             return Err(Missing::Length);
         }
         let start = self.staging.len();
@@ -321,17 +321,19 @@ impl UdpWire {
 }
 
 fn capabilities(config: &UdpConfig) -> Capabilities {
-    let mut operations = vec![OperationKind::Send, OperationKind::Copy];
+    let mut operations = vec![OperationKind::Send, OperationKind::Copy, OperationKind::Digest];
+    let message_max = match config.protection {
+        Protection::Keys(_) => frame::SEALED_MESSAGE_MAX,
+        Protection::OnOneMachine | Protection::Insecure => frame::MESSAGE_MAX,
+    };
     operations.extend(config.multicast.map(|_| OperationKind::Multicast));
     Capabilities {
         name: "udp",
         operations: OperationSet::of(&operations),
         delivery: Delivery::Lossy,
         head_max: frame::HEAD_MAX,
-        body_max: match config.protection {
-            Protection::Keys(_) => frame::SEALED_BODY_MAX,
-            Protection::OnOneMachine | Protection::Insecure => frame::BODY_MAX,
-        },
+        body_max: message_max,
+        message_max,
         stamp: StampSource::Kernel,
         shared_clock: match config.placement {
             Placement::OneMachine => Some(SharedClock::asserted_by_wire()),
@@ -411,6 +413,11 @@ impl Wire for UdpWire {
                     }
                     self.memory.copy(self.listener.inbox.arena(), from, into)
                 }
+                Operation::Digest { of, .. } => {
+                    answers
+                        .push(self.digest(of).map_or_else(Answer::Refused, |digest| Answer::Done(u64::from(digest))));
+                    continue;
+                }
                 _ => Err(Missing::Operation(operation.kind())),
             };
             answers.push(answer.map_or_else(Answer::Refused, |()| Answer::Done(0)));
@@ -425,6 +432,10 @@ impl Wire for UdpWire {
             given = self.give_room(writable, sink);
         }
         given + self.listener.inbox.give(limit.saturating_sub(given), sink)
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        bytes_of(self.region(of.region), of).map(crc32c::crc32c)
     }
 
     fn counters(&self) -> Counters {

@@ -51,6 +51,17 @@ impl Extent {
         Self { origin: self.origin, offset: self.offset + skip, length }
     }
 
+    /// Numbers that tell this extent from every other.
+    pub(super) const fn words(self) -> [u64; 4] {
+        let (kind, name) = match self.origin {
+            Origin::Region { rank, region } => ((region as u64) << 8, rank as u64),
+            Origin::Named(name) => (1, name),
+            Origin::File { rank, file } => ((file as u64) << 8 | 2, rank as u64),
+            Origin::Damaged => (3, 0),
+        };
+        [kind, name, self.offset, self.length]
+    }
+
     fn continues(&self, before: &Self) -> bool {
         self.origin == before.origin && before.offset + before.length == self.offset
     }

@@ -44,6 +44,7 @@ pub(super) fn of(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
         delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
         head_max: HEAD_MAX,
         body_max: BODY_MAX,
+        message_max: HEAD_MAX + BODY_MAX,
         stamp: StampSource::Virtual,
         shared_clock: (spec.host.clock_ppm == 0).then(SharedClock::asserted_by_wire),
         classes: granted(&spec.classes),

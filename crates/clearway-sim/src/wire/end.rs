@@ -323,6 +323,10 @@ impl Wire for SimWire {
     fn counters(&self) -> Counters {
         self.counters
     }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        self.take(of).map(|body| body.digest())
+    }
 }
 
 fn home(rank: Rank, region: RegionId) -> Origin {

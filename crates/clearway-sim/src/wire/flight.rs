@@ -10,7 +10,7 @@ use crate::memory::Body;
 use crate::time::Picos;
 
 /// The longest header: as long as the memory and UDP wires', so that an engine that fits here fits there.
-pub(super) const HEAD_MAX: usize = 80;
+pub(super) const HEAD_MAX: usize = 128;
 
 /// An engine's header, kept without allocation.
 #[derive(Clone, Debug)]

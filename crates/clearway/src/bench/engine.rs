@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, RandomKey};
-use clearway_proto::wire::{Engine, RegionId, Span, Wire};
+use clearway_proto::wire::{Engine, RegionId, SHORT_HEAD, Span, Wire};
 use clearway_proto::{congestion, gpcnet};
 use clearway_runtime::clock;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub(super) enum Heard {
 
 /// The congestion test on `wire`.
 pub(super) fn congestion(wire: &mut dyn Wire, seed: u64) -> Result<congestion::Node> {
-    let body_max = wire.capabilities().body_max as u32;
+    let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
     let region = register(wire, Bytes(u64::from(body_max)))?;
     Ok(congestion::Node::new(congestion::NodeConfig {
         rank: wire.rank(),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::LocalNs;
-use clearway_proto::wire::{Driver, Wire};
+use clearway_proto::wire::{Driver, SHORT_HEAD, Wire};
 use clearway_runtime::keys::{self, Identity, JobSecret};
 use clearway_runtime::noise::OwnWaits;
 use clearway_runtime::{clock, progress};
@@ -190,7 +190,7 @@ fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
 fn ready(opened: &Opened) -> Ready {
     let capabilities = opened.wire.capabilities();
     Ready {
-        body_max: capabilities.body_max as u32,
+        body_max: capabilities.body_beside(SHORT_HEAD) as u32,
         overhead: opened.overhead,
         operations: capabilities.operations,
         classes: opened.classes.map(|granted| grant_name(granted).to_owned()).to_vec(),

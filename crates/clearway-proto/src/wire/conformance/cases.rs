@@ -22,7 +22,7 @@ pub(super) struct Case {
     pub(super) run: fn(&mut dyn Fabric) -> Result<(), String>,
 }
 
-use OperationKind::{Atomic, Copy, Multicast, Read, Send, Write};
+use OperationKind::{Atomic, Copy, Digest, Multicast, Read, Send, Write};
 
 pub(super) const ALL: &[Case] = &[
     Case { name: "a message arrives once, whole, with sender, class and stamp", needs: &[Send, Copy], run: message },
@@ -37,6 +37,7 @@ pub(super) const ALL: &[Case] = &[
     Case { name: "a write outside the peer's memory is refused, not applied", needs: &[Write], run: write_outside },
     Case { name: "a read brings the peer's bytes", needs: &[Read], run: read },
     Case { name: "fetch-add, swap and compare-swap change one word and return the old", needs: &[Atomic], run: atomic },
+    Case { name: "a digest is that of the bytes, of copied ones too", needs: &[Digest, Copy], run: digest },
     Case { name: "what is not in the capabilities is refused by name", needs: &[], run: missing },
 ];
 
@@ -205,7 +206,8 @@ fn lengths(fabric: &mut dyn Fabric) -> Result<(), String> {
     let capabilities = fabric.wire(Rank(0)).capabilities().clone();
     let pattern: Vec<u8> = (0..capabilities.body_max).map(|i| (i % 251) as u8).collect();
     let region = memory(fabric, Rank(0), &pattern)?;
-    for (head, length) in [(0, 0), (0, 1), (capabilities.head_max, capabilities.body_max)] {
+    let beside = capabilities.body_beside(capabilities.head_max);
+    for (head, length) in [(0, 0), (0, 1), (capabilities.head_max, beside), (0, capabilities.body_max)] {
         let head = vec![0xa5; head];
         let (send, heads) = send_to(TO_1, Class::Bulk, &head, Span { region, offset: 0, length: length as u32 }, None);
         post(fabric, Rank(0), send, &heads);
@@ -223,10 +225,15 @@ fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
     let capabilities = fabric.wire(Rank(0)).capabilities().clone();
     let region = memory(fabric, Rank(0), &vec![0; capabilities.body_max + 1])?;
     let body = Span { region, offset: 0, length: capabilities.body_max as u32 + 1 };
-    let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
+    let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
     expect("long body", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
     let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max + 1], Span::EMPTY, None);
     expect("long head", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    let body = Span { length: capabilities.body_beside(capabilities.head_max) as u32 + 1, ..body };
+    if body.length as usize + capabilities.head_max > capabilities.message_max {
+        let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
+        expect("long together", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    }
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }
 
@@ -370,6 +377,21 @@ fn atomic(fabric: &mut dyn Fabric) -> Result<(), String> {
     }
     let bytes = fabric.wire(Rank(1)).region(region).unwrap_or_default().to_vec();
     expect("both words", &bytes, &vec![0; 16])
+}
+
+fn digest(fabric: &mut dyn Fabric) -> Result<(), String> {
+    // RFC 3720, appendix B.4: 32 bytes, of zeros and of ones.
+    let region = memory(fabric, Rank(0), &[[0xff; 32], [0; 32]].concat())?;
+    let half = |offset| Span { region, offset, length: 32 };
+    let of = |of, token| Operation::Digest { of, token: Token(token) };
+    let outside = Span { region, offset: 33, length: 32 };
+    let operations =
+        [of(half(32), 1), Operation::Copy { from: half(0), into: half(32) }, of(half(32), 2), of(outside, 3)];
+    let mut answers = Vec::new();
+    fabric.wire(Rank(0)).post(&operations, &[], &mut answers);
+    let wanted =
+        [Answer::Done(0x8a91_36aa), Answer::Done(0), Answer::Done(0x62a8_ab43), Answer::Refused(Missing::Memory)];
+    expect("answers", &answers.as_slice(), &wanted.as_slice())
 }
 
 fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {

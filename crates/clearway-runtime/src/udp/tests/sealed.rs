@@ -59,7 +59,7 @@ fn overhead__is_what_a_datagram_has_beside_head_and_body() {
     let (plain, sealed) = (Loopback::new(1, |_| {}), Loopback::sealed(1, |_| {}));
     let longest = |job: &Loopback| {
         let capabilities = job.wires[0].capabilities();
-        capabilities.head_max + capabilities.body_max + job.wires[0].overhead().0 as usize
+        capabilities.message_max + job.wires[0].overhead().0 as usize
     };
     assert_eq!((longest(&plain), longest(&sealed)), (1_472, 1_472));
     assert!(plain.wires[0].overhead() < sealed.wires[0].overhead());

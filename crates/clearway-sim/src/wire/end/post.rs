@@ -9,13 +9,12 @@
 //! I2. What is refused takes no room in a queue and changes no memory.
 
 use clearway_proto::base::{Class, Rank};
-use clearway_proto::wire::{Answer, Destination, FileKind, Missing, Operation, PathId, RegionId, Status, Token};
+use clearway_proto::wire::{Answer, Destination, FileKind, Missing, Operation, PathId, RegionId, Status, Token, Wire};
 
 use super::{FileJob, SimWire};
 use crate::disk::Request;
 use crate::memory::Body;
-use crate::wire::capabilities::BODY_MAX;
-use crate::wire::flight::{Acknowledgement, Cargo, Flight, HEAD_MAX, Head, Kind, Outgoing, Queued};
+use crate::wire::flight::{Acknowledgement, Cargo, Flight, Head, Kind, Outgoing, Queued};
 
 /// Bytes of a request to read: address, key and length (InfiniBand's RDMA extended header).
 const READ_REQUEST_BYTES: u64 = 16;
@@ -41,8 +40,7 @@ impl SimWire {
                 if body.length > 0 {
                     self.range(body)?;
                 }
-                let fits = head.len() <= HEAD_MAX && body.length as usize <= BODY_MAX;
-                if fits { Ok(()) } else { Err(Missing::Length) }
+                if self.capabilities.carries(head.len(), body.length as usize) { Ok(()) } else { Err(Missing::Length) }
             }
             Operation::Write { to: peer, path, from: here, .. } | Operation::Read { peer, path, into: here, .. } => {
                 route(path)?;
@@ -55,6 +53,13 @@ impl SimWire {
                 self.range(into)?;
                 let writable = into.region != RegionId::RECEIVE && from.length == into.length;
                 if writable { Ok(()) } else { Err(Missing::Memory) }
+            }
+            Operation::Digest { of, .. } => {
+                if of.length > 0 {
+                    self.range(of).map(drop)
+                } else {
+                    Ok(())
+                }
             }
             Operation::File { file, memory, .. } => {
                 let open = self.disk.as_ref().and_then(|disk| disk.size(file));
@@ -102,6 +107,10 @@ impl SimWire {
                 self.place(into, &body)?;
                 self.processor.spend(self.copy_pace.time(from.length));
                 Answer::Done(0)
+            }
+            Operation::Digest { of, .. } => {
+                self.processor.spend(self.copy_pace.time(of.length));
+                Answer::Done(u64::from(self.digest(of)?))
             }
             Operation::File { kind, file, at, memory, token, .. } => {
                 let body = if kind == FileKind::Write { self.take(memory)? } else { Body::Empty };
@@ -171,6 +180,7 @@ impl SimWire {
             Operation::Atomic { to, class, at, .. } => (to.0, class, 8, at.offset),
             Operation::Copy { from, into } => (self.rank.0, Class::Control, from.length, into.offset),
             Operation::File { file, class, at, memory, .. } => (file.0, class, memory.length, at),
+            Operation::Digest { of, .. } => (self.rank.0, Class::Control, of.length, of.offset),
             _ => (0, Class::Control, 0, 0),
         };
         let answer = match answer {

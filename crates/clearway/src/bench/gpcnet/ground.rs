@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Nanos, RandomKey, Rank};
 use clearway_proto::gpcnet::{Event, MEMORY, Node, NodeConfig, Record, Task};
-use clearway_proto::wire::{OperationSet, Span, Wire};
-use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
+use clearway_proto::wire::{OperationSet, SHORT_HEAD, Span, Wire};
+use clearway_runtime::udp::frame::{FRAME_LENGTH, MESSAGE_MAX};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options};
 use clearway_sim::graph::DeviceId;
@@ -73,7 +73,7 @@ impl Simulated {
                 // The lab's wire puts a frame of its own into each packet and cuts bodies accordingly.
                 spec.packet.header.0 += FRAME_LENGTH as u64;
                 spec.packet.payload.0 -= FRAME_LENGTH as u64;
-                BODY_MAX as u32
+                (MESSAGE_MAX - SHORT_HEAD) as u32
             }
         };
         spec.host.clock_ppm = 0;
@@ -85,7 +85,7 @@ impl Simulated {
         let mut world = ground.world();
         let wire = world.network_mut().wire(Rank(0)).capabilities();
         ground.operations = wire.operations;
-        ground.body_max = ground.body_max.min(u32::try_from(wire.body_max).unwrap_or(u32::MAX));
+        ground.body_max = ground.body_max.min(u32::try_from(wire.body_beside(SHORT_HEAD)).unwrap_or(u32::MAX));
         Ok(ground)
     }
 

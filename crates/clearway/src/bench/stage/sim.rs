@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{Event, Node, NodeConfig};
-use clearway_proto::wire::{Span, Wire};
-use clearway_runtime::udp::frame::{BODY_MAX, FRAME_LENGTH};
+use clearway_proto::wire::{SHORT_HEAD, Span, Wire};
+use clearway_runtime::udp::frame::{FRAME_LENGTH, MESSAGE_MAX};
 use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole};
@@ -102,7 +102,7 @@ impl Armed {
             // The lab's wire puts a frame of its own into each packet and cuts bodies accordingly.
             spec.packet.header.0 += FRAME_LENGTH as u64;
             spec.packet.payload.0 -= FRAME_LENGTH as u64;
-            body_max = BODY_MAX as u32;
+            body_max = (MESSAGE_MAX - SHORT_HEAD) as u32;
         } else if !spec.holds_back() {
             // Nobody sends again what was dropped: a message of several packets would be lost with each of them.
             body_max = body_max.min(spec.packet.payload.0.saturating_sub(BULK_HEAD).max(1) as u32);
