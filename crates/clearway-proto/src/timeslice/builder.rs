@@ -190,12 +190,7 @@ impl Builder {
             held: BTreeMap::new(),
             outbox: Outbox::new(inputs.len()),
             assemblies: Assemblies::new(place, inputs.len(), journal),
-            policy: config.policy.directing(
-                place,
-                [inputs.len(), config.layout.builders().len()],
-                config.window,
-                config.dfs,
-            ),
+            policy: config.policy.directing(place, inputs.len(), journal.round(), config.window, config.dfs),
             // Who comes later does not wait for all.
             barrier: (mine > 0).then_some(cx.now),
             over: false,

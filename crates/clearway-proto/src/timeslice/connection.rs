@@ -34,6 +34,8 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) timeslice: u64,
+    /// The timeslice as of which it was due.
+    pub(super) turn: u64,
     pub(super) position: u64,
     pub(super) place: Place,
 }
@@ -52,6 +54,8 @@ pub(super) struct Connection {
     pub(super) position: u64,
     /// Its timeslice; none when there is nothing more for this builder.
     pub(super) next: Option<u64>,
+    /// The timeslice as of which that is due.
+    pub(super) turn: u64,
     /// Positions that the builder released, as far as it said.
     pub(super) said: u64,
     /// The same, as far as it was heard: no further while the builder is in question.
@@ -83,6 +87,7 @@ impl Connection {
             sent: VecDeque::new(),
             position: 0,
             next: None,
+            turn: 0,
             said: 0,
             released: 0,
             is_frozen: false,
@@ -139,6 +144,30 @@ impl Connections {
         self.all[place].next
     }
 
+    /// The timeslice as of which the next one of the builder at `place` is due; none when there is nothing more for it.
+    pub(super) fn turn_of(&self, place: usize) -> Option<u64> {
+        self.all[place].next.map(|_| self.all[place].turn)
+    }
+
+    /// Whether there is anything more for anybody.
+    pub(super) fn has_next(&self) -> bool {
+        self.all.iter().any(|connection| connection.next.is_some())
+    }
+
+    /// How many contributions that are due before timeslice `end` were not posted.
+    pub(super) fn unsent_before(&self, end: u64) -> u64 {
+        let count = |(place, connection): (usize, &Connection)| {
+            connection.next.map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
+        };
+        self.all.iter().enumerate().map(count).sum()
+    }
+
+    /// How many contributions that were due before timeslice `end` were posted and are not released.
+    pub(super) fn unreleased_before(&self, end: u64) -> u64 {
+        let count = |connection: &Connection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
+        self.all.iter().map(count).sum()
+    }
+
     /// Whether the next contribution to the builder at `place` could be posted now.
     ///
     /// # Errors
@@ -170,6 +199,7 @@ impl Connections {
         let found = self.journal.next(place, connection.position, &self.range);
         connection.next = found.map(|(_, timeslice)| timeslice);
         connection.position = found.map_or(connection.position, |(position, _)| position);
+        connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
     }
 
     /// The same for all, and where the stream ends.

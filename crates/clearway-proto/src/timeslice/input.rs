@@ -82,10 +82,7 @@ impl Input {
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
         let first = journal.range(place).start;
-        let mut policy = config.policy.sending(place, [config.layout.inputs().len(), all.len()], config.dfs);
-        if first > 0 {
-            policy.joined(first);
-        }
+        let mut policy = config.policy.sending(place, config.layout.inputs().len(), config.dfs);
         let mut connections = Connections {
             all,
             range: 0..0,
@@ -96,6 +93,7 @@ impl Input {
             journal,
         };
         connections.look_up_all(place);
+        policy.redealt(cx.now, &connections);
         Self {
             place,
             policy,
@@ -152,6 +150,7 @@ impl Input {
     pub(super) fn finish(&mut self, cx: &mut Context<'_>, timeslice: u64) -> More {
         self.connections.supply.finish(timeslice.max(self.reached));
         self.connections.look_up_all(self.place);
+        self.policy.redealt(cx.now, &self.connections);
         self.tell_end();
         self.try_to_end();
         self.go_on(cx)
@@ -267,7 +266,7 @@ impl Input {
             connection.sent.pop_front();
             connection.ring.release(sent.place.end);
             free = self.connections.supply.release(sent.timeslice).or(free);
-            self.policy.released(cx.now, sent.timeslice);
+            self.policy.released(cx.now, sent.turn);
             self.record.released += 1;
         }
         if let Some(timeslice) = free {
@@ -357,8 +356,8 @@ impl Input {
             match choice {
                 Choice::Post(place) => {
                     self.blocked.turn(cx.now, None);
-                    if let Some(timeslice) = self.post(cx, place) {
-                        self.policy.posted(cx.now, timeslice);
+                    if let Some(turn) = self.post(cx, place) {
+                        self.policy.posted(cx.now, turn);
                     }
                 }
                 Choice::Blocked(cause) => {
@@ -370,15 +369,15 @@ impl Input {
         More::Yes
     }
 
-    /// Writes the next contribution to the builder at `place`, which has room; says to which timeslice.
+    /// Writes the next contribution to the builder at `place`, which has room; says whose turn it was.
     fn post(&mut self, cx: &mut Context<'_>, place: usize) -> Option<u64> {
         let connection = &mut self.connections.all[place];
-        let (timeslice, position) = (connection.next?, connection.position);
+        let (timeslice, turn, position) = (connection.next?, connection.turn, connection.position);
         let pieces = self.connections.supply.pieces(timeslice)?;
         if cx.config.policy.is_building() {
             let at = connection.ring.place(pieces.length())?;
             connection.ring.take(at);
-            connection.sent.push_back(Sent { timeslice, position, place: at });
+            connection.sent.push_back(Sent { timeslice, turn, position, place: at });
         }
         connection.posted = connection.posted.wrapping_add(1);
         connection.position = position + 1;
@@ -389,7 +388,7 @@ impl Input {
         for piece in 0..pieces.spans().len() as u8 {
             self.write(cx, place, position as u32, piece);
         }
-        Some(timeslice)
+        Some(turn)
     }
 
     /// Posts one write of the contribution at a position that ends in `sequence` to the builder at `place`.

@@ -20,6 +20,9 @@ impl Builder {
         {
             self.turn_line(cx, place, member);
         }
+        if let Some(policy) = &mut self.policy {
+            policy.redealt(cx.journal.round());
+        }
         self.look_again(cx);
         self.skip(cx.journal);
         (0..self.lines.len()).for_each(|place| self.greet(cx.now, place));

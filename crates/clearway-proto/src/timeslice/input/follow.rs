@@ -52,7 +52,7 @@ impl Input {
         }
         self.connections.horizon = None;
         self.connections.look_up_all(self.place);
-        self.policy.redealt(cx.journal.from());
+        self.policy.redealt(cx.now, &self.connections);
         for place in 0..self.connections.all.len() {
             if core::mem::take(&mut self.connections.all[place].is_frozen) {
                 self.hear_released(cx, place);
@@ -76,7 +76,7 @@ impl Input {
         let mut free = None;
         for sent in sent.into_iter().filter(|sent| sent.position < settled) {
             free = self.connections.supply.release(sent.timeslice).or(free);
-            self.policy.released(cx.now, sent.timeslice);
+            self.policy.released(cx.now, sent.turn);
             self.record.released += 1;
         }
         if let Some(timeslice) = free {

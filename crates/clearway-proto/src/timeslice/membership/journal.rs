@@ -61,6 +61,17 @@ pub(in crate::timeslice) struct Decision {
     pub(in crate::timeslice) from: u64,
 }
 
+/// Turns that were dealt at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::timeslice) struct Deal {
+    /// The first timeslice.
+    pub(in crate::timeslice) from: u64,
+    /// How many make a round, in which the builder that weighs most has one.
+    pub(in crate::timeslice) round: u64,
+    /// Rounds before these.
+    rounds: u64,
+}
+
 /// How a member stands.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
@@ -85,6 +96,7 @@ pub(in crate::timeslice) struct Journal {
     orders: Vec<Order>,
     turns: Arc<Turns>,
     from: u64,
+    deals: Vec<Deal>,
 }
 
 impl Journal {
@@ -105,8 +117,10 @@ impl Journal {
             orders: (0..layout.builders().len()).map(Order::new).collect(),
             turns: Arc::new(turns),
             from: 0,
+            deals: Vec::new(),
             layout: layout.clone(),
         };
+        journal.note_deal();
         journal.orders.iter_mut().for_each(|order| order.deal(&journal.turns, 0));
         journal
     }
@@ -202,6 +216,32 @@ impl Journal {
     /// The builder of `timeslice` by the turns of now: true from [`Journal::from`] on.
     pub(in crate::timeslice) fn turn_of(&self, timeslice: u64) -> usize {
         self.turns.builder_of(timeslice)
+    }
+
+    /// All deals, ascending: the first one from timeslice zero on, each up to the next.
+    pub(in crate::timeslice) fn deals(&self) -> &[Deal] {
+        &self.deals
+    }
+
+    /// How many timeslices make a round now.
+    pub(in crate::timeslice) fn round(&self) -> u64 {
+        self.deals.last().map_or(1, |deal| deal.round)
+    }
+
+    /// The round that `timeslice` is dealt in, of all.
+    pub(in crate::timeslice) fn round_of(&self, timeslice: u64) -> u64 {
+        let deal = self.deals.iter().rev().find(|deal| deal.from <= timeslice);
+        deal.map_or(0, |deal| deal.rounds + (timeslice - deal.from) / deal.round)
+    }
+
+    /// The timeslice as of which `position` of the builder at `place` is due: these never descend.
+    pub(in crate::timeslice) fn turn(&self, place: usize, position: u64) -> Option<u64> {
+        self.orders[place].turn(position)
+    }
+
+    /// How many positions of the builder at `place`, from `position` on, are due before `end` and have a timeslice in `range`.
+    pub(in crate::timeslice) fn count(&self, place: usize, position: u64, range: &Range<u64>, end: u64) -> u64 {
+        self.orders[place].count(position, range, end)
     }
 
     /// The timeslice of the builder at `place` at `position` of its order.
@@ -310,14 +350,25 @@ impl Journal {
     fn redeal(&mut self, from: u64, left: Option<(Arc<Order>, u64)>) -> bool {
         let Some(turns) = Turns::new(&self.weights) else { return false };
         (self.turns, self.from) = (Arc::new(turns), from);
+        self.note_deal();
         for order in &mut self.orders {
             order.cut(from);
             if let Some((of, settled)) = &left {
-                order.inherit(of, *settled, &self.turns);
+                order.inherit(of, *settled, &self.turns, from);
             }
             order.deal(&self.turns, from);
         }
         true
+    }
+
+    /// Remembers the deal of now. What was dealt there before and never sent is none.
+    fn note_deal(&mut self) {
+        self.deals.retain(|deal| deal.from < self.from);
+        let sum: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
+        let most = u64::from(self.weights.iter().copied().max().unwrap_or(0)).max(1);
+        let before = |deal: &Deal| deal.rounds + (self.from - deal.from).div_ceil(deal.round);
+        let rounds = self.deals.last().map_or(0, before);
+        self.deals.push(Deal { from: self.from, round: ((sum + most / 2) / most).max(1), rounds });
     }
 }
 

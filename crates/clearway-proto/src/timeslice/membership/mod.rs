@@ -36,7 +36,7 @@ use crate::wire::Status;
 
 pub(super) use agree::{Stake, Wish};
 pub(super) use frame::{FIRST_KIND, Frame};
-pub(super) use journal::{Change, Decision, Journal, Member};
+pub(super) use journal::{Change, Deal, Decision, Journal, Member};
 
 /// Members that are told a wish: the steward, and those that are it when it is dead too.
 const TOLD: usize = 3;

@@ -6,8 +6,12 @@
 //! from builders that were removed. What is inherited is every so many-th of what the other one left, so that a run costs no
 //! memory, however long it is.
 //!
+//! The *turn* of a position is the timeslice as of which it is due: its own, or for what was inherited the last one before those that
+//! were dealt then.
+//!
 //! # Invariants
 //! I1. Runs follow each other without gaps, and what stands at a position that may have been sent never changes.
+//! I2. Turns never descend.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +39,7 @@ enum What {
     /// Turns, from this one on.
     Turns { turns: Arc<Turns>, skipped: u64 },
     /// The builder's turns of what another left behind `settled`.
-    Inherited { of: Arc<Order>, settled: u64, turns: Arc<Turns> },
+    Inherited { of: Arc<Order>, settled: u64, turns: Arc<Turns>, turn: u64 },
 }
 
 impl Order {
@@ -70,12 +74,14 @@ impl Order {
         }
     }
 
-    /// Behind everything: this builder's turns of what `of`, an order with an end, has from position `settled` on.
-    pub(super) fn inherit(&mut self, of: &Arc<Self>, settled: u64, turns: &Arc<Turns>) {
+    /// Behind everything: this builder's turns of what `of`, an order with an end, has from position `settled` on. They are due
+    /// before `from`.
+    pub(super) fn inherit(&mut self, of: &Arc<Self>, settled: u64, turns: &Arc<Turns>, from: u64) {
         let share = turns.before(self.builder, of.length().saturating_sub(settled));
         if share > 0 {
             let begin = self.length();
-            let what = What::Inherited { of: of.clone(), settled, turns: turns.clone() };
+            let turn = from.saturating_sub(1);
+            let what = What::Inherited { of: of.clone(), settled, turns: turns.clone(), turn };
             self.runs.push(Run { begin, end: begin.saturating_add(share), what });
         }
     }
@@ -111,6 +117,35 @@ impl Order {
         None
     }
 
+    /// The turn of `position`; `None` behind the end.
+    pub(super) fn turn(&self, position: u64) -> Option<u64> {
+        let run = self.runs[self.run_of(position)..].first()?;
+        match run.what {
+            What::Turns { .. } => run.nth(self.builder, position),
+            What::Inherited { turn, .. } => Some(turn),
+        }
+    }
+
+    /// How many positions from `position` on have a timeslice in `range` and a turn below `end`.
+    pub(super) fn count(&self, position: u64, range: &Range<u64>, end: u64) -> u64 {
+        let mut count = 0;
+        for run in &self.runs[self.run_of(position)..] {
+            let begin = position.max(run.begin);
+            match &run.what {
+                What::Turns { turns, skipped } => {
+                    let at = |timeslice| run.begin + turns.before(self.builder, timeslice).saturating_sub(*skipped);
+                    count += at(range.end.min(end)).min(run.end).saturating_sub(at(range.start).max(begin));
+                }
+                What::Inherited { turn, .. } if *turn < end => {
+                    let own = (begin..run.end).filter_map(|position| run.nth(self.builder, position));
+                    count += own.filter(|timeslice| range.contains(timeslice)).count() as u64;
+                }
+                What::Inherited { .. } => {}
+            }
+        }
+        count
+    }
+
     fn run_of(&self, position: u64) -> usize {
         self.runs.partition_point(|run| run.end <= position)
     }
@@ -121,7 +156,7 @@ impl Run {
         let number = position - self.begin;
         match &self.what {
             What::Turns { turns, skipped } => turns.nth(builder, skipped.saturating_add(number)),
-            What::Inherited { of, settled, turns } => of.nth(settled.saturating_add(turns.nth(builder, number)?)),
+            What::Inherited { of, settled, turns, .. } => of.nth(settled.saturating_add(turns.nth(builder, number)?)),
         }
     }
 }

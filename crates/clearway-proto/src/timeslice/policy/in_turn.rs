@@ -39,18 +39,19 @@ impl Sending for InOrder {
         }
     }
 
-    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
+    fn posted(&mut self, _now: LocalNs, _turn: u64) {
         self.next = self.next.map(|next| next + 1);
     }
 
-    fn redealt(&mut self, from: u64) {
-        (self.next, self.dealt_from) = (None, from);
+    fn redealt(&mut self, _now: LocalNs, connections: &Connections) {
+        (self.next, self.dealt_from) = (None, connections.journal.from());
     }
 }
 
 /// Builders in turn, those left out that have no room.
 #[derive(Debug)]
 pub(in crate::timeslice) struct InTurn {
+    begin: usize,
     next: usize,
     chosen: usize,
 }
@@ -58,17 +59,17 @@ pub(in crate::timeslice) struct InTurn {
 impl InTurn {
     /// Beginning at the builder at `place`.
     pub(in crate::timeslice) const fn from(place: usize) -> Self {
-        Self { next: place, chosen: place }
+        Self { begin: place, next: place, chosen: place }
     }
 
-    /// The next builder in turn whose next timeslice is below `limit` and that has room.
+    /// The next builder in turn whose next timeslice is due before `limit` and that has room.
     pub(in crate::timeslice) fn choose_below(&mut self, limit: u64, connections: &Connections) -> Choice {
         let builders = connections.builders();
         // Who waits for room waits, whatever the source has.
         let mut cause = Cause::Paced;
         for step in 0..builders {
             let place = (self.next + step) % builders;
-            if connections.next_of(place).is_none_or(|next| next >= limit) {
+            if connections.turn_of(place).is_none_or(|turn| turn >= limit) {
                 continue;
             }
             match connections.may_send(place) {
@@ -83,6 +84,11 @@ impl InTurn {
         Choice::Blocked(cause)
     }
 
+    /// Begins again where it began.
+    pub(in crate::timeslice) const fn restart(&mut self) {
+        self.next = self.begin;
+    }
+
     /// What was chosen last was posted.
     pub(in crate::timeslice) fn advance(&mut self) {
         self.next = self.chosen + 1;
@@ -94,7 +100,11 @@ impl Sending for InTurn {
         self.choose_below(u64::MAX, connections)
     }
 
-    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
+    fn redealt(&mut self, _now: LocalNs, _connections: &Connections) {
+        self.restart();
+    }
+
+    fn posted(&mut self, _now: LocalNs, _turn: u64) {
         self.advance();
     }
 }

@@ -73,26 +73,28 @@ impl Policy {
         }
     }
 
-    /// The policy of the input at `place` of `inputs`, which has so many `builders`.
-    pub(super) fn sending(self, place: usize, [inputs, builders]: [usize; 2], dfs: Dfs) -> Box<dyn Sending> {
+    /// The policy of the input at `place` of `inputs`.
+    pub(super) fn sending(self, place: usize, inputs: usize, dfs: Dfs) -> Box<dyn Sending> {
         match self {
             Self::BestEffort => Box::new(InOrder::default()),
             Self::Offset | Self::Raw => Box::new(InTurn::from(place)),
-            Self::Dfs => Box::new(Paced::new(dfs, place, builders)),
+            Self::Dfs => Box::new(Paced::new(dfs, place)),
             Self::Token => Box::new(Granted::new(place, inputs)),
         }
     }
 
-    /// The policy of the builder at `place` of `builders`, which has so many `inputs`; none where builders let everybody in.
+    /// The policy of the builder at `place`, with so many `inputs` and timeslices in a `round`; none where builders let
+    /// everybody in.
     pub(super) fn directing(
         self,
         place: usize,
-        [inputs, builders]: [usize; 2],
+        inputs: usize,
+        round: u64,
         window: Window,
         dfs: Dfs,
     ) -> Option<Box<dyn Directing>> {
         match self {
-            Self::Dfs => Some(Box::new(Director::new(dfs, inputs, builders))),
+            Self::Dfs => Some(Box::new(Director::new(dfs, inputs, round))),
             Self::Token => Some(Box::new(Token::new(place, inputs, window))),
             Self::BestEffort | Self::Offset | Self::Raw => None,
         }
@@ -177,11 +179,11 @@ pub(super) trait Sending: Debug {
     /// What to do now.
     fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice;
 
-    /// What was chosen last, a contribution to `timeslice`, was posted.
-    fn posted(&mut self, now: LocalNs, timeslice: u64);
+    /// What was chosen last was posted; it was due as of timeslice `turn`.
+    fn posted(&mut self, now: LocalNs, turn: u64);
 
-    /// A builder has released the contribution to `timeslice`.
-    fn released(&mut self, _now: LocalNs, _timeslice: u64) {}
+    /// A builder has released a contribution that was due as of timeslice `turn`.
+    fn released(&mut self, _now: LocalNs, _turn: u64) {}
 
     /// A builder proposes an interval.
     fn proposed(&mut self, _proposal: Proposal) {}
@@ -207,14 +209,12 @@ pub(super) trait Sending: Debug {
     /// The builder at `place` lets in `count` more contributions.
     fn granted(&mut self, _place: usize, _count: u32) {}
 
-    /// This input takes part from timeslice `first` on, later than others.
-    fn joined(&mut self, _first: u64) {}
-
     /// The builder at `place` is out; nothing that it granted counts.
     fn builder_left(&mut self, _place: usize) {}
 
-    /// Timeslices from `from` on are dealt anew, and connections may have earlier ones behind later ones.
-    fn redealt(&mut self, _from: u64) {}
+    /// Timeslices are dealt as `connections` show now: for the first time, or anew, so that connections may have earlier ones
+    /// behind later ones.
+    fn redealt(&mut self, _now: LocalNs, _connections: &Connections) {}
 }
 
 /// A builder's side of a policy.
@@ -227,6 +227,9 @@ pub(super) trait Directing: Debug {
 
     /// A contribution of the input at `place` has landed.
     fn landed(&mut self, _now: LocalNs, _place: usize, _bytes: u32) {}
+
+    /// A round has so many timeslices from now on.
+    fn redealt(&mut self, _round: u64) {}
 
     /// The input at `place` is out: nothing of it will land.
     fn input_left(&mut self, _place: usize) {}

@@ -61,7 +61,7 @@ impl Granted {
 
     /// The turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
     fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
-        let row = connections.next_of(place).unwrap_or(u64::MAX) / connections.builders() as u64;
+        let row = connections.turn_of(place).map_or(u64::MAX, |turn| connections.journal.round_of(turn));
         (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
     }
 }
@@ -92,7 +92,7 @@ impl Sending for Granted {
         }
     }
 
-    fn posted(&mut self, _now: LocalNs, _timeslice: u64) {
+    fn posted(&mut self, _now: LocalNs, _turn: u64) {
         if let Entry::Occupied(mut open) = self.open.entry(self.chosen) {
             *open.get_mut() -= 1;
             if *open.get() == 0 {

@@ -54,7 +54,8 @@ enum Kind {
 #[derive(Debug)]
 pub(in crate::timeslice) struct Director {
     parameters: Dfs,
-    builders: u64,
+    /// Timeslices of one round.
+    round: u64,
     /// Of each input: whether it takes part.
     inputs: Vec<bool>,
     open: BTreeMap<u32, Vec<Option<Report>>>,
@@ -73,11 +74,11 @@ pub(in crate::timeslice) struct Director {
 }
 
 impl Director {
-    /// For so many inputs and builders.
-    pub(in crate::timeslice) fn new(parameters: Dfs, inputs: usize, builders: usize) -> Self {
+    /// For so many inputs, and timeslices in a round.
+    pub(in crate::timeslice) fn new(parameters: Dfs, inputs: usize, round: u64) -> Self {
         Self {
             parameters,
-            builders: builders as u64,
+            round,
             inputs: vec![true; inputs],
             open: BTreeMap::new(),
             history: VecDeque::new(),
@@ -107,7 +108,11 @@ impl Director {
         let starts = || reports.iter().map(|report| report.start.0);
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
         let start = first + (last - first) / 2;
-        let duration = median(reports.iter().map(|report| report.duration.0).collect());
+        let rounds = u32::try_from(self.parameters.interval / self.round).unwrap_or(u32::MAX).max(1);
+        let duration = median(reports.iter().map(|report| as_long_as(rounds, report)).collect());
+        // Inputs are at most two intervals apart: of what is older, somebody has nothing to report.
+        self.open = self.open.split_off(&interval.saturating_sub(1));
+        self.made = self.made.split_off(&interval);
         let proposal = self.made.remove(&interval);
         let proposed = proposal.map(|proposal| proposal.duration);
         if self.over.len() < INTERVALS_MAX {
@@ -126,7 +131,6 @@ impl Director {
         let target = interval.saturating_add(2);
         let usual = median(self.history.iter().map(|measured| measured.duration.0).collect());
         let duration = self.sped_up(target, usual);
-        let rounds = (self.parameters.interval / self.builders).max(1) as u32;
         let start = Nanos(start.saturating_add(duration.saturating_mul(2)));
         let proposal = Proposal { interval: target, rounds, start, duration: Nanos(duration) };
         self.made.insert(target, proposal);
@@ -184,6 +188,10 @@ impl Directing for Director {
         self.look_at(report.interval);
     }
 
+    fn redealt(&mut self, round: u64) {
+        self.round = round;
+    }
+
     fn input_left(&mut self, place: usize) {
         self.inputs[place] = false;
         let open: Vec<u32> = self.open.keys().copied().collect();
@@ -201,6 +209,12 @@ impl Directing for Director {
     fn proposal(&self) -> Option<Proposal> {
         self.latest
     }
+}
+
+/// What an interval of so many `rounds` would have taken.
+fn as_long_as(rounds: u32, report: &Report) -> u64 {
+    let duration = u128::from(report.duration.0) * u128::from(rounds) / u128::from(report.rounds.max(1));
+    u64::try_from(duration).unwrap_or(u64::MAX)
 }
 
 /// The middle value; of an even number the upper one.

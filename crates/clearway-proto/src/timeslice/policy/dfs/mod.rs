@@ -15,6 +15,8 @@
 //! arithmetic of unsigned differences, which there turn one interval that was faster than proposed into no speed-up at all;
 //! the load balancer, whose calls are commented out there and whose two parameters are never read. The rest behind a failed
 //! stage and the steeper ones before it are commented out there as well; they are built, since intervals settle by them.
+//! When a builder has failed, timeslices stay mapped to the old number of builders there; here an interval ends where they are dealt
+//! anew, and its successors have rounds of the builders that are left.
 //!
 //! # Invariants
 //! I1. Every builder that has the same reports makes the same proposal.
