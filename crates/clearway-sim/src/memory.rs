@@ -9,6 +9,7 @@
 
 mod phantom;
 
+pub(crate) use phantom::Kept;
 pub use phantom::{Extent, Origin};
 
 use core::ops::Range;
@@ -107,8 +108,8 @@ impl Memory {
     }
 
     /// `length` bytes that are `home`'s.
-    pub(crate) const fn phantom(length: u64, home: Origin) -> Self {
-        Self::Phantom(Phantom::new(length, home), BTreeMap::new())
+    pub(crate) const fn phantom(kept: Kept, length: u64, home: Origin) -> Self {
+        Self::Phantom(Phantom::new(kept, length, home), BTreeMap::new())
     }
 
     /// Bytes.
@@ -142,8 +143,10 @@ impl Memory {
                 }
             }
             Self::Phantom(phantom, words) => {
-                let end = at + body.length();
-                words.retain(|word, _| word + 8 <= at || *word >= end);
+                if !words.is_empty() {
+                    let end = at + body.length();
+                    words.retain(|word, _| word + 8 <= at || *word >= end);
+                }
                 phantom.place(at, body.extents());
             }
         }
@@ -167,6 +170,9 @@ impl Memory {
 
     /// Makes this memory at most `length` long.
     pub(crate) fn truncate(&mut self, length: u64) {
+        if self.length() <= length {
+            return;
+        }
         match self {
             Self::Real(bytes) => bytes.truncate(length as usize),
             Self::Phantom(phantom, words) => {
@@ -250,7 +256,7 @@ mod tests {
         fn place__extents_say_what_a_copy_byte_by_byte_says(
             copies in prop::collection::vec((0usize..3, 0usize..3, 0..SIZE, 0..SIZE, 0..SIZE), 0..40)
         ) {
-            let mut memories: Vec<Memory> = (0..3).map(|rank| Memory::phantom(SIZE, home(rank))).collect();
+            let mut memories: Vec<Memory> = (0..3).map(|rank| Memory::phantom(Kept::Extents, SIZE, home(rank))).collect();
             let mut plain: Vec<Vec<(Origin, u64)>> = memories.iter().map(spelt).collect();
             for (from, to, source, target, length) in copies {
                 let length = length.min(SIZE - source).min(SIZE - target);
@@ -269,16 +275,26 @@ mod tests {
 
     #[test]
     fn append__bodies_behind_each_other_keep_their_places() {
-        let source = Memory::phantom(SIZE, home(4));
-        let mut receive = Memory::phantom(0, home(9));
+        let source = Memory::phantom(Kept::Extents, SIZE, home(4));
+        let mut receive = Memory::phantom(Kept::Extents, 0, home(9));
         assert_eq!(receive.append(&source.take(8..12)), 0);
         assert_eq!(receive.append(&source.take(12..20)), 4);
         assert_eq!(receive.extents(0..12), [Extent { origin: home(4), offset: 8, length: 12 }]);
     }
 
     #[test]
+    fn place__memory_that_keeps_nothing_stays_its_own_and_knows_its_length() {
+        let mut memory = Memory::phantom(Kept::Nothing, SIZE, home(0));
+        memory.place(4, &Memory::phantom(Kept::Extents, SIZE, home(1)).take(8..24));
+        assert_eq!(memory.extents(0..SIZE), [Extent { origin: home(0), offset: 0, length: SIZE }]);
+        assert_eq!((memory.take(3..9).length(), memory.length()), (6, SIZE));
+        assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 0);
+        assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 5);
+    }
+
+    #[test]
     fn damage__changes_one_byte_and_says_which() {
-        let mut body = Memory::phantom(SIZE, home(1)).take(0..10);
+        let mut body = Memory::phantom(Kept::Extents, SIZE, home(1)).take(0..10);
         body.damage(3, 0);
         let damaged = Extent { origin: Origin::Damaged, offset: 0, length: 1 };
         let kept = |offset, length| Extent { origin: home(1), offset, length };
@@ -290,10 +306,10 @@ mod tests {
 
     #[test]
     fn atomic__phantom_words_are_kept_until_they_are_written_over() {
-        let mut memory = Memory::phantom(SIZE, home(0));
+        let mut memory = Memory::phantom(Kept::Extents, SIZE, home(0));
         assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 0);
         assert_eq!(memory.atomic(8, AtomicKind::Swap(9)), 5);
-        memory.place(12, &Memory::phantom(SIZE, home(1)).take(0..1));
+        memory.place(12, &Memory::phantom(Kept::Extents, SIZE, home(1)).take(0..1));
         assert_eq!(memory.atomic(8, AtomicKind::Swap(1)), 0);
     }
 }

@@ -7,7 +7,7 @@
 //! position that is not released.
 //!
 //! Inputs are told of room and of grants together ([`Frame::Credit`]). Where the policy grants, room alone is told only when a
-//! quarter of the ring waits for it or nothing else was said for [`LAZY`]: the next grant says it as well.
+//! quarter of the ring waits for it or nobody was let in for [`LAZY`]: the next grant says it as well.
 //!
 //! # Source
 //! FLESnet's timeslice builder; release in any order and the quarter of a ring are ours and theirs, in this order.
@@ -37,7 +37,8 @@ use super::record::BuilderRecord;
 use crate::base::{LocalNs, Nanos, PeerNs, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
 
-/// How long room may wait for a grant to be told along with.
+/// How long room waits for a grant to be told along with, after the last grant that anybody got: as long as there are grants,
+/// everybody's turn comes round.
 const LAZY: Nanos = Nanos::from_millis(1);
 /// Slots of one line: more than contributions that fit any ring in use, so that a wrong number takes no memory.
 const SLOTS_MAX: u32 = 1 << 16;
@@ -167,7 +168,7 @@ pub(super) struct Builder {
     /// When all inputs had said hello.
     barrier: Option<LocalNs>,
     over: bool,
-    /// When room is told although nobody was let in.
+    /// When room is told if nobody is let in before.
     lazy_at: Option<LocalNs>,
     record: BuilderRecord,
 }
@@ -477,6 +478,7 @@ impl Builder {
             line.granted = line.granted.wrapping_add(1);
             line.owed.credit = true;
             self.outbox.want(place);
+            self.lazy_at = self.lazy_at.map(|_| now + LAZY);
         }
         More::Yes
     }

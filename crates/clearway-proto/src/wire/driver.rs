@@ -100,27 +100,28 @@ impl<E: Engine> Driver<E> {
     pub fn step(&mut self, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
         let mut inputs = 0;
         for _ in 0..ROUNDS_MAX {
-            let given = self.round(wire.now(), wire, told);
+            let (given, deadline) = self.round(wire.now(), wire, told);
             inputs += given;
             if given == 0 {
-                let next = [self.next_wake(), wire.deadline()].into_iter().flatten().min();
+                let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
                 return Progress { inputs, next };
             }
         }
         Progress { inputs, next: Some(wire.now()) }
     }
 
-    /// When the engine or a held operation wants the next step.
-    fn next_wake(&self) -> Option<LocalNs> {
+    /// When the engine, whose deadline this is, or a held operation wants the next step.
+    fn next_wake(&self, deadline: Option<LocalNs>) -> Option<LocalNs> {
         let held = self.held.first_key_value().map(|((at, _), _)| *at);
-        match (self.engine.deadline(), held) {
+        match (deadline, held) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
     }
 
-    /// One harvest and everything that follows from it; returns the number of inputs given.
-    fn round(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> usize {
+    /// One harvest and everything that follows from it; returns the number of inputs given, and the deadline behind what was
+    /// harvested: the engine's still, if no input was given.
+    fn round(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> (usize, Option<LocalNs>) {
         // What ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
         let mut given = 0;
         for _ in 0..self.completed.len() {
@@ -130,14 +131,15 @@ impl<E: Engine> Driver<E> {
             }
         }
         given += wire.harvest(HARVEST_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
-        if self.wants_more || self.engine.deadline().is_some_and(|at| at <= now) {
+        let deadline = self.engine.deadline();
+        if self.wants_more || deadline.is_some_and(|at| at <= now) {
             self.wants_more = false;
             self.give(now, Input::Tick);
             given += 1;
         }
         self.release_held(now, wire);
         self.apply(now, wire, told);
-        given
+        (given, deadline)
     }
 
     fn give(&mut self, now: LocalNs, input: Input<'_, E::Command>) {
@@ -158,6 +160,9 @@ impl<E: Engine> Driver<E> {
 
     /// Applies the effects of this round in order.
     fn apply(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) {
+        if self.out.is_empty() {
+            return;
+        }
         let mut out = core::mem::replace(&mut self.out, Out::with_limit(0));
         let mut batch = core::mem::take(&mut self.batch);
         let (effects, heads) = out.split();

@@ -97,6 +97,11 @@ impl<E> Out<E> {
         (self.effects.drain(..), &self.heads)
     }
 
+    /// Whether there is nothing to do.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.effects.is_empty()
+    }
+
     /// Empties the buffer and keeps its memory.
     pub fn clear(&mut self) {
         self.effects.clear();

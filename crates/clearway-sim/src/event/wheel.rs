@@ -40,6 +40,8 @@ const WIDTH_LOG_FIRST: u32 = 13;
 const LOOK_AFTER: u64 = 4_096;
 /// No node: the end of a list.
 const NIL: u32 = u32::MAX;
+/// Later than every event.
+const NEVER: Event = Event { at: Picos::NEVER, key: u32::MAX, arg: u32::MAX };
 
 /// An event in a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,8 @@ pub(crate) struct Wheel {
     front: u64,
     run: Vec<Event>,
     far: Heap,
+    /// The top of the heap, or [`NEVER`]: looked at far more often than it changes.
+    far_first: Event,
     /// First node of each bucket's list; a power of two of them.
     heads: Vec<u32>,
     occupied: Bitmap,
@@ -83,6 +87,7 @@ impl Default for Wheel {
             front: 0,
             run: Vec::new(),
             far: Heap::default(),
+            far_first: NEVER,
             heads: vec![NIL; buckets],
             occupied: Bitmap::new(buckets),
             nodes: Vec::new(),
@@ -110,6 +115,7 @@ impl Wheel {
     #[inline(never)]
     fn put_off(&mut self, event: Event) {
         self.far.push(event);
+        self.far_first = self.far_first.min(event);
     }
 
     /// See [`super::Queue::next_at`]. Only looks: were the next bucket the run now, what is put before it would have to be inserted.
@@ -118,7 +124,8 @@ impl Wheel {
             Some(event) => Some(event.at),
             None => self.next_bucket().and_then(|(slot, _)| self.list(slot).map(|event| event.at).min()),
         };
-        near.into_iter().chain(self.far.peek().map(|event| event.at)).min()
+        let far = (self.far.len() > 0).then_some(self.far_first.at);
+        near.into_iter().chain(far).min()
     }
 
     /// See [`super::Queue::pop`].
@@ -131,15 +138,16 @@ impl Wheel {
     /// See [`super::Queue::pop_until`].
     #[inline(always)]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
-        // Nearly always there is neither a bucket to open nor a heap to ask.
+        // Nearly always there is neither a bucket to open nor a heap to take from.
         match self.run.last() {
-            Some(near) if self.far.len() == 0 => {
+            Some(near) if *near <= self.far_first => {
                 if near.at <= instant {
                     self.take_near()
                 } else {
                     None
                 }
             }
+            None if instant.0 >> self.width_log <= self.front && self.far_first.at > instant => None,
             _ => self.pop_due(instant),
         }
     }
@@ -148,7 +156,7 @@ impl Wheel {
     fn pop_due(&mut self, instant: Picos) -> Option<Event> {
         self.settle_until(instant.0 >> self.width_log);
         let near = self.run.last().is_some_and(|event| event.at <= instant);
-        let due = near || self.far.peek().is_some_and(|event| event.at <= instant);
+        let due = near || self.far_first.at <= instant;
         if due { self.take() } else { None }
     }
 
@@ -159,10 +167,11 @@ impl Wheel {
 
     /// Takes the lesser of the end of the run and the top of the heap.
     fn take(&mut self) -> Option<Event> {
-        match (self.run.last(), self.far.peek()) {
-            (Some(near), far) if far.is_none_or(|far| *near <= far) => self.take_near(),
+        match self.run.last() {
+            Some(near) if *near <= self.far_first => self.take_near(),
             _ => {
                 let far = self.far.pop()?;
+                self.far_first = self.far.peek().unwrap_or(NEVER);
                 self.front = self.front.max(far.at.0 >> self.width_log);
                 self.popped(far)
             }
@@ -242,8 +251,7 @@ impl Wheel {
     #[inline(never)]
     fn insert(&mut self, event: Event) {
         if self.run.len() > RUN_MAX {
-            self.far.push(event);
-            return;
+            return self.put_off(event);
         }
         let place = self.run.iter().rposition(|later| *later >= event).map_or(0, |place| place + 1);
         self.run.insert(place, event);

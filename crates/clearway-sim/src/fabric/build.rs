@@ -88,6 +88,7 @@ impl Fabric {
             rates: spec.links.iter().map(|link| link.rate).collect(),
             buffers: spec.links.iter().map(|link| link.buffer.0).collect(),
             watch: super::trace::Watch::Nothing,
+            delays: super::acknowledgement::Delays::new(graph.hosts() as usize),
             network,
         }
     }

@@ -28,6 +28,7 @@
 //! # Not here
 //! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks (`world`).
 
+mod acknowledgement;
 mod arbitration;
 mod audit;
 mod bucket;
@@ -160,6 +161,7 @@ pub struct Fabric {
     rates: Vec<BitsPerSec>,
     buffers: Vec<u64>,
     watch: trace::Watch,
+    delays: acknowledgement::Delays,
 }
 
 /// What does not change while a fabric runs.

@@ -174,7 +174,7 @@ impl Fabric {
         if cast {
             self.member_over(message);
         } else if all {
-            let back = self.acknowledgement_delay(host, from);
+            let back = self.acknowledged_after(host, from);
             self.schedule(self.now + back, Kind::Acknowledge, from, message);
         } else {
             self.forget(message);

@@ -32,23 +32,6 @@ impl Backlog for View<'_> {
     }
 }
 
-/// A network where nobody else is.
-struct Quiet;
-
-impl Backlog for Quiet {
-    fn bytes(&self, _: ChannelId) -> u64 {
-        0
-    }
-
-    fn up(&self, _: ChannelId) -> bool {
-        true
-    }
-
-    fn intact(&self) -> bool {
-        true
-    }
-}
-
 /// The source of the one queue that an output has where packets wait in order of arrival.
 const ANY_INPUT: u32 = NONE - 1;
 
@@ -305,30 +288,6 @@ impl Fabric {
             self.receive(port, packet, arrival);
         } else {
             self.schedule(arrival, Kind::Arrive, port, packet);
-        }
-    }
-
-    /// What a packet of headers alone takes from port to port on the empty network: the time of an acknowledgement.
-    pub(super) fn acknowledgement_delay(&self, from: u32, to: u32) -> u64 {
-        let (source, target) = (DeviceId(from), DeviceId(to));
-        let (flow_hash, packet_hash) = (from, to);
-        let via = Transit::DIRECT;
-        let mut transit = Transit { source, target, flow_hash, packet_hash, via, hops: 0, step: 0 };
-        let mut channel = ChannelId(self.network.graph.ports(source).start);
-        let mut time = 0;
-        loop {
-            let port = &self.ports[channel.index()];
-            time += port.delay;
-            let serial = port.pace.time(self.constants.header).0;
-            if port.to_host || port.store_and_forward {
-                time += serial;
-            }
-            let at = DeviceId(port.to);
-            match self.network.router.next(&self.network.graph, at, &mut transit, &Quiet) {
-                Some(next) if !port.to_host => channel = next,
-                _ => return time,
-            }
-            transit.hops += 1;
         }
     }
 

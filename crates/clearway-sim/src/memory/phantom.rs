@@ -5,6 +5,9 @@
 //! covers are the memory's own. Copies carry extents along, so that an engine which puts the right number of bytes into the
 //! wrong place is caught without one byte being kept.
 //!
+//! Memory that keeps *nothing* does not know of copies: its bytes are always its own. Where a run fills gigabytes piece by piece
+//! and nobody looks at them, lists of pieces would be most of what it costs.
+//!
 //! # Invariants
 //! I1. Extents are sorted, do not overlap, are not empty, and neighbours that continue each other are one.
 
@@ -67,9 +70,17 @@ impl Extent {
     }
 }
 
+/// Whether memory knows what was copied into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Extents,
+    Nothing,
+}
+
 /// Extents instead of bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Phantom {
+    kept: Kept,
     length: u64,
     /// Whose the bytes are that no extent covers, at their own offsets.
     home: Origin,
@@ -78,14 +89,14 @@ pub(crate) struct Phantom {
 
 impl Phantom {
     /// `length` bytes that are `home`'s.
-    pub(super) const fn new(length: u64, home: Origin) -> Self {
-        Self { length, home, extents: Vec::new() }
+    pub(super) const fn new(kept: Kept, length: u64, home: Origin) -> Self {
+        Self { kept, length, home, extents: Vec::new() }
     }
 
     /// Memory that holds `pieces` and nothing else.
     pub(super) fn of(pieces: &[Extent]) -> Self {
         let length = pieces.iter().map(|piece| piece.length).sum();
-        let mut memory = Self::new(length, Origin::Damaged);
+        let mut memory = Self::new(Kept::Extents, length, Origin::Damaged);
         memory.place(0, pieces);
         memory
     }
@@ -148,7 +159,7 @@ impl Phantom {
     /// Puts `pieces` to `at`. O(log extents) behind all others, O(extents) in between.
     pub(super) fn place(&mut self, at: u64, pieces: &[Extent]) {
         let end = at + pieces.iter().map(|piece| piece.length).sum::<u64>();
-        if end == at {
+        if end == at || self.kept == Kept::Nothing {
             return;
         }
         let first = self.first_behind(at);

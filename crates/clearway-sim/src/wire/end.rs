@@ -27,7 +27,7 @@ use super::flight::{Head, Outgoing};
 use super::{Bodies, Parts, Trouble};
 use crate::clock::Clock;
 use crate::disk::{Disk, Request};
-use crate::memory::{Body, Extent, Memory, Origin};
+use crate::memory::{Body, Extent, Kept, Memory, Origin};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
 use queue::Queue;
@@ -336,6 +336,7 @@ fn home(rank: Rank, region: RegionId) -> Origin {
 fn memory(bodies: Bodies, length: u64, home: Origin) -> Memory {
     match bodies {
         Bodies::Real => Memory::real(length as usize),
-        Bodies::Phantom => Memory::phantom(length, home),
+        Bodies::Phantom => Memory::phantom(Kept::Extents, length, home),
+        Bodies::Lengths => Memory::phantom(Kept::Nothing, length, home),
     }
 }

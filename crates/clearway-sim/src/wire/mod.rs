@@ -74,6 +74,8 @@ pub enum Bodies {
     Real,
     /// Descriptions of bytes: see [`Extent`]. Headers stay real.
     Phantom,
+    /// Lengths alone: regions always hold their own bytes, whatever is written into them. Headers stay real.
+    Lengths,
 }
 
 /// What a network is asked to be beyond its specification.

@@ -124,7 +124,7 @@ impl Ground {
         let key = RandomKey::new(seed);
         let fabric_seed = key.purpose("fabric").stream().next_u64();
         let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), fabric_seed, Options::default());
-        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
+        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Lengths, disk: None, key };
         World::new(Network::new(carrier, &self.spec, config), |wire| node(wire, plan, policy, layout))
     }
 

@@ -246,12 +246,18 @@ impl Journal {
 
     /// The timeslice of the builder at `place` at `position` of its order.
     pub(in crate::timeslice) fn nth(&self, place: usize, position: u64) -> Option<u64> {
-        self.orders[place].nth(position)
+        // Before anything is decided an order is its builder's turns: one table for all instead of one for each.
+        if self.decisions.is_empty() { self.turns.nth(place, position) } else { self.orders[place].nth(position) }
     }
 
     /// The first position of the builder at `place`, not before `position`, with a timeslice in `range`; and that timeslice.
     pub(in crate::timeslice) fn next(&self, place: usize, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
-        self.orders[place].next(position, range)
+        if !self.decisions.is_empty() {
+            return self.orders[place].next(position, range);
+        }
+        let position = position.max(self.turns.before(place, range.start));
+        let timeslice = self.turns.nth(place, position).filter(|timeslice| range.contains(timeslice))?;
+        Some((position, timeslice))
     }
 
     /// Whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
