@@ -27,6 +27,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::assembly::{Assemblies, Complete, Progress};
+use super::burden::{Burden, Relief};
 use super::context::{Context, Event, Label, Release};
 use super::frame::{Frame, Mark};
 use super::layout::Role;
@@ -122,6 +123,8 @@ struct Line {
     fill: u64,
     /// Bytes released that the input does not know of.
     untold: u64,
+    /// What the input thinks of this builder.
+    burden: Burden,
     ended: bool,
 }
 
@@ -139,6 +142,7 @@ impl Line {
             owed: Owed::default(),
             fill: 0,
             untold: 0,
+            burden: Burden::default(),
             ended: false,
         }
     }
@@ -165,6 +169,7 @@ pub(super) struct Builder {
     outbox: Outbox,
     assemblies: Assemblies,
     policy: Option<Box<dyn Directing>>,
+    relief: Relief,
     /// When all inputs had said hello.
     barrier: Option<LocalNs>,
     over: bool,
@@ -192,6 +197,7 @@ impl Builder {
             outbox: Outbox::new(inputs.len()),
             assemblies: Assemblies::new(place, inputs.len(), journal),
             policy: config.policy.directing(place, inputs.len(), journal.round(), config.window, config.dfs),
+            relief: Relief::new(config.layout.weights()[place]),
             // Who comes later does not wait for all.
             barrier: (mine > 0).then_some(cx.now),
             over: false,
@@ -259,6 +265,7 @@ impl Builder {
                     self.expect_until(cx, place, timeslices);
                 }
             }
+            Frame::Burden { life, burden } if life == line.life => line.burden = burden,
             Frame::Report(report) => self.reported(place, report),
             Frame::Ask { asked } => {
                 self.lines[place].owed.answer = Some((asked, cx.now));
@@ -315,6 +322,18 @@ impl Builder {
             }
         }
         self.go_on(cx)
+    }
+
+    /// An interval of the heartbeat has passed. Says what this builder wants to weigh from now on, if that is something else.
+    pub(super) fn beat(&mut self, journal: &Journal) -> Option<u32> {
+        let weight = journal.weight(self.place);
+        let burdens = self.lines.iter().filter(|line| line.is_in && !line.ended).map(|line| line.burden);
+        self.relief.interval(weight, burdens).filter(|_| weight > 0)
+    }
+
+    /// The application wants it to weigh so much with all its turns.
+    pub(super) const fn weigh(&mut self, full: u32) {
+        self.relief.set_full(full);
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::burden::Sight;
 use super::context::Slots;
 use super::frame::sequence_between;
 use super::membership::Journal;
@@ -74,6 +75,8 @@ pub(super) struct Connection {
     pub(super) asks: bool,
     /// It shall know where the stream ends.
     pub(super) tells_end: bool,
+    /// It shall know how much there is to do for it.
+    pub(super) tells_burden: bool,
 }
 
 impl Connection {
@@ -97,6 +100,7 @@ impl Connection {
             reported: 0,
             asks: false,
             tells_end: false,
+            tells_burden: false,
         }
     }
 
@@ -166,6 +170,17 @@ impl Connections {
     pub(super) fn unreleased_before(&self, end: u64) -> u64 {
         let count = |connection: &Connection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
         self.all.iter().map(count).sum()
+    }
+
+    /// What is seen of the builder at `place` where everything before timeslice `end` is due; none when nothing is dealt to it.
+    pub(super) fn sight(&self, place: usize, end: u64) -> Option<Sight> {
+        let connection = &self.all[place];
+        if connection.stage != Stage::Open || self.journal.weight(place) == 0 {
+            return None;
+        }
+        let unsent = self.journal.count(place, connection.position, &self.range, end);
+        let weight = self.journal.weight(place);
+        Some(Sight { due: connection.sent.len() as u64 + unsent, released: connection.released, weight })
     }
 
     /// Whether the next contribution to the builder at `place` could be posted now.

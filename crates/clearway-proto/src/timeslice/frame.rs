@@ -16,6 +16,7 @@
 //! | 9 | ask | input to builder | asked 8 (ns, the input's clock) |
 //! | 10 | answer | builder to input | asked 8, heard 8, answered 8 (ns; the latter two the builder's clock since its barrier) |
 //! | 11 | last | input to builder | life 4, timeslices 8 |
+//! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
 //!
 //! A *life* is the epoch in which the younger end of the connection joined: what is left of an earlier connection of the same two
 //! ranks is no part of this one.
@@ -29,6 +30,7 @@
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
 
+use super::burden::Burden;
 use super::policy::{Proposal, Report};
 use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::wire::{Head, RegionId, RemoteSpan};
@@ -89,6 +91,13 @@ pub(super) enum Frame {
         /// Of the connection.
         life: u32,
     },
+    /// What an input thinks of how much a builder has to do.
+    Burden {
+        /// Of the connection.
+        life: u32,
+        /// That.
+        burden: Burden,
+    },
     /// The job ends early.
     Abort,
     /// What an input measured of an interval.
@@ -126,6 +135,7 @@ impl Frame {
             Self::Proposal(_) => Self::PROPOSAL,
             Self::Ask { .. } => Self::ASK,
             Self::Answer { .. } => Self::ANSWER,
+            Self::Burden { .. } => Self::BURDEN,
         }
     }
 
@@ -143,6 +153,8 @@ impl Frame {
     pub(super) const ASK: u8 = 9;
     /// The kind of [`Self::Last`].
     pub(super) const LAST: u8 = 11;
+    /// The kind of [`Self::Burden`].
+    pub(super) const BURDEN: u8 = 12;
     /// The kind of [`Self::Answer`].
     pub(super) const ANSWER: u8 = 10;
 
@@ -163,6 +175,7 @@ impl Frame {
             Self::Last { life, timeslices } | Self::End { life, timeslices } => {
                 head.put(&life.to_le_bytes()).put(&timeslices.to_le_bytes())
             }
+            Self::Burden { life, burden } => head.put(&life.to_le_bytes()).put(&[burden as u8]),
             Self::Abort => &mut head,
             Self::Report(Report { interval, rounds, start, duration })
             | Self::Proposal(Proposal { interval, rounds, start, duration }) => head
@@ -193,6 +206,7 @@ impl Frame {
             4 => Self::End { life: rest.u32()?, timeslices: rest.u64()? },
             &Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
             &Self::ENDED => Self::Ended { life: rest.u32()? },
+            &Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.take()?)? },
             6 => Self::Abort,
             &Self::REPORT => Self::Report(Report {
                 interval: rest.u32()?,
@@ -213,6 +227,15 @@ impl Frame {
             _ => return None,
         };
         rest.0.is_empty().then_some(frame)
+    }
+}
+
+const fn burden([byte]: [u8; 1]) -> Option<Burden> {
+    match byte {
+        0 => Some(Burden::Usual),
+        1 => Some(Burden::Heavy),
+        2 => Some(Burden::Light),
+        _ => None,
     }
 }
 
@@ -302,13 +325,20 @@ mod tests {
             [&[10][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
         let frame = Frame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
         assert_eq!((Frame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
+        let heavy = Frame::Burden { life: 4, burden: Burden::Heavy };
+        assert_eq!(
+            (Frame::parse(&[12, 4, 0, 0, 0, 1]), heavy.encode().bytes()),
+            (Some(heavy), &[12, 4, 0, 0, 0, 1][..])
+        );
         let ended = Frame::parse(&[5, 3, 0, 0, 0]);
         assert_eq!((ended, Frame::parse(&[6])), (Some(Frame::Ended { life: 3 }), Some(Frame::Abort)));
     }
 
     #[test]
     fn parse__refuses_other_lengths_and_kinds() {
-        for bytes in [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[12], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        for bytes in
+            [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[13], &[12, 0, 0, 0, 0, 3], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
+        {
             assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
         }
     }

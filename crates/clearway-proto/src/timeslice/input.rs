@@ -24,6 +24,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::burden::Burdens;
 use super::connection::{Connection, Connections, Sent, Stage};
 use super::context::{Context, Event, Label};
 use super::frame::{Frame, Mark, PIECES_MAX};
@@ -66,6 +67,7 @@ pub(super) struct Input {
     /// The latest reports of the policy, and how many there were.
     reports: VecDeque<Report>,
     reports_made: u64,
+    burdens: Burdens,
     blocked: Blocked,
     record: InputRecord,
 }
@@ -98,6 +100,7 @@ impl Input {
             place,
             policy,
             outbox: Outbox::new(connections.all.len()),
+            burdens: Burdens::new(connections.all.len()),
             connections,
             // Who joins later has said that it wants to begin.
             begun: first > 0,
@@ -198,6 +201,21 @@ impl Input {
             self.retry_at = Some(cx.now + RETRY).filter(|_| self.waits_for_an_answer());
         }
         self.go_on(cx)
+    }
+
+    /// An interval of the heartbeat has passed: looks where work piles up, while there is any to come.
+    pub(super) fn beat(&mut self) {
+        let Self { burdens, connections, outbox, reached, .. } = self;
+        if !self.ready || connections.range.end < u64::MAX {
+            return;
+        }
+        let before: Vec<_> = (0..connections.all.len()).map(|place| burdens.of(place)).collect();
+        if burdens.interval(|place| connections.sight(place, *reached)) {
+            for (place, _) in before.into_iter().enumerate().filter(|(place, before)| burdens.of(*place) != *before) {
+                connections.all[place].tells_burden = true;
+                outbox.want(place);
+            }
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
@@ -425,6 +443,7 @@ impl Input {
             match kind {
                 Frame::REPORT => connection.reported = connection.reported.saturating_sub(1),
                 Frame::LAST => connection.tells_end = true,
+                Frame::BURDEN => connection.tells_burden = true,
                 _ => {}
             }
         }
@@ -478,7 +497,7 @@ impl Input {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
-            let Connection { peer, stage, life, asks, tells_end, .. } = self.connections.all[place];
+            let Connection { peer, stage, life, asks, tells_end, tells_burden, .. } = self.connections.all[place];
             let end = self.connections.range.end;
             let frame = match stage {
                 Stage::Calling => Frame::Hello { life },
@@ -486,6 +505,10 @@ impl Input {
                 Stage::Open if tells_end => {
                     self.connections.all[place].tells_end = false;
                     Frame::Last { life, timeslices: end }
+                }
+                Stage::Open if tells_burden => {
+                    self.connections.all[place].tells_burden = false;
+                    Frame::Burden { life, burden: self.burdens.of(place) }
                 }
                 Stage::Open if asks => {
                     self.connections.all[place].asks = false;
@@ -503,7 +526,11 @@ impl Input {
             };
             cx.send(peer, place, frame);
             let connection = &self.connections.all[place];
-            if connection.reported < self.reports_made || connection.asks || connection.tells_end {
+            if connection.reported < self.reports_made
+                || connection.asks
+                || connection.tells_end
+                || connection.tells_burden
+            {
                 self.outbox.want(place);
             }
         }

@@ -31,6 +31,7 @@
 
 mod assembly;
 mod builder;
+mod burden;
 mod connection;
 mod context;
 mod frame;

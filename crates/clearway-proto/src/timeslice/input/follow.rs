@@ -45,6 +45,7 @@ impl Input {
                 let life = cx.journal.life(member).max(cx.journal.life(cx.journal.member(Role::Input(self.place))));
                 let connection = Connection::new(self.connections.all[place].peer, Stage::Calling, life);
                 self.connections.all[place] = Connection { reported: self.reports_made, ..connection };
+                self.burdens.forget(place);
                 self.outbox.want(place);
                 self.retry_at.get_or_insert(cx.now + RETRY);
             }

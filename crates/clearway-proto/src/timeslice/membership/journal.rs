@@ -234,6 +234,11 @@ impl Journal {
         deal.map_or(0, |deal| deal.rounds + (timeslice - deal.from) / deal.round)
     }
 
+    /// What the builder at `place` weighs.
+    pub(in crate::timeslice) fn weight(&self, place: usize) -> u32 {
+        self.weights[place]
+    }
+
     /// The timeslice as of which `position` of the builder at `place` is due: these never descend.
     pub(in crate::timeslice) fn turn(&self, place: usize, position: u64) -> Option<u64> {
         self.orders[place].turn(position)

@@ -135,6 +135,13 @@ impl Membership {
         self.next_tick = self.next_tick.min(now);
     }
 
+    /// The same, if it wants nothing else.
+    pub(super) fn want_idly(&mut self, now: LocalNs, wish: Wish) {
+        if self.own.is_none() {
+            self.want(now, wish);
+        }
+    }
+
     /// This node, which is out, wants to be in.
     pub(super) fn want_in(&mut self, now: LocalNs) {
         if !self.is_in() {

@@ -10,7 +10,12 @@ impl Node {
         match command {
             Command::Join => membership.want_in(now),
             Command::Retire => membership.want(now, Wish::Retire(me)),
-            Command::Weigh { weight } => membership.want(now, Wish::Weigh { member: me, weight }),
+            Command::Weigh { weight } => {
+                membership.want(now, Wish::Weigh { member: me, weight });
+                if let Part::Builder(builder) = &mut self.part {
+                    builder.weigh(weight);
+                }
+            }
             _ => {}
         }
         self.go_on(now, out)
@@ -104,6 +109,17 @@ impl Node {
             if done {
                 membership.want(now, Wish::Dismiss(me));
             }
+        }
+        match &mut self.part {
+            Part::Input(input) => input.beat(),
+            Part::Builder(builder) => {
+                if let (Some(me), Some(weight)) =
+                    (self.journal.member_of(self.config.rank), builder.beat(&self.journal))
+                {
+                    membership.want_idly(now, Wish::Weigh { member: me, weight });
+                }
+            }
+            Part::Idle | Part::Aborted => {}
         }
         membership.tick(now, &mut stakes(&mut self.part, &self.journal));
         self.go_on(now, out)

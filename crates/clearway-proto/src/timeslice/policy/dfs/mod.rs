@@ -13,7 +13,8 @@
 //! Salem, Schintke, Schütt, Reinefeld (CUG 2019), and the branches of FLESnet that they published. Where these differ the slides
 //! are followed; where the slides are silent, the later branch. Not taken over: clocks that are compared once, at the barrier, and so know nothing of drift and of jumps; rounding of durations to microseconds and the
 //! arithmetic of unsigned differences, which there turn one interval that was faster than proposed into no speed-up at all;
-//! the load balancer, whose calls are commented out there and whose two parameters are never read. The rest behind a failed
+//! the load balancer, whose calls are commented out there and whose two parameters are never read: builders ask for fewer turns by one
+//! rule under all policies (`burden`). The rest behind a failed
 //! stage and the steeper ones before it are commented out there as well; they are built, since intervals settle by them.
 //! When a builder has failed, timeslices stay mapped to the old number of builders there; here an interval ends where they are dealt
 //! anew, and its successors have rounds of the builders that are left.

@@ -1,0 +1,211 @@
+//! The rule by itself, and jobs in virtual time in which one builder's sink is ten times slower for a while.
+
+use alloc::sync::Arc;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use crate::timeslice::membership::Journal;
+use crate::timeslice::{Command, Dfs, Event, Layout, Node, NodeConfig, Policy, Release, Sizes, Slots, Source};
+use crate::wire::memory::{MemoryConfig, MemoryFabric};
+use crate::wire::{Driver, Span, Wire};
+
+/// Lets a window pass in which so much was due and released in each interval by builders that weigh so much.
+fn window(burdens: &mut Burdens, clock: &mut u64, sights: [Option<(u64, u64, u32)>; 3]) -> [Burden; 3] {
+    for _ in 0..WINDOW {
+        *clock += 1;
+        burdens
+            .interval(|place| sights[place].map(|(due, rate, weight)| Sight { due, released: rate * *clock, weight }));
+    }
+    [0, 1, 2].map(|place| burdens.of(place))
+}
+
+#[test]
+fn interval__who_is_slow_and_has_much_due_is_heavy_after_two_windows() {
+    use Burden::{Heavy, Light, Usual};
+    let (mut burdens, mut clock) = (Burdens::new(3), 0);
+    let mut window = |third| window(&mut burdens, &mut clock, [(2, 10, 16), (2, 10, 16), third].map(Some));
+    assert_eq!(window((5, 1, 16)), [Light, Light, Usual], "one window is none");
+    assert_eq!(window((5, 1, 16)), [Light, Light, Heavy]);
+    assert_eq!(window((4, 1, 16)), [Light, Light, Usual], "not more than twice as much");
+    assert_eq!(window((2, 1, 16)), [Light, Light, Light], "its share");
+    assert_eq!(window((2, 1, 1)), [Light, Light, Usual]);
+    assert_eq!(window((2, 1, 1)), [Light, Light, Heavy], "sixteen times its share");
+    assert_eq!(window((0, 1, 1)), [Light, Light, Heavy], "nothing to be seen");
+    for _ in 0..3 {
+        assert_eq!(window((99, 6, 16)), [Light; 3], "it is fast enough");
+    }
+}
+
+#[test]
+fn interval__who_takes_no_part_is_no_measure() {
+    let (mut burdens, mut clock) = (Burdens::new(3), 0);
+    let sights = [Some((9, 1, 16)), None, Some((1, 5, 16))];
+    window(&mut burdens, &mut clock, sights);
+    assert_eq!(window(&mut burdens, &mut clock, sights), [Burden::Heavy, Burden::Usual, Burden::Light]);
+}
+
+/// What a builder weighs after each of so many intervals, of which it can do the turns of `able`.
+fn course(relief: &mut Relief, weight: &mut u32, able: u32, intervals: u32) -> u32 {
+    let mut changes = 0;
+    for _ in 0..intervals {
+        let burden = if *weight > able { Burden::Heavy } else { Burden::Light };
+        if let Some(wanted) = relief.interval(*weight, [burden; 4].into_iter()) {
+            (*weight, changes) = (wanted, changes + 1);
+        }
+    }
+    changes
+}
+
+#[test]
+fn interval__a_builder_ten_times_slower_comes_to_a_sixteenth_and_back() {
+    let (mut relief, mut weight) = (Relief::new(16), 16);
+    assert_eq!(course(&mut relief, &mut weight, 1, 4 * REST), 2);
+    assert_eq!(weight, 1);
+    let tries = course(&mut relief, &mut weight, 1, 20 * PATIENCE[1]);
+    assert!((10..=44).contains(&tries), "there and back each time: {tries}");
+    course(&mut relief, &mut weight, 16, 4 * PATIENCE[1]);
+    assert_eq!(weight, 16);
+    assert_eq!(course(&mut relief, &mut weight, 16, 10 * PATIENCE[1]), 0);
+}
+
+#[test]
+fn interval__half_of_the_inputs_change_nothing() {
+    let mut relief = Relief::new(16);
+    let burdens = [Burden::Heavy, Burden::Light, Burden::Heavy, Burden::Usual];
+    assert!((0..10 * REST).all(|_| relief.interval(16, burdens.into_iter()).is_none()));
+}
+
+const RANKS: u32 = 4;
+const BEAT: Nanos = Nanos::from_micros(20);
+/// What a sink takes for a timeslice; the wire takes no time for bytes, so sinks are what limits the job.
+const SERVICE: u64 = 10_000;
+const RING: u64 = 1024;
+const LENGTH: u64 = 64;
+
+/// Four inputs and four builders, each of which hands its timeslices to a sink one after the other.
+struct Job {
+    fabric: MemoryFabric,
+    drivers: Vec<Driver<Node>>,
+    /// Of each builder: how much longer than the others its sink takes, and when it has done all it was handed.
+    factors: [u64; RANKS as usize],
+    busy_until: [u64; RANKS as usize],
+    /// Sinks take up to so many times as long as usual, by chance.
+    noise: u64,
+    stream: RandomStream,
+    releases: BTreeMap<(u64, u64), u32>,
+    built: u64,
+}
+
+impl Job {
+    fn new(policy: Policy) -> Self {
+        let mut fabric = MemoryFabric::new(MemoryConfig { latency: Nanos(500), ..MemoryConfig::lossless(2 * RANKS) });
+        let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+        let layout = Arc::new(Layout::new(ranks(0..RANKS), ranks(RANKS..2 * RANKS), &[]).expect("a sound layout"));
+        let driver = |rank| {
+            let length = RING * u64::from(RANKS);
+            let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
+            let memory = Span { region, offset: 0, length: LENGTH as u32 };
+            let node = Node::new(NodeConfig {
+                rank: Rank(rank),
+                layout: layout.clone(),
+                policy,
+                window: crate::timeslice::Window { least: 2, most: 8 },
+                // Long enough that a turn of the slow one is a small part.
+                dfs: Dfs { interval: 100, history: 5, ..Dfs::default() },
+                source: Source::Endless(memory, Sizes::Constant(Bytes(LENGTH))),
+                slots: Slots::of(policy),
+                rings: Span { region, offset: 0, length: length as u32 },
+                ring: Bytes(RING),
+                release: Release::ByCommand,
+                heartbeat: Some(BEAT),
+                class: Class::Bulk,
+                control: Class::Control,
+            });
+            Driver::boot(node, LocalNs(0), 0)
+        };
+        let drivers = (0..2 * RANKS).map(driver).collect();
+        let stream = RandomKey::new(1).purpose("sinks").stream();
+        let (factors, busy_until) = ([1; RANKS as usize], [0; RANKS as usize]);
+        let releases = BTreeMap::new();
+        let mut job = Self { fabric, drivers, factors, busy_until, noise: 1, stream, releases, built: 0 };
+        (0..RANKS).for_each(|rank| job.drivers[rank as usize].command(LocalNs(0), Command::Begin));
+        job
+    }
+
+    /// Runs for so many milliseconds; says how many timeslices were released.
+    fn run(&mut self, millis: u64) -> u64 {
+        let (until, before) = (self.fabric.now() + Nanos::from_millis(millis), self.built);
+        while self.fabric.now() < until {
+            let now = self.fabric.now();
+            while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
+                let ((_, timeslice), rank) = entry.remove_entry();
+                self.drivers[rank as usize].command(now, Command::Release { timeslice });
+                self.built += 1;
+            }
+            let mut next = self.releases.keys().next().map(|(at, _)| LocalNs(*at));
+            for rank in 0..2 * RANKS {
+                let mut events = Vec::new();
+                let driver = &mut self.drivers[rank as usize];
+                let progress = driver.step(self.fabric.wire(Rank(rank)), &mut |event| events.push(event));
+                next = [next, progress.next].into_iter().flatten().min();
+                events.into_iter().for_each(|event| self.hear(rank, event));
+            }
+            let next = [next, self.fabric.next_arrival()].into_iter().flatten().min().expect("hearts beat");
+            self.fabric.advance(next.max(now + Nanos(20)));
+        }
+        self.built - before
+    }
+
+    fn hear(&mut self, rank: u32, event: Event) {
+        assert!(!matches!(event, Event::Lost { .. } | Event::Out | Event::Helpless), "{event:?}");
+        if let Event::Complete { timeslice, .. } = event {
+            let place = (rank - RANKS) as usize;
+            let service = SERVICE * self.factors[place] * (1 + self.stream.below(self.noise));
+            let due = self.busy_until[place].max(self.fabric.now().0) + service;
+            self.busy_until[place] = due;
+            self.releases.insert((due, timeslice), rank);
+        }
+    }
+
+    fn journal(&mut self) -> Arc<Journal> {
+        self.drivers[0].engine_mut().journal().clone()
+    }
+
+    fn weights(&mut self) -> [u32; 4] {
+        let journal = self.journal();
+        [0, 1, 2, 3].map(|place| journal.weight(place))
+    }
+}
+
+const BUILDING: [Policy; 4] = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token];
+
+/// Without the slow one the others could build three quarters; it can do a tenth of its quarter beside.
+#[test]
+fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
+    for policy in BUILDING {
+        let mut job = Job::new(policy);
+        job.run(5);
+        let usual = job.run(5);
+        job.factors[1] = 10;
+        job.run(60);
+        let slow = job.run(20) / 4;
+        assert!(job.weights()[1] <= 2, "{policy:?}: {:?}", job.weights());
+        assert!(slow as f64 >= 0.9 * 3.1 / 4.0 * usual as f64, "{policy:?}: {slow} of {usual}, {:?}", job.weights());
+        job.factors[1] = 1;
+        job.run(70);
+        assert_eq!(job.weights(), [16; 4], "{policy:?}");
+        assert!(job.run(5) as f64 >= 0.95 * usual as f64, "{policy:?}");
+    }
+}
+
+/// Sinks take one to three times as long, each time anew.
+#[test]
+fn job__healthy_builders_keep_their_turns_under_noise() {
+    for policy in BUILDING {
+        let mut job = Job::new(policy);
+        job.noise = 3;
+        job.run(60);
+        assert_eq!((job.weights(), job.journal().epoch()), ([16; 4], 0), "{policy:?}");
+    }
+}
