@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`congestion`], [`gpcnet`] and [`timeslice`].
+//! their files); the engines: [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod clock;
 pub mod congestion;
 pub mod gpcnet;
 pub mod microslice;
+pub mod reliable;
 pub mod stats;
 pub mod timeslice;
 pub mod wire;

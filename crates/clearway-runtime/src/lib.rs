@@ -16,6 +16,7 @@ pub mod keys;
 pub mod launch;
 pub mod noise;
 pub mod progress;
+mod reliable;
 pub mod shm;
 pub mod udp;
 pub mod waiting;

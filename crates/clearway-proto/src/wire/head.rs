@@ -24,4 +24,14 @@ impl<const LONGEST: usize> Head<LONGEST> {
         self.length += bytes.len();
         self
     }
+
+    /// A header of these bytes; `None` when they are too many.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() <= LONGEST).then(|| *Self::new().put(bytes))
+    }
+
+    /// Replaces bytes that were added before.
+    pub(crate) fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[..self.length][at..at + bytes.len()].copy_from_slice(bytes);
+    }
 }

@@ -12,11 +12,16 @@
 //! # Not here
 //! Bandwidth, queues, switches: that is the simulated fabric's subject.
 
+mod rough;
+
+pub use rough::Rough;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use self::rough::{Fate, Weather};
 use super::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
     OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
@@ -41,21 +46,26 @@ pub struct MemoryConfig {
     pub room: usize,
     /// Chance of losing a message, in millionths.
     pub loss_per_million: u32,
-    /// Decides which messages are lost.
+    /// What else is done to messages.
+    pub rough: Rough,
+    /// Paths between any two ends, all alike.
+    pub paths: u8,
+    /// Decides which messages are lost, and the rest.
     pub seed: u64,
 }
 
 impl MemoryConfig {
     /// A lossless fabric of `ranks` with 10 us latency.
     pub const fn lossless(ranks: u32) -> Self {
-        Self { ranks, latency: Nanos::from_micros(10), room: 256, loss_per_million: 0, seed: 0 }
+        let rough = Rough { doubled: 0, late: 0, damaged: 0 };
+        Self { ranks, latency: Nanos::from_micros(10), room: 256, loss_per_million: 0, rough, paths: 1, seed: 0 }
     }
 }
 
 /// What is under way to one end, or back to it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Flight {
-    Message { from: Rank, class: Class, head: Box<[u8]>, body: Box<[u8]> },
+    Message { from: Rank, path: PathId, class: Class, head: Box<[u8]>, body: Box<[u8]> },
     Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: u64, token: Option<Token> },
     Read { from: Rank, source: RemoteSpan, into: Span, token: Token },
     ReadReply { bytes: Box<[u8]>, into: Span, token: Token },
@@ -66,7 +76,7 @@ enum Flight {
 /// What lies ready for one end's next harvest.
 #[derive(Debug)]
 enum Ready {
-    Message { from: Rank, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
+    Message { from: Rank, path: PathId, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
     Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
     Done { token: Token, status: Status, value: u64, at: LocalNs },
     Room { class: Class },
@@ -75,6 +85,7 @@ enum Ready {
 /// All ends, and what is under way between them.
 #[derive(Debug)]
 pub struct MemoryFabric {
+    config: MemoryConfig,
     wires: Vec<MemoryWire>,
     groups: BTreeMap<GroupId, BTreeSet<Rank>>,
     under_way: BTreeMap<(LocalNs, u64), (Rank, Flight)>,
@@ -83,6 +94,7 @@ pub struct MemoryFabric {
     latency: Nanos,
     loss_per_million: u32,
     loss: RandomStream,
+    weather: Weather,
 }
 
 /// One rank's end of a [`MemoryFabric`].
@@ -107,6 +119,7 @@ impl MemoryFabric {
     /// Ends for all ranks of `config`, at time zero.
     pub fn new(config: MemoryConfig) -> Self {
         Self {
+            config,
             wires: (0..config.ranks).map(|rank| MemoryWire::new(Rank(rank), &config)).collect(),
             groups: BTreeMap::new(),
             under_way: BTreeMap::new(),
@@ -115,6 +128,7 @@ impl MemoryFabric {
             latency: config.latency,
             loss_per_million: config.loss_per_million,
             loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
+            weather: Weather::new(config.rough, config.seed),
         }
     }
 
@@ -124,6 +138,34 @@ impl MemoryFabric {
     /// When the fabric has no such rank: a mistake of the test that asks.
     pub fn wire(&mut self, rank: Rank) -> &mut MemoryWire {
         &mut self.wires[rank.index()]
+    }
+
+    /// Takes the end of a rank out; until it is put back by [`MemoryFabric::exchange`], another one that nobody knows stands in its place.
+    ///
+    /// # Panics
+    /// When the fabric has no such rank.
+    pub fn take(&mut self, rank: Rank) -> MemoryWire {
+        let mut stand_in = MemoryWire::new(rank, &self.config);
+        self.exchange(rank, &mut stand_in);
+        stand_in
+    }
+
+    /// Exchanges the end of a rank for `wire`: an adaptor that owns the end lends it back while time moves.
+    ///
+    /// # Panics
+    /// When the fabric has no such rank.
+    pub fn exchange(&mut self, rank: Rank, wire: &mut MemoryWire) {
+        core::mem::swap(&mut self.wires[rank.index()], wire);
+    }
+
+    /// Nothing that is posted on `path` from now on arrives.
+    pub fn cut(&mut self, path: PathId) {
+        self.weather.cut(path);
+    }
+
+    /// `path` carries again.
+    pub fn mend(&mut self, path: PathId) {
+        self.weather.mend(path);
     }
 
     /// The fabric's time.
@@ -174,33 +216,45 @@ impl MemoryFabric {
     }
 
     fn launch_to_group(&mut self, from: Rank, group: GroupId, flight: &Flight) {
-        let Flight::Message { class, head, body, .. } = flight else { return };
+        let Flight::Message { path, class, head, body, .. } = flight else { return };
         self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
-            let copy = Flight::Message { from, class: *class, head: head.clone(), body: body.clone() };
+            let copy = Flight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
             self.wires[from.index()].in_flight += 1;
             self.launch(member, copy);
         }
     }
 
-    fn launch(&mut self, to: Rank, flight: Flight) {
-        if let Flight::Message { from, .. } = &flight
-            && self.loss.below(1_000_000) < u64::from(self.loss_per_million)
-        {
-            self.wires[from.index()].landed_one();
-            return;
+    fn launch(&mut self, to: Rank, mut flight: Flight) {
+        let mut fate = Fate { again: None, late: 0 };
+        if let Flight::Message { from, path, .. } = &flight {
+            if self.loss.below(1_000_000) < u64::from(self.loss_per_million) || self.weather.is_cut(*path) {
+                self.wires[from.index()].landed_one();
+                return;
+            }
+            fate = self.weather.fate(&mut flight);
         }
-        self.under_way.insert((self.now + self.latency, self.posted), (to, flight));
+        if let Some(again) = fate.again
+            && let Flight::Message { from, .. } = &flight
+        {
+            self.wires[from.index()].in_flight += 1;
+            self.put_under_way(again, to, flight.clone());
+        }
+        self.put_under_way(fate.late, to, flight);
+    }
+
+    fn put_under_way(&mut self, late: u64, to: Rank, flight: Flight) {
+        self.under_way.insert((self.now + self.latency.times(1 + late), self.posted), (to, flight));
         self.posted += 1;
     }
 
     fn deliver(&mut self, target: Rank, flight: Flight) {
         let at = self.now;
         match flight {
-            Flight::Message { from, class, head, body } => {
+            Flight::Message { from, path, class, head, body } => {
                 self.wires[from.index()].landed_one();
-                self.wires[target.index()].ready.push_back(Ready::Message { from, class, at, head, body });
+                self.wires[target.index()].ready.push_back(Ready::Message { from, path, class, at, head, body });
             }
             Flight::Write { from, into, bytes, immediate, token } => {
                 let into = Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
@@ -278,7 +332,7 @@ impl MemoryWire {
                 stamp: StampSource::Virtual,
                 shared_clock: Some(SharedClock::asserted_by_wire()),
                 classes: [Granted::Marked; Class::ALL.len()],
-                paths: vec![None],
+                paths: vec![None; usize::from(config.paths)],
             },
             regions: Vec::new(),
             receive: Vec::new(),
@@ -337,7 +391,8 @@ impl MemoryWire {
             return Err(Missing::Operation(operation.kind()));
         }
         let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
-        let route = |path: PathId| if path == PathId(0) { Ok(()) } else { Err(Missing::Path) };
+        let paths = self.capabilities.paths.len();
+        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(Missing::Path) };
         match *operation {
             Operation::Send { to, path, head, body, .. } => {
                 route(path)?;
@@ -373,7 +428,7 @@ impl MemoryWire {
     fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
         self.check(operation, heads)?;
         match *operation {
-            Operation::Send { to, class, head, body, .. } => {
+            Operation::Send { to, path, class, head, body, .. } => {
                 if self.in_flight >= self.room {
                     self.refused.insert(class);
                     self.counters.no_room += 1;
@@ -383,7 +438,7 @@ impl MemoryWire {
                 self.counters.sent += 1;
                 let head = head.of(heads).unwrap_or_default().into();
                 let body = self.bytes(body_of(body))?.into();
-                self.outbox.push((to, Flight::Message { from: self.rank, class, head, body }));
+                self.outbox.push((to, Flight::Message { from: self.rank, path, class, head, body }));
                 Ok(Answer::Done(0))
             }
             Operation::Write { to, from, into, immediate, token, .. } => {
@@ -465,10 +520,9 @@ impl Wire for MemoryWire {
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let count = limit.min(self.ready.len());
         self.receive.clear();
-        let path = PathId(0);
         for ready in self.ready.drain(..count) {
             match ready {
-                Ready::Message { from, class, at, head, body } => {
+                Ready::Message { from, path, class, at, head, body } => {
                     let offset = self.receive.len() as u64;
                     self.receive.extend_from_slice(&body);
                     let body = Span { region: RegionId::RECEIVE, offset, length: body.len() as u32 };
@@ -488,7 +542,7 @@ impl Wire for MemoryWire {
                     sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) })
                 }
                 Ready::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
-                Ready::Room { class } => sink(Arrival::Room { path, class }),
+                Ready::Room { class } => sink(Arrival::Room { path: PathId(0), class }),
             }
         }
         count

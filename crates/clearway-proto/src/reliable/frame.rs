@@ -1,0 +1,365 @@
+//! The frames of reliable messages, byte by byte.
+//!
+//! # Model
+//! All numbers are little-endian. The *class* is that of the stream, by place in [`Class::ALL`]: marks may change on the way. Every frame ends,
+//! as far as its header goes, with what its kind adds; the digest at byte 4 covers the whole header, taken as zero where it stands itself.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind in the low four bits, class in the high four |
+//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked |
+//! | 2 | 2 | generation of the stream |
+//! | 4 | 4 | CRC-32C of the header |
+//! | 8 | 4 | number of the fragment, its low 32 bits |
+//!
+//! | kind | name | goes on with |
+//! |---|---|---|
+//! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write |
+//! | 2 | acknowledgement | number: everything below has arrived. 6: position up to which the inbox is free; 1: path, 1: words of the bitmap; 4: newest number; 4: nanoseconds that this answer waited; 8 each: bitmap of what arrived from *number* + 1 on |
+//! | 3 | damaged | number: a body that was not what its digest says |
+//! | 4 | refused | number: a place that does not exist |
+//! | 5 | unknown | nothing: this stream is not known here |
+//! | 6 | question | nothing: an acknowledgement is asked for |
+//!
+//! # Invariants
+//! I1. [`Frame::parse`] answers for any bytes, never panics and never reads outside them.
+
+use crate::base::{Class, crc32c};
+use crate::wire::{Head, PathId, RegionId};
+
+/// Bytes of a data frame before its tail.
+pub(super) const DATA_LENGTH: usize = 24;
+/// Bytes that a tail has before the message's own header.
+pub(super) const TAIL_LENGTH: usize = 4;
+/// The longest header of a frame: that of the wires below.
+pub(super) const FRAME_MAX: usize = 128;
+/// The longest header of a message that travels in such frames.
+pub const HEAD_MAX: usize = FRAME_MAX - DATA_LENGTH - TAIL_LENGTH;
+/// Words of the longest bitmap: what an acknowledgement of [`FRAME_MAX`] holds behind its 28 bytes.
+pub(super) const BITMAP_WORDS: usize = 12;
+/// Offsets and positions have 48 bits.
+pub(super) const OFFSET_LIMIT: u64 = 1 << 48;
+/// The region that names the receiver's inbox for this stream.
+pub(super) const INBOX: RegionId = RegionId::RECEIVE;
+
+const ACKNOWLEDGEMENT_LENGTH: usize = 28;
+const SHORT_LENGTH: usize = 12;
+const OPEN: u8 = 1;
+const LAST: u8 = 2;
+const SKIP: u8 = 4;
+const AT_ONCE: u8 = 8;
+const MARKED: u8 = 16;
+const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED;
+
+/// Where a fragment's body goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// A region of the receiver, or [`INBOX`].
+    pub(super) region: RegionId,
+    /// From the region's beginning, or the position in the inbox; below [`OFFSET_LIMIT`].
+    pub(super) offset: u64,
+}
+
+/// What the last fragment of a message adds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tail {
+    /// A message with its header.
+    Message { length: u32, head: Head<HEAD_MAX> },
+    /// A write with its word.
+    Landed { length: u32, immediate: u64 },
+}
+
+/// A fragment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// The sender has heard nothing of this stream yet.
+    pub(super) is_open: bool,
+    /// The body is left out: the receiver refused its place before.
+    pub(super) is_skipped: bool,
+    /// The sender waits for an answer.
+    pub(super) at_once: bool,
+    pub(super) digest: u32,
+    pub(super) place: Place,
+    pub(super) tail: Option<Tail>,
+}
+
+/// What has arrived of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acknowledgement {
+    /// Fragments arrived with a mark of congestion since the last answer.
+    pub(super) is_marked: bool,
+    pub(super) freed: u64,
+    /// The path on which the newest fragment came.
+    pub(super) path: PathId,
+    /// The newest fragment, its low 32 bits.
+    pub(super) newest: u32,
+    pub(super) waited_ns: u32,
+    /// Bit `i` of word `j`: fragment `number + 1 + 64 * j + i`.
+    pub(super) bitmap: [u64; BITMAP_WORDS],
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Data(Piece),
+    Acknowledgement(Acknowledgement),
+    Damaged,
+    Refused,
+    Unknown,
+    Question,
+}
+
+/// A frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) class: Class,
+    pub(super) generation: u16,
+    /// The low 32 bits of a fragment's number.
+    pub(super) number: u32,
+    pub(super) kind: Kind,
+}
+
+impl Frame {
+    /// The bytes.
+    pub(super) fn encode(&self) -> Head<FRAME_MAX> {
+        let mut head = Head::new();
+        let (kind, flags) = self.kind.code();
+        head.put(&[kind | (self.class.index() as u8) << 4, flags]).put(&self.generation.to_le_bytes());
+        head.put(&[0; 4]).put(&self.number.to_le_bytes());
+        match &self.kind {
+            Kind::Data(data) => put_data(&mut head, data),
+            Kind::Acknowledgement(acknowledgement) => put_acknowledgement(&mut head, acknowledgement),
+            Kind::Damaged | Kind::Refused | Kind::Unknown | Kind::Question => {}
+        }
+        let digest = crc32c(head.bytes());
+        head.overwrite(4, &digest.to_le_bytes());
+        head
+    }
+
+    /// Reads a frame; `None` for whatever no sender writes, and for what was damaged.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > FRAME_MAX || bytes.len() < SHORT_LENGTH {
+            return None;
+        }
+        let digest = number(bytes, 4, 4)? as u32;
+        let mut zeroed = Head::<FRAME_MAX>::new();
+        zeroed.put(bytes).overwrite(4, &[0; 4]);
+        if crc32c(zeroed.bytes()) != digest {
+            return None;
+        }
+        let class = *Class::ALL.get(usize::from(bytes[0] >> 4))?;
+        let flags = bytes[1];
+        let kind = match (bytes[0] & 15, flags & !ALL_FLAGS) {
+            (1, 0) => Kind::Data(parse_data(bytes, flags)?),
+            (2, 0) => Kind::Acknowledgement(parse_acknowledgement(bytes, flags)?),
+            (3, 0) if bytes.len() == SHORT_LENGTH => Kind::Damaged,
+            (4, 0) if bytes.len() == SHORT_LENGTH => Kind::Refused,
+            (5, 0) if bytes.len() == SHORT_LENGTH => Kind::Unknown,
+            (6, 0) if bytes.len() == SHORT_LENGTH => Kind::Question,
+            _ => return None,
+        };
+        Some(Self { class, generation: number(bytes, 2, 2)? as u16, number: number(bytes, 8, 4)? as u32, kind })
+    }
+}
+
+impl Kind {
+    fn code(&self) -> (u8, u8) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        match self {
+            Self::Data(data) => {
+                let flags = flag(data.is_open, OPEN)
+                    | flag(data.tail.is_some(), LAST)
+                    | flag(data.is_skipped, SKIP)
+                    | flag(data.at_once, AT_ONCE);
+                (1, flags)
+            }
+            Self::Acknowledgement(acknowledgement) => (2, flag(acknowledgement.is_marked, MARKED)),
+            Self::Damaged => (3, 0),
+            Self::Refused => (4, 0),
+            Self::Unknown => (5, 0),
+            Self::Question => (6, 0),
+        }
+    }
+}
+
+fn put_data(head: &mut Head<FRAME_MAX>, data: &Piece) {
+    head.put(&data.digest.to_le_bytes()).put(&data.place.region.0.to_le_bytes());
+    head.put(&data.place.offset.to_le_bytes()[..6]);
+    match &data.tail {
+        Some(Tail::Message { length, head: own }) => head.put(&length.to_le_bytes()).put(own.bytes()),
+        Some(Tail::Landed { length, immediate }) => head.put(&length.to_le_bytes()).put(&immediate.to_le_bytes()),
+        None => head,
+    };
+}
+
+fn put_acknowledgement(head: &mut Head<FRAME_MAX>, acknowledgement: &Acknowledgement) {
+    let Acknowledgement { freed, path, newest, waited_ns, bitmap, .. } = acknowledgement;
+    let words = bitmap.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+    head.put(&freed.to_le_bytes()[..6]).put(&[path.0, words as u8]);
+    head.put(&newest.to_le_bytes()).put(&waited_ns.to_le_bytes());
+    bitmap[..words].iter().for_each(|word| {
+        head.put(&word.to_le_bytes());
+    });
+}
+
+/// The little-endian number of `length` bytes at `at`.
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + length)?;
+    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+fn parse_data(bytes: &[u8], flags: u8) -> Option<Piece> {
+    let place = Place { region: RegionId(number(bytes, 16, 2)? as u16), offset: number(bytes, 18, 6)? };
+    let tail = bytes.get(DATA_LENGTH..)?;
+    let tail = match (flags & LAST != 0, tail.split_first_chunk()) {
+        (false, _) if tail.is_empty() => None,
+        (true, Some((length, rest))) => {
+            let length = u32::from_le_bytes(*length);
+            Some(if place.region == INBOX {
+                Tail::Message { length, head: Head::of(rest)? }
+            } else {
+                Tail::Landed { length, immediate: u64::from_le_bytes(rest.try_into().ok()?) }
+            })
+        }
+        _ => return None,
+    };
+    Some(Piece {
+        is_open: flags & OPEN != 0,
+        is_skipped: flags & SKIP != 0,
+        at_once: flags & AT_ONCE != 0,
+        digest: number(bytes, 12, 4)? as u32,
+        place,
+        tail,
+    })
+}
+
+fn parse_acknowledgement(bytes: &[u8], flags: u8) -> Option<Acknowledgement> {
+    let words = usize::from(*bytes.get(19)?);
+    if words > BITMAP_WORDS || bytes.len() != ACKNOWLEDGEMENT_LENGTH + 8 * words {
+        return None;
+    }
+    let mut bitmap = [0; BITMAP_WORDS];
+    for (i, word) in bitmap.iter_mut().take(words).enumerate() {
+        *word = number(bytes, ACKNOWLEDGEMENT_LENGTH + 8 * i, 8)?;
+    }
+    Some(Acknowledgement {
+        is_marked: flags & MARKED != 0,
+        freed: number(bytes, 12, 6)?,
+        path: PathId(*bytes.get(18)?),
+        newest: number(bytes, 20, 4)? as u32,
+        waited_ns: number(bytes, 24, 4)? as u32,
+        bitmap,
+    })
+}
+
+/// The whole number nearest to `near` whose low `bits` are `low`: how numbers become those of 64 bits again.
+const fn nearest(near: u64, low: u64, bits: u32) -> u64 {
+    let mask = (1 << bits) - 1;
+    let ahead = low.wrapping_sub(near) & mask;
+    if ahead <= mask >> 1 {
+        near.saturating_add(ahead)
+    } else {
+        let behind = mask + 1 - ahead;
+        if behind > near { low } else { near - behind }
+    }
+}
+
+/// The number of a fragment that ends in `low` and is nearest to `near`.
+pub(super) const fn whole(near: u64, low: u32) -> u64 {
+    nearest(near, low as u64, 32)
+}
+
+/// The position in an inbox that ends in `low` (48 bits) and is nearest to `near`.
+pub(super) const fn position(near: u64, low: u64) -> u64 {
+    nearest(near, low, 48)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn data(tail: Option<Tail>, region: RegionId) -> Frame {
+        let place = Place { region, offset: 0x0605_0403_0201 };
+        let data = Piece { is_open: true, is_skipped: false, at_once: true, digest: 0x4433_2211, place, tail };
+        Frame { class: Class::Bulk, generation: 0x0201, number: 7, kind: Kind::Data(data) }
+    }
+
+    #[test]
+    fn encode__has_the_bytes_of_the_table() {
+        let tail = Tail::Landed { length: 5, immediate: 6 };
+        let frame = data(Some(tail), RegionId(2)).encode();
+        let bytes = frame.bytes();
+        assert_eq!(bytes[..4], [0x31, 11, 1, 2]);
+        assert_eq!(bytes[8..24], [7, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 2, 0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(bytes[24..], [5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+        let mut zeroed = bytes.to_vec();
+        zeroed[4..8].fill(0);
+        assert_eq!(bytes[4..8], crc32c(&zeroed).to_le_bytes());
+    }
+
+    #[test]
+    fn parse__every_damaged_byte_and_every_shorter_frame_is_refused() {
+        let head = Head::of(b"the engine's header").expect("short");
+        let frame = data(Some(Tail::Message { length: 9, head }), INBOX).encode();
+        assert!(matches!(
+            Frame::parse(frame.bytes()),
+            Some(Frame { kind: Kind::Data(Piece { tail: Some(Tail::Message { .. }), .. }), .. })
+        ));
+        for at in 0..frame.bytes().len() {
+            let mut bytes = frame.bytes().to_vec();
+            bytes[at] ^= 0x10;
+            assert!(Frame::parse(&bytes).is_none(), "byte {at}");
+            assert!(Frame::parse(&bytes[..at]).is_none(), "{at} bytes");
+        }
+    }
+
+    #[test]
+    fn parse__an_acknowledgement_is_what_was_written() {
+        let mut bitmap = [0; BITMAP_WORDS];
+        (bitmap[0], bitmap[BITMAP_WORDS - 1]) = (5, 1 << 63);
+        let acknowledgement = Acknowledgement {
+            is_marked: true,
+            freed: OFFSET_LIMIT - 1,
+            path: PathId(3),
+            newest: u32::MAX,
+            waited_ns: 4,
+            bitmap,
+        };
+        for kept in [0, 1, BITMAP_WORDS] {
+            let mut bitmap = acknowledgement.bitmap;
+            bitmap[kept..].fill(0);
+            let kind = Kind::Acknowledgement(Acknowledgement { bitmap, ..acknowledgement });
+            let frame = Frame { class: Class::Control, generation: 9, number: 8, kind };
+            let parsed = Frame::parse(frame.encode().bytes()).expect("well formed");
+            assert_eq!((parsed.class, parsed.generation, parsed.number), (Class::Control, 9, 8));
+            assert!(
+                matches!(parsed.kind, Kind::Acknowledgement(got) if got == Acknowledgement { bitmap, ..acknowledgement })
+            );
+        }
+    }
+
+    #[test]
+    fn whole__is_the_nearest_number_with_these_bits() {
+        let turn = 1u64 << 32;
+        assert_eq!(whole(0, 5), 5);
+        assert_eq!(whole(turn - 1, 0), turn);
+        assert_eq!(whole(turn + 2, u32::MAX), turn - 1);
+        assert_eq!(whole(3, u32::MAX), u64::from(u32::MAX), "nothing lies before zero");
+        assert_eq!(whole(5 * turn + 7, 7), 5 * turn + 7);
+        assert_eq!(position(OFFSET_LIMIT - 1, 3), OFFSET_LIMIT + 3);
+    }
+
+    proptest! {
+        #[test]
+        fn parse__any_bytes_behind_a_good_digest(mut bytes in prop::collection::vec(any::<u8>(), 12..140)) {
+            bytes[4..8].fill(0);
+            let digest = crc32c(&bytes);
+            bytes[4..8].copy_from_slice(&digest.to_le_bytes());
+            if let Some(frame) = Frame::parse(&bytes) {
+                prop_assert!(frame.encode().bytes().len() <= FRAME_MAX);
+            }
+        }
+    }
+}

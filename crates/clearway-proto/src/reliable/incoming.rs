@@ -1,0 +1,263 @@
+//! The receiving half of a stream: fragments in any order, each taken once; messages in the order in which they were sent.
+//!
+//! # Model
+//! A fragment says where its bytes belong, so it is copied there when it comes, and its digest is taken *there*. Only what is as it was
+//! counts as arrived. A message is told when its last fragment and everything before it have arrived.
+//!
+//! # Invariants
+//! I1. A fragment counts once; what counted is never written again.
+//! I2. A body goes nowhere but into registered memory of this rank or the free part of this stream's inbox.
+//! I3. What is kept is bounded: numbers lie within [`super::WINDOW`] of the first that is missing.
+
+use alloc::collections::BTreeMap;
+
+use super::frame::{Acknowledgement, BITMAP_WORDS, INBOX, Piece, Place, Tail, position, whole};
+use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
+use crate::base::LocalNs;
+use crate::wire::{PathId, Span};
+
+/// What is told of a message when its turn has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) tail: Tail,
+    /// Where its bytes lie.
+    pub(super) body: Span,
+    /// The position behind it, if it lies in the inbox.
+    pub(super) end: u64,
+    /// When its last fragment came.
+    pub(super) at: LocalNs,
+    pub(super) is_skipped: bool,
+}
+
+/// What to do with a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing: it was here before, or cannot be.
+    Ignore,
+    /// Copy its body to this place and take the digest there, under the fragment's whole number.
+    Take { into: Span, number: u64 },
+    /// It has arrived, for it has no body.
+    Taken,
+    /// Its bytes are not what they were.
+    Damaged,
+    /// Its place does not exist.
+    Refuse,
+}
+
+/// A fragment whose bytes are where they belong, or soon.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    digest: u32,
+    arrived: Option<Arrived>,
+}
+
+/// How a fragment came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    pub(super) number: u32,
+    pub(super) body: u32,
+    pub(super) path: PathId,
+    pub(super) is_marked: bool,
+    pub(super) at: LocalNs,
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) generation: u16,
+    /// This stream's part of the inbox; its length is a power of two.
+    inbox: Span,
+    /// Everything below has arrived.
+    received: u64,
+    /// Bit `i` of word `j`: fragment `received + 1 + 64 * j + i` has arrived.
+    above: [u64; BITMAP_WORDS],
+    checking: BTreeMap<u64, Placed>,
+    tails: BTreeMap<u64, Arrived>,
+    /// Positions of the inbox: up to which the application is done.
+    freed: u64,
+    told_free: u64,
+    newest: Option<(u64, PathId, LocalNs)>,
+    is_marked: bool,
+    unanswered: u32,
+    /// When an acknowledgement is due.
+    pub(super) due: Option<LocalNs>,
+    /// When somebody will look whether one is due.
+    pub(super) armed: Option<LocalNs>,
+}
+
+impl Incoming {
+    pub(super) const fn new(generation: u16, inbox: Span) -> Self {
+        Self {
+            generation,
+            inbox,
+            received: 0,
+            above: [0; BITMAP_WORDS],
+            checking: BTreeMap::new(),
+            tails: BTreeMap::new(),
+            freed: 0,
+            told_free: 0,
+            newest: None,
+            is_marked: false,
+            unanswered: 0,
+            due: None,
+            armed: None,
+        }
+    }
+
+    /// Looks at a fragment.
+    pub(super) fn comes(&mut self, now: LocalNs, coming: Coming, data: &Piece) -> Verdict {
+        let number = whole(self.received, coming.number);
+        if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number) {
+            // Our answer was lost, or it is on its way.
+            self.due = Some(now);
+            return Verdict::Ignore;
+        }
+        self.is_marked |= coming.is_marked;
+        self.newest = Some((number, coming.path, coming.at));
+        if data.at_once || number > self.received + self.checking.len() as u64 {
+            self.due = Some(now);
+        }
+        if data.is_skipped {
+            let arrived =
+                data.tail.map(|tail| Arrived { tail, body: Span::EMPTY, end: 0, at: coming.at, is_skipped: true });
+            self.has_arrived(now, number, arrived);
+            return Verdict::Taken;
+        }
+        let Some((into, end)) = self.place(data.place, coming.body) else { return Verdict::Ignore };
+        let arrived = match data.tail {
+            None => None,
+            Some(tail) => match self.whole_message(tail, data.place, into, end) {
+                Some(body) => Some(Arrived { tail, body, end, at: coming.at, is_skipped: false }),
+                None => return Verdict::Ignore,
+            },
+        };
+        if coming.body == 0 && data.place.region == INBOX {
+            self.has_arrived(now, number, arrived);
+            return Verdict::Taken;
+        }
+        self.checking.insert(number, Placed { digest: data.digest, arrived });
+        Verdict::Take { into, number }
+    }
+
+    /// The whole number that ends in `low`.
+    pub(super) const fn whole(&self, low: u32) -> u64 {
+        whole(self.received, low)
+    }
+
+    /// The path on which the newest fragment came.
+    pub(super) fn path(&self) -> PathId {
+        self.newest.map_or(PathId(0), |(_, path, _)| path)
+    }
+
+    /// Whether fragment `number` has arrived.
+    const fn has(&self, number: u64) -> bool {
+        if number <= self.received {
+            return number < self.received;
+        }
+        let bit = number - self.received - 1;
+        let word = (bit / 64) as usize;
+        word < BITMAP_WORDS && self.above[word] & 1 << (bit % 64) != 0
+    }
+
+    /// Where `length` bytes for `place` go, and the position behind them; nothing for a part of the inbox that is not free.
+    fn place(&self, place: Place, length: u32) -> Option<(Span, u64)> {
+        if place.region != INBOX {
+            return Some((Span { region: place.region, offset: place.offset, length }, 0));
+        }
+        let room = u64::from(self.inbox.length);
+        let from = position(self.freed, place.offset);
+        let end = from.checked_add(u64::from(length))?;
+        let turn = from % room;
+        let is_free = from >= self.freed && end <= self.freed + room && turn + u64::from(length) <= room;
+        let into = Span { region: self.inbox.region, offset: self.inbox.offset + turn, length };
+        is_free.then_some((into, end))
+    }
+
+    /// All bytes of the message that ends with `into`.
+    fn whole_message(&self, tail: Tail, place: Place, into: Span, end: u64) -> Option<Span> {
+        let (Tail::Message { length, .. } | Tail::Landed { length, .. }) = tail;
+        let before = u64::from(length.checked_sub(into.length)?);
+        let offset = into.offset.checked_sub(before)?;
+        let is_inside = place.region != INBOX
+            || (offset >= self.inbox.offset && end - u64::from(into.length) >= self.freed + before);
+        is_inside.then_some(Span { region: into.region, offset, length })
+    }
+
+    /// The digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
+    pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> Verdict {
+        let Some(placed) = self.checking.remove(&number) else { return Verdict::Ignore };
+        match digest {
+            Some(digest) if digest == placed.digest => {
+                self.has_arrived(now, number, placed.arrived);
+                Verdict::Taken
+            }
+            Some(_) => Verdict::Damaged,
+            None => Verdict::Refuse,
+        }
+    }
+
+    fn has_arrived(&mut self, now: LocalNs, number: u64, arrived: Option<Arrived>) {
+        if number < self.received || self.has(number) {
+            return;
+        }
+        let is_last = arrived.is_some();
+        if let Some(arrived) = arrived {
+            self.tails.insert(number, arrived);
+        }
+        if number == self.received {
+            self.advance();
+        } else {
+            let bit = number - self.received - 1;
+            if let Some(word) = self.above.get_mut((bit / 64) as usize) {
+                *word |= 1 << (bit % 64);
+            }
+        }
+        self.unanswered += 1;
+        let due = if is_last || self.unanswered >= ANSWER_EVERY { now } else { now + ANSWER_MAX };
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// Moves past the first missing fragment, which has come, and all behind it that are here.
+    fn advance(&mut self) {
+        loop {
+            self.received += 1;
+            let is_next_here = self.above[0] & 1 != 0;
+            for word in 0..BITMAP_WORDS {
+                let carried = self.above.get(word + 1).map_or(0, |next| next << 63);
+                self.above[word] = self.above[word] >> 1 | carried;
+            }
+            if !is_next_here {
+                return;
+            }
+        }
+    }
+
+    /// The next message whose turn has come.
+    pub(super) fn tell(&mut self) -> Option<Arrived> {
+        let first = self.tails.first_entry()?;
+        (*first.key() < self.received).then(|| first.remove())
+    }
+
+    /// The application is done with the inbox up to `position`.
+    pub(super) fn free(&mut self, now: LocalNs, position: u64) {
+        self.freed = self.freed.max(position);
+        let is_much = self.freed - self.told_free >= u64::from(self.inbox.length) / 4;
+        let due = if is_much { now } else { now + ANSWER_MAX };
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// An acknowledgement, with the number up to which all has arrived.
+    pub(super) fn answer(&mut self, now: LocalNs) -> (u64, Acknowledgement) {
+        (self.due, self.unanswered, self.told_free) = (None, 0, self.freed);
+        let (newest, path, at) = self.newest.unwrap_or((0, PathId(0), now));
+        let acknowledgement = Acknowledgement {
+            is_marked: core::mem::take(&mut self.is_marked),
+            freed: self.freed % super::frame::OFFSET_LIMIT,
+            path,
+            newest: newest as u32,
+            waited_ns: now.since(at).0.min(u64::from(u32::MAX)) as u32,
+            bitmap: self.above,
+        };
+        (self.received, acknowledgement)
+    }
+}

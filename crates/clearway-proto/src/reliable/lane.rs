@@ -1,0 +1,345 @@
+//! How much of a stream may be under way on one path: as much as the path carries without a queue that stands.
+//!
+//! # Model
+//! Fragments that leave on a path are counted in its own order, whatever their numbers in the stream. What is answered goes by *rounds*: a
+//! round is over when a fragment is answered that left after the round began. In a round's shortest round trip nobody was slow by
+//! chance; what it has above the shortest seen is a queue that stands. While that is below the class's allowance the window grows, by
+//! half in its first rounds, then by one fragment; above, it shrinks in proportion, at most by half. Single losses say nothing, on
+//! networks that lose by themselves; where more than a share of a round is lost, a queue overflows, and the window shrinks too.
+//!
+//! # Source
+//! Delay as the signal, with its target: Swift (SIGCOMM 2020) and LEDBAT++; the least of a round against noise: BBR. Round trips: RFC 6298; numbers on
+//! their own for each path and three later ones as the proof of a loss: RFC 9002, section 6.1.
+//!
+//! # Invariants
+//! I1. The window is never below [`WINDOW_LEAST`] nor above [`super::WINDOW`].
+
+use crate::base::{LocalNs, Nanos};
+
+/// The window of a path that nothing is known of: RFC 6928.
+const WINDOW_FIRST: u32 = 10;
+/// The least window: two, so that one lost fragment can be told by a later one's answer.
+pub(super) const WINDOW_LEAST: u32 = 2;
+/// Later fragments of a path that were answered before one counts as lost: RFC 9002, section 6.1.1.
+const REORDERED_MAX: u64 = 3;
+/// How long the shortest round trip is believed, in two halves: routes change, and a queue that always stood looks like distance.
+const SHORTEST_FOR: Nanos = Nanos::from_secs(5);
+/// Lost fragments of a round that are chance, as one in so many. BBRv2 bears 2 %; networks that lose 1 % have rounds of 3 %.
+const CHANCE: u32 = 25;
+/// Rounds shorter than this say nothing about the share of losses.
+const ROUND_TOLD: u32 = 32;
+/// The shortest time until a fragment is sent again though nothing was heard: ten times what a scheduler takes on a busy host.
+const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
+/// The longest.
+pub(super) const PATIENCE_MOST: Nanos = Nanos::from_millis(64);
+/// Time-outs in a row, while other paths answer, after which a path counts as down.
+const DOWN_AFTER: u32 = 3;
+/// How often a path that is down is tried.
+const TRY_AGAIN: Nanos = Nanos::from_millis(100);
+
+/// A stream on one path.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    window: u32,
+    /// Fragments that left and are neither answered nor lost.
+    pub(super) under_way: u32,
+    /// The number that the next fragment gets on this path.
+    next: u64,
+    /// One above the highest number that was answered.
+    answered: u64,
+    /// The transmit queue is full.
+    pub(super) is_blocked: bool,
+    smoothed: Option<Nanos>,
+    deviation: Nanos,
+    /// The shortest round trips of this half and the one before.
+    shortest: [Nanos; 2],
+    half_over: LocalNs,
+    round: Round,
+    grows_fast: bool,
+    timeouts: u32,
+    down_until: Option<LocalNs>,
+}
+
+/// What was seen since the round began.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    end: u64,
+    shortest: Nanos,
+    answered: u32,
+    lost: u32,
+    /// The window was full once: only then does it say what the path carries.
+    was_full: bool,
+    is_marked: bool,
+}
+
+impl Round {
+    const fn new(end: u64) -> Self {
+        Self { end, shortest: Nanos::MAX, answered: 0, lost: 0, was_full: false, is_marked: false }
+    }
+}
+
+impl Lane {
+    pub(super) const fn new() -> Self {
+        Self {
+            window: WINDOW_FIRST,
+            under_way: 0,
+            next: 0,
+            answered: 0,
+            is_blocked: false,
+            smoothed: None,
+            deviation: Nanos::ZERO,
+            shortest: [Nanos::MAX; 2],
+            half_over: LocalNs(0),
+            round: Round::new(0),
+            grows_fast: true,
+            timeouts: 0,
+            down_until: None,
+        }
+    }
+
+    /// How many fragments may leave now.
+    pub(super) fn room(&self, now: LocalNs) -> u32 {
+        if self.is_blocked {
+            return 0;
+        }
+        match self.down_until {
+            None => self.window.saturating_sub(self.under_way),
+            Some(until) => u32::from(now >= until),
+        }
+    }
+
+    /// Whether nothing comes back from this path while others answer.
+    pub(super) const fn is_down(&self) -> bool {
+        self.down_until.is_some()
+    }
+
+    /// How long a fragment that left now would probably take: where one can choose, the shortest.
+    pub(super) fn wait(&self) -> Nanos {
+        let trip = self.smoothed.unwrap_or(Nanos::ZERO);
+        Nanos(trip.0.saturating_mul(u64::from(self.under_way) + 1) / u64::from(self.window))
+    }
+
+    /// A fragment leaves; its number on this path.
+    pub(super) fn leave(&mut self, now: LocalNs) -> u64 {
+        self.under_way += 1;
+        self.round.was_full |= self.under_way >= self.window;
+        if self.down_until.is_some() {
+            self.down_until = Some(now + TRY_AGAIN);
+        }
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// A fragment did not leave after all, or is not waited for any more.
+    pub(super) fn forget(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// The fragment `number` of this path was answered.
+    pub(super) fn answer(&mut self, number: u64) {
+        self.forget();
+        self.answered = self.answered.max(number + 1);
+        self.round.answered += 1;
+        self.timeouts = 0;
+        self.down_until = None;
+    }
+
+    /// Whether `number`, still unanswered, was overtaken by so many that it is lost.
+    pub(super) const fn is_overtaken(&self, number: u64) -> bool {
+        number + REORDERED_MAX < self.answered
+    }
+
+    /// A fragment was lost.
+    pub(super) fn lose(&mut self) {
+        self.forget();
+        self.round.lost += 1;
+    }
+
+    /// A round trip was measured at `now`.
+    pub(super) fn measure(&mut self, now: LocalNs, trip: Nanos) {
+        let trip = trip.max(Nanos(1));
+        self.round.shortest = self.round.shortest.min(trip);
+        if now >= self.half_over {
+            self.half_over = now + SHORTEST_FOR;
+            self.shortest = [Nanos::MAX, self.shortest[0]];
+        }
+        self.shortest[0] = self.shortest[0].min(trip);
+        let Some(smoothed) = self.smoothed else {
+            (self.smoothed, self.deviation) = (Some(trip), Nanos(trip.0 / 2));
+            return;
+        };
+        let error = smoothed.0.abs_diff(trip.0);
+        self.deviation = Nanos((3 * self.deviation.0 + error) / 4);
+        self.smoothed = Some(Nanos((7 * smoothed.0 + trip.0) / 8));
+    }
+
+    /// The network marked what it carried.
+    pub(super) fn mark(&mut self) {
+        self.round.is_marked = true;
+    }
+
+    /// Adapts the window when a round is over. A queue that keeps what arrives for `allowance` is no harm.
+    pub(super) fn adapt(&mut self, allowance: Nanos) {
+        if self.answered <= self.round.end {
+            return;
+        }
+        let round = core::mem::replace(&mut self.round, Round::new(self.next));
+        let target = self.shortest[0].min(self.shortest[1]).0.saturating_add(allowance.0);
+        let total = round.answered + round.lost;
+        let overflows = total >= ROUND_TOLD && round.lost > total / CHANCE;
+        let late = round.shortest != Nanos::MAX && round.shortest.0 > target;
+        if late || overflows || round.is_marked {
+            self.grows_fast = false;
+            let share = if late { self.kept(round.shortest.0, target) } else { self.window * 7 / 10 };
+            self.window = share.max(WINDOW_LEAST);
+        } else if round.was_full {
+            let more = if self.grows_fast { self.window / 2 } else { 1 + self.window / 64 };
+            self.window = (self.window + more.max(1)).min(super::WINDOW);
+        }
+    }
+
+    /// What of the window is kept when its round trips take `trip` and should take `target`.
+    fn kept(&self, trip: u64, target: u64) -> u32 {
+        let kept = (u128::from(self.window) * u128::from(target) / u128::from(trip.max(1))) as u32;
+        kept.max(self.window / 2)
+    }
+
+    /// How long an answer is waited for, after `timeouts` without one.
+    pub(super) fn patience(&self, longest_answer: Nanos) -> Nanos {
+        let usual = self.smoothed.map_or(PATIENCE_LEAST.0 * 5, |trip| trip.0 + 4 * self.deviation.0 + longest_answer.0);
+        let doubled = usual.max(PATIENCE_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
+        Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
+    }
+
+    /// Nothing was heard in time; `others_answer` while this path is silent.
+    pub(super) fn time_out(&mut self, now: LocalNs, others_answer: bool) {
+        self.timeouts += 1;
+        if others_answer && self.timeouts >= DOWN_AFTER {
+            self.down_until = Some(now + TRY_AGAIN);
+        }
+    }
+
+    /// The path went down: what is under way on it is to leave on others.
+    pub(super) fn go_down(&mut self, now: LocalNs) {
+        self.down_until = Some(now + TRY_AGAIN);
+    }
+
+    /// The smoothed round trip.
+    pub(super) const fn trip(&self) -> Option<Nanos> {
+        self.smoothed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWANCE: Nanos = Nanos::from_micros(500);
+
+    /// A path of `rate` fragments a millisecond and 100 us; returns its windows, round by round.
+    fn rounds(lane: &mut Lane, rate: u64, count: usize, lost_of: impl Fn(u64) -> bool) -> alloc::vec::Vec<u32> {
+        let mut now = LocalNs(1);
+        let mut windows = alloc::vec::Vec::new();
+        for _ in 0..count {
+            let sent: alloc::vec::Vec<u64> = (0..lane.room(now)).map(|_| lane.leave(now)).collect();
+            for (place, number) in (1..).zip(&sent) {
+                let trip = Nanos::from_micros(100).0.max(place * 1_000_000 / rate);
+                if lost_of(*number) {
+                    lane.lose();
+                } else {
+                    lane.measure(now, Nanos(trip));
+                    lane.answer(*number);
+                }
+            }
+            now += Nanos::from_millis(1);
+            lane.adapt(ALLOWANCE);
+            windows.push(lane.window);
+        }
+        windows
+    }
+
+    #[test]
+    fn adapt__grows_until_the_queue_stands_for_the_allowance_and_stays_near() {
+        // The first of each round finds an empty queue here, so a round is late only by its first: the model has no queue between rounds.
+        let mut lane = Lane::new();
+        let windows = rounds(&mut lane, 1_000, 40, |_| false);
+        assert!(windows.windows(2).all(|pair| pair[1] >= pair[0]));
+        assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
+    }
+
+    #[test]
+    fn adapt__a_round_that_was_late_as_a_whole_shrinks_the_window_in_proportion() {
+        let mut lane = Lane::new();
+        lane.measure(LocalNs(1), Nanos::from_micros(100));
+        lane.window = 100;
+        for _ in 0..100 {
+            let number = lane.leave(LocalNs(2));
+            lane.measure(LocalNs(2), Nanos::from_micros(800));
+            lane.answer(number);
+        }
+        lane.round.shortest = Nanos::from_micros(800);
+        lane.adapt(ALLOWANCE);
+        assert_eq!(lane.window, 75, "600 of 800 us");
+    }
+
+    #[test]
+    fn adapt__one_loss_in_a_hundred_is_chance_and_one_in_ten_is_not() {
+        let mut rare = Lane::new();
+        let windows = rounds(&mut rare, 10_000, 30, |number| number % 100 == 99);
+        assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
+        let mut often = Lane::new();
+        let windows = rounds(&mut often, 10_000, 30, |number| number % 10 == 9);
+        assert!(windows.iter().all(|window| *window < 64), "{windows:?}");
+    }
+
+    #[test]
+    fn adapt__a_window_that_was_never_full_does_not_grow() {
+        let mut lane = Lane::new();
+        for _ in 0..50 {
+            let number = lane.leave(LocalNs(1));
+            lane.measure(LocalNs(1), Nanos::from_micros(100));
+            lane.answer(number);
+            lane.adapt(ALLOWANCE);
+        }
+        assert_eq!(lane.window, WINDOW_FIRST);
+    }
+
+    #[test]
+    fn time_out__a_silent_path_is_left_while_others_answer_and_tried_again() {
+        let mut lane = Lane::new();
+        let now = LocalNs(1_000);
+        for _ in 0..DOWN_AFTER {
+            assert!(!lane.is_down());
+            lane.time_out(now, true);
+        }
+        assert_eq!((lane.room(now), lane.room(now + TRY_AGAIN)), (0, 1));
+        let number = lane.leave(now + TRY_AGAIN);
+        assert_eq!(lane.room(now + TRY_AGAIN), 0, "one at a time");
+        lane.answer(number);
+        assert!(!lane.is_down());
+        (0..9).for_each(|_| lane.time_out(now, false));
+        assert!(!lane.is_down(), "the only path is never left");
+    }
+
+    #[test]
+    fn patience__doubles_and_has_an_end() {
+        let mut lane = Lane::new();
+        lane.measure(LocalNs(1), Nanos::from_micros(100));
+        let first = lane.patience(Nanos::ZERO);
+        assert_eq!(first, PATIENCE_LEAST);
+        lane.time_out(LocalNs(1), false);
+        assert_eq!(lane.patience(Nanos::ZERO), first.times(2));
+        (0..90).for_each(|_| lane.time_out(LocalNs(1), false));
+        assert_eq!(lane.patience(Nanos::ZERO), PATIENCE_MOST);
+    }
+
+    #[test]
+    fn is_overtaken__by_three_later_ones() {
+        let mut lane = Lane::new();
+        let numbers: [u64; 5] = core::array::from_fn(|_| lane.leave(LocalNs(1)));
+        lane.answer(numbers[2]);
+        assert!(!lane.is_overtaken(numbers[0]));
+        lane.answer(numbers[3]);
+        assert!(lane.is_overtaken(numbers[0]) && !lane.is_overtaken(numbers[1]));
+    }
+}

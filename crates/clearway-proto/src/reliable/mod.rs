@@ -1,0 +1,209 @@
+//! Reliable messages: a wire made of one that may lose, double, reorder and damage; memory to memory, over all its paths.
+//!
+//! # Model
+//! ```text
+//!   engine above --post--> Reliable (a wire) --command--> Node (an engine) --effects--> driver --> lossy wire
+//!                <-harvest--                  <--event---                   <-arrivals-
+//! ```
+//! [`Node`] is the protocol, an engine like others; [`Reliable`] makes a wire of it. Messages to one peer in one class are a *stream*:
+//! they arrive in order, and no stream waits for another. A message is cut into *fragments* of one datagram each. A fragment carries the
+//! place of its bytes, in a region that the peer registered (a write) or in the peer's *inbox*, memory that it keeps for this stream
+//! (a message); so nothing is ever put together. The digest of a fragment is computed from the sender's memory and compared in
+//! the receiver's: what a bus, an adapter or a switch changed on the way is sent again.
+//!
+//! Acknowledgements say what has arrived (a number below which nothing is missing, and a bitmap) and, apart from that, how much of the inbox is
+//! free again: an application that reads late holds its sender back, and nothing is sent twice for it.
+//!
+//! # Source
+//! LA-MPI: digests from memory to memory, numbers of what was received apart from what was delivered, fragments over several interfaces
+//! with fail-over. Its time-outs of seconds are measured round trips here, and messages go on where they were when a path fails.
+//!
+//! # Invariants
+//! I1. A message is told once, whole, in order within its stream, or its sender hears that it was not.
+//! I2. What one peer sends changes no stream of another, and no memory but its inbox and the regions that writes may go to.
+//!
+//! # Not here
+//! Who may send at all: sealing is the wire's below. Broadcast (an engine of its own).
+
+mod frame;
+mod incoming;
+mod kept;
+mod lane;
+mod node;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use frame::HEAD_MAX;
+pub use node::Node;
+pub use wire::Reliable;
+
+use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
+use crate::wire::{Capabilities, Head, RegionId, RemoteSpan, Span, Status, Token};
+
+/// Fragments of one stream between the first that is missing and the newest: what the bitmap of an acknowledgement can name.
+pub(super) const WINDOW: u32 = 64 * frame::BITMAP_WORDS as u32;
+/// Fragments after which an acknowledgement is sent: one for a large packet of 8 (half the kernel's usual segments).
+const ANSWER_EVERY: u32 = 8;
+/// How long an acknowledgement may wait otherwise: a few times what a fragment takes at 100 Mb/s (120 us).
+const ANSWER_MAX: Nanos = Nanos::from_micros(500);
+
+/// What streams are made like; the same on all ranks.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Bytes of inbox for each peer and class; a power of two. The longest message is half of it.
+    pub inbox: Bytes,
+    /// How long a queue may keep what arrives in it, by [`Class::index`], until less is sent: longer than ranks of a busy machine are away.
+    pub allowance: [Nanos; Class::ALL.len()],
+    /// After so long without a word a peer is given up: everything for it ends as flushed.
+    pub patience: Nanos,
+    /// Messages of one stream that may wait to be cut.
+    pub backlog: usize,
+}
+
+impl Config {
+    /// For `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
+    pub fn of(ranks: u32) -> Self {
+        const ALL: u64 = 64 << 20;
+        let streams = u64::from(ranks.max(1)) * Class::ALL.len() as u64;
+        let inbox = (ALL / streams).clamp(INBOX_LEAST, 128 << 10);
+        Self {
+            inbox: Bytes(1 << inbox.ilog2()),
+            allowance: [
+                Nanos::from_millis(1),
+                Nanos::from_micros(500),
+                Nanos::from_millis(1),
+                Nanos::from_millis(2),
+                Nanos::from_micros(500),
+            ],
+            patience: Nanos::from_secs(10),
+            backlog: 256,
+        }
+    }
+
+    /// The longest body of a message.
+    const fn body_max(&self) -> u64 {
+        self.inbox.0 / 2
+    }
+}
+
+/// The least inbox: two messages of a datagram of Ethernet.
+const INBOX_LEAST: u64 = 4 << 10;
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The peer's engine, with its own header.
+    Inbox {
+        /// The header.
+        head: Head<HEAD_MAX>,
+    },
+    /// The peer's memory.
+    Memory {
+        /// Where to.
+        into: RemoteSpan,
+        /// The word that the peer is told.
+        immediate: u64,
+    },
+}
+
+/// What comes back when a message is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The token of who sent it, if it wants to know.
+    pub token: Option<Token>,
+    /// Memory that was kept for it.
+    pub kept: Option<Span>,
+}
+
+/// A message to one peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    /// What for.
+    pub target: Target,
+    /// The bytes; they stay as they are until the message is over.
+    pub body: Span,
+    /// To recognise its end.
+    pub ticket: Ticket,
+}
+
+/// What [`Node`] may be asked.
+#[derive(Clone, Copy, Debug)]
+pub enum Command {
+    /// Sends a message.
+    Send {
+        /// To whom.
+        to: Rank,
+        /// In which class.
+        class: Class,
+        /// The message.
+        message: Message,
+    },
+    /// Says that the application is done with the body of a message.
+    Free(Receipt),
+}
+
+/// What a message leaves in the inbox until it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    from: Rank,
+    class: Class,
+    position: u64,
+}
+
+/// What [`Node`] tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A message has arrived.
+    Message {
+        /// From whom.
+        from: Rank,
+        /// In which class.
+        class: Class,
+        /// Its header.
+        head: Head<HEAD_MAX>,
+        /// Its body, in this rank's inbox until it is freed.
+        body: Span,
+        /// When its last datagram came.
+        at: LocalNs,
+        /// To free its body with.
+        receipt: Receipt,
+    },
+    /// A peer's write is complete in this rank's memory.
+    Landed {
+        /// From whom.
+        from: Rank,
+        /// Where the bytes lie.
+        into: Span,
+        /// The writer's word.
+        immediate: u64,
+        /// When its last datagram came.
+        at: LocalNs,
+    },
+    /// A message is over.
+    Done {
+        /// Which.
+        ticket: Ticket,
+        /// How.
+        status: Status,
+    },
+    /// A stream of this class takes messages again.
+    Room {
+        /// The class.
+        class: Class,
+    },
+}
+
+/// What a [`Node`] is made for.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// What the wire below can do.
+    pub below: Capabilities,
+    /// How streams are made.
+    pub streams: Config,
+    /// The memory of all inboxes: [`Config::inbox`] for each rank and class, in this order.
+    pub inboxes: RegionId,
+}

@@ -1,0 +1,529 @@
+//! All streams of a rank: which datagram and which command concerns which, what is sent and asked of memory for it, and when.
+//!
+//! # Model
+//! Peers get their state when the first message comes or goes. What a stream wants to do is done while the buffer of effects has room; streams that
+//! are left wait in a queue for the next call. Time-outs lie in one ordered set for all streams.
+//!
+//! # Invariants
+//! I1. A frame that is damaged, of a stranger, or of an older life of its sender changes nothing.
+//! I2. Work in one call is bounded by the room in its buffer.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::frame::{Acknowledgement, Frame, HEAD_MAX, INBOX, Kind, Piece, Tail};
+use super::incoming::{Coming, Incoming, Verdict};
+use super::outgoing::{Measures, Next, Outgoing};
+use super::{Command, Event, NodeConfig, Receipt};
+use crate::base::{Class, LocalNs, Rank};
+use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Span, Status, Token};
+
+/// Effects that one thing to do needs at most.
+const EFFECTS: usize = 4;
+/// Bits of a token: fragment, rank, class, what for.
+const NUMBER_BITS: u32 = 32;
+const RANK_BITS: u32 = 24;
+
+/// One peer's streams, by [`Class::index`].
+#[derive(Debug, Default)]
+struct Peer {
+    outgoing: [Option<Box<Outgoing>>; Class::ALL.len()],
+    incoming: [Option<Box<Incoming>>; Class::ALL.len()],
+}
+
+/// Which stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    peer: u32,
+    class: Class,
+}
+
+impl Key {
+    const fn rank(self) -> Rank {
+        Rank(self.peer)
+    }
+}
+
+/// What an operation of ours was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// The digest of a fragment that is to leave.
+    Read,
+    /// A fragment that left.
+    Send,
+    /// The digest of a fragment that came.
+    Check,
+}
+
+fn token(purpose: Purpose, key: Key, number: u64) -> Token {
+    let low = number & ((1 << NUMBER_BITS) - 1);
+    let class = key.class.index() as u64;
+    Token(((purpose as u64) << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
+}
+
+fn meaning(token: Token) -> Option<(Purpose, Key, u32)> {
+    let top = token.0 >> (NUMBER_BITS + RANK_BITS);
+    let purpose = match top >> 4 {
+        0 => Purpose::Read,
+        1 => Purpose::Send,
+        2 => Purpose::Check,
+        _ => return None,
+    };
+    let class = *Class::ALL.get((top & 15) as usize)?;
+    let peer = (token.0 >> NUMBER_BITS) as u32 & ((1 << RANK_BITS) - 1);
+    Some((purpose, Key { peer, class }, token.0 as u32))
+}
+
+/// A half of a stream and when it wants to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Half {
+    Outgoing,
+    Incoming,
+}
+
+/// The protocol of reliable messages for one rank.
+#[derive(Debug)]
+pub struct Node {
+    config: NodeConfig,
+    measures: Measures,
+    generation: u16,
+    peers: Vec<Option<Box<Peer>>>,
+    /// When halves want to be looked at; each has one entry at most, and knows it.
+    timers: BTreeSet<(LocalNs, Half, Key)>,
+    /// Streams that could do something when the buffer was full, or whose room was full.
+    eager: VecDeque<Key>,
+    /// Classes of which a stream was full.
+    full: [bool; Class::ALL.len()],
+    /// Frames that were refused: damaged, of nobody, of an older life.
+    strange: u64,
+}
+
+impl Node {
+    /// A rank that has sent nothing yet.
+    pub fn new(config: NodeConfig) -> Self {
+        let measures = Measures::of(&config.below, config.streams.inbox.0);
+        Self {
+            measures,
+            generation: 0,
+            peers: (0..config.ranks).map(|_| None).collect(),
+            timers: BTreeSet::new(),
+            eager: VecDeque::new(),
+            full: [false; Class::ALL.len()],
+            strange: 0,
+            config,
+        }
+    }
+
+    /// Whether the stream to `to` takes another message now. One that was refused is told of by [`Event::Room`].
+    pub fn has_room(&mut self, to: Rank, class: Class) -> bool {
+        let backlog = self
+            .peers
+            .get(to.index())
+            .and_then(|peer| peer.as_deref())
+            .and_then(|peer| peer.outgoing[class.index()].as_deref().map(Outgoing::backlog));
+        let has = backlog.is_none_or(|backlog| backlog < self.config.streams.backlog);
+        self.full[class.index()] |= !has;
+        has
+    }
+
+    /// Frames that counted for nothing: damaged, of nobody, or of an older life of their sender.
+    pub fn strangers(&self) -> u64 {
+        self.strange
+    }
+
+    fn peer(&mut self, rank: Rank) -> Option<&mut Peer> {
+        Some(self.peers.get_mut(rank.index())?.get_or_insert_with(Box::default))
+    }
+
+    fn outgoing(&mut self, key: Key) -> Option<&mut Outgoing> {
+        self.peers.get_mut(key.peer as usize)?.as_mut()?.outgoing[key.class.index()].as_deref_mut()
+    }
+
+    fn incoming(&mut self, key: Key) -> Option<&mut Incoming> {
+        self.peers.get_mut(key.peer as usize)?.as_mut()?.incoming[key.class.index()].as_deref_mut()
+    }
+
+    /// This rank's memory for messages of `key`.
+    fn inbox(&self, key: Key) -> Span {
+        let length = self.config.streams.inbox.0;
+        let which = u64::from(key.peer) * Class::ALL.len() as u64 + key.class.index() as u64;
+        Span { region: self.config.inboxes, offset: which * length, length: length as u32 }
+    }
+
+    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) {
+        match command {
+            Command::Send { to, class, message } => {
+                let key = Key { peer: to.0, class };
+                let (generation, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
+                let Some(peer) = self.peer(to) else {
+                    let status = Status::Flushed;
+                    return out.tell(Event::Done { ticket: message.ticket, status });
+                };
+                let stream = peer.outgoing[class.index()]
+                    .get_or_insert_with(|| Box::new(Outgoing::new(generation, measures, paths.max(1))));
+                stream.push(now, message);
+                self.pump(now, key, out);
+            }
+            Command::Free(Receipt { from, class, position }) => {
+                let key = Key { peer: from.0, class };
+                if let Some(stream) = self.incoming(key) {
+                    stream.free(now, position);
+                    self.arm_incoming(key);
+                }
+            }
+        }
+    }
+
+    /// Does what the outgoing stream of `key` can do now.
+    fn pump(&mut self, now: LocalNs, key: Key, out: &mut Out<Event>) {
+        loop {
+            if out.room() < EFFECTS {
+                self.eager.push_back(key);
+                break;
+            }
+            let Some(stream) = self.outgoing(key) else { return };
+            let Some(next) = stream.next(now) else { break };
+            let generation = stream.generation;
+            match next {
+                Next::Read { number, body } => {
+                    out.operate(Operation::Digest { of: body, token: token(Purpose::Read, key, number) });
+                }
+                Next::Send { number, path, data, body } => {
+                    let token = token(Purpose::Send, key, number);
+                    send(out, key, generation, number, Kind::Data(data), path, body, Some(token));
+                }
+                Next::Ask { number, path } => {
+                    send(out, key, generation, number, Kind::Question, path, Span::EMPTY, None);
+                }
+            }
+        }
+        self.arm_outgoing(key);
+        self.tell_room(key, out);
+    }
+
+    /// Says that `key` has room again, if somebody found it full.
+    fn tell_room(&mut self, key: Key, out: &mut Out<Event>) {
+        let half = self.config.streams.backlog / 2;
+        if self.full[key.class.index()] && self.outgoing(key).is_some_and(|stream| stream.backlog() <= half) {
+            self.full[key.class.index()] = false;
+            out.tell(Event::Room { class: key.class });
+        }
+    }
+
+    fn arm_outgoing(&mut self, key: Key) {
+        let Some(stream) = self.outgoing(key) else { return };
+        if let Some(at) = stream.deadline().filter(|at| stream.armed.is_none_or(|armed| *at < armed)) {
+            let before = stream.armed.replace(at);
+            self.arm(before, at, Half::Outgoing, key);
+        }
+    }
+
+    fn arm_incoming(&mut self, key: Key) {
+        let Some(stream) = self.incoming(key) else { return };
+        if let Some(at) = stream.due.filter(|at| stream.armed.is_none_or(|armed| *at < armed)) {
+            let before = stream.armed.replace(at);
+            self.arm(before, at, Half::Incoming, key);
+        }
+    }
+
+    fn arm(&mut self, before: Option<LocalNs>, at: LocalNs, half: Half, key: Key) {
+        if let Some(before) = before {
+            self.timers.remove(&(before, half, key));
+        }
+        self.timers.insert((at, half, key));
+    }
+
+    fn datagram(&mut self, now: LocalNs, datagram: Datagram<'_>, out: &mut Out<Event>) {
+        let Some(frame) = Frame::parse(datagram.head) else {
+            self.strange += 1;
+            return;
+        };
+        let key = Key { peer: datagram.from.0, class: frame.class };
+        match frame.kind {
+            Kind::Data(data) => self.data(now, key, frame, data, datagram, out),
+            Kind::Question => {
+                if self.is_current(key, frame, out) {
+                    self.answer(now, key, datagram.path, out);
+                }
+            }
+            Kind::Acknowledgement(acknowledgement) => self.acknowledged(now, key, frame, acknowledgement, out),
+            Kind::Damaged | Kind::Refused | Kind::Unknown => {
+                let Some(stream) = self.own(key, frame.generation) else { return };
+                match frame.kind {
+                    Kind::Damaged => stream.damaged(frame.number),
+                    Kind::Refused => stream.refused(frame.number),
+                    _ => stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status })),
+                }
+                self.pump(now, key, out);
+            }
+        }
+    }
+
+    /// The outgoing stream of `key`, if an answer to `generation` concerns it.
+    fn own(&mut self, key: Key, generation: u16) -> Option<&mut Outgoing> {
+        let current = self.outgoing(key).is_some_and(|stream| stream.generation == generation);
+        self.strange += u64::from(!current);
+        self.outgoing(key).filter(|_| current)
+    }
+
+    /// Whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
+    fn is_current(&mut self, key: Key, frame: Frame, out: &mut Out<Event>) -> bool {
+        let known = self.incoming(key).map(|stream| stream.generation);
+        if known == Some(frame.generation) {
+            return true;
+        }
+        self.strange += 1;
+        if known.is_none_or(|known| is_newer(frame.generation, known)) {
+            send(out, key, frame.generation, 0, Kind::Unknown, PathId(0), Span::EMPTY, None);
+        }
+        false
+    }
+
+    fn data(
+        &mut self,
+        now: LocalNs,
+        key: Key,
+        frame: Frame,
+        data: Piece,
+        datagram: Datagram<'_>,
+        out: &mut Out<Event>,
+    ) {
+        let known = self.incoming(key).map(|stream| stream.generation);
+        if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
+            let inbox = self.inbox(key);
+            let Some(peer) = self.peer(key.rank()) else { return };
+            peer.incoming[key.class.index()] = Some(Box::new(Incoming::new(frame.generation, inbox)));
+        } else if !self.is_current(key, frame, out) {
+            return;
+        }
+        let inboxes = self.config.inboxes;
+        let body = if data.is_skipped { 0 } else { datagram.body.length };
+        let coming = Coming {
+            number: frame.number,
+            body,
+            path: datagram.path,
+            is_marked: datagram.congestion_marked,
+            at: datagram.at.instant(),
+        };
+        let Some(stream) = self.incoming(key) else { return };
+        let verdict = match stream.comes(now, coming, &data) {
+            // Inboxes are written by messages only.
+            Verdict::Take { into, .. } if data.place.region != INBOX && into.region == inboxes => Verdict::Refuse,
+            verdict => verdict,
+        };
+        match verdict {
+            Verdict::Take { into, number } => {
+                if into.length > 0 {
+                    out.operate(Operation::Copy { from: datagram.body, into });
+                }
+                out.operate(Operation::Digest { of: into, token: token(Purpose::Check, key, number) });
+            }
+            Verdict::Taken => self.tell(key, out),
+            Verdict::Refuse => {
+                send(
+                    out,
+                    key,
+                    frame.generation,
+                    u64::from(frame.number),
+                    Kind::Refused,
+                    datagram.path,
+                    Span::EMPTY,
+                    None,
+                );
+            }
+            Verdict::Ignore | Verdict::Damaged => {}
+        }
+        self.arm_incoming(key);
+    }
+
+    /// Tells what has arrived of `key` in order.
+    fn tell(&mut self, key: Key, out: &mut Out<Event>) {
+        while let Some(arrived) = self.incoming(key).and_then(Incoming::tell) {
+            if arrived.is_skipped {
+                continue;
+            }
+            let (from, class, at, body) = (key.rank(), key.class, arrived.at, arrived.body);
+            out.tell(match arrived.tail {
+                Tail::Message { head, .. } => {
+                    let receipt = Receipt { from, class, position: arrived.end };
+                    Event::Message { from, class, head, body, at, receipt }
+                }
+                Tail::Landed { immediate, .. } => Event::Landed { from, into: body, immediate, at },
+            });
+        }
+    }
+
+    fn acknowledged(
+        &mut self,
+        now: LocalNs,
+        key: Key,
+        frame: Frame,
+        acknowledgement: Acknowledgement,
+        out: &mut Out<Event>,
+    ) {
+        let allowance = self.config.streams.allowance[key.class.index()];
+        let Some(stream) = self.own(key, frame.generation) else { return };
+        stream.acknowledged(now, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
+            out.tell(Event::Done { ticket, status });
+        });
+        self.pump(now, key, out);
+    }
+
+    /// An operation of ours is over.
+    fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<Event>) {
+        let Some((purpose, key, low)) = meaning(ended) else { return };
+        match purpose {
+            Purpose::Read | Purpose::Send => {
+                let Some(stream) = self.outgoing(key) else { return };
+                let number = stream.whole(low);
+                match (purpose, status) {
+                    (Purpose::Send, Status::Complete) => return,
+                    (Purpose::Send, status) => stream.posted(now, number, status),
+                    // Bytes that cannot be read cannot be sent; what is sent instead will not pass as them.
+                    (_, status) => stream.read(number, if status == Status::Complete { value as u32 } else { !0 }),
+                }
+                self.pump(now, key, out);
+            }
+            Purpose::Check => self.checked(now, key, low, (status == Status::Complete).then_some(value as u32), out),
+        }
+    }
+
+    fn checked(&mut self, now: LocalNs, key: Key, low: u32, digest: Option<u32>, out: &mut Out<Event>) {
+        let Some(stream) = self.incoming(key) else { return };
+        let (generation, number) = (stream.generation, stream.whole(low));
+        let kind = match stream.checked(now, number, digest) {
+            Verdict::Taken => {
+                self.tell(key, out);
+                self.arm_incoming(key);
+                return;
+            }
+            Verdict::Damaged => Kind::Damaged,
+            Verdict::Refuse => Kind::Refused,
+            Verdict::Ignore | Verdict::Take { .. } => return,
+        };
+        send(out, key, generation, number, kind, PathId(0), Span::EMPTY, None);
+    }
+
+    fn answer(&mut self, now: LocalNs, key: Key, path: PathId, out: &mut Out<Event>) {
+        let Some(stream) = self.incoming(key) else { return };
+        let generation = stream.generation;
+        let (number, acknowledgement) = stream.answer(now);
+        send(out, key, generation, number, Kind::Acknowledgement(acknowledgement), path, Span::EMPTY, None);
+    }
+
+    /// Looks at halves whose time has come, and at streams that were left; whether some had to be left again.
+    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+        while let Some(&(at, half, key)) = self.timers.first()
+            && at <= now
+        {
+            if out.room() < EFFECTS {
+                return More::Yes;
+            }
+            self.timers.pop_first();
+            match half {
+                Half::Incoming => self.tick_incoming(now, at, key, out),
+                Half::Outgoing => self.tick_outgoing(now, at, key, out),
+            }
+        }
+        for _ in 0..self.eager.len() {
+            if out.room() < EFFECTS {
+                return More::Yes;
+            }
+            if let Some(key) = self.eager.pop_front() {
+                self.pump(now, key, out);
+            }
+        }
+        if self.eager.is_empty() { More::No } else { More::Yes }
+    }
+
+    fn tick_incoming(&mut self, now: LocalNs, at: LocalNs, key: Key, out: &mut Out<Event>) {
+        let Some(stream) = self.incoming(key).filter(|stream| stream.armed == Some(at)) else { return };
+        stream.armed = None;
+        let path = stream.path();
+        if stream.due.is_some_and(|due| due <= now) {
+            self.answer(now, key, path, out);
+        }
+        self.arm_incoming(key);
+    }
+
+    fn tick_outgoing(&mut self, now: LocalNs, at: LocalNs, key: Key, out: &mut Out<Event>) {
+        let patience = self.config.streams.patience;
+        let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else { return };
+        stream.armed = None;
+        if stream.silence(now) > patience {
+            stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+        }
+        stream.tick(now);
+        self.pump(now, key, out);
+    }
+
+    /// Tells every outgoing stream something, and lets it go on.
+    fn each(&mut self, now: LocalNs, class: Option<Class>, out: &mut Out<Event>, act: impl Fn(&mut Outgoing)) {
+        for peer in 0..self.config.ranks {
+            for key in Class::ALL
+                .into_iter()
+                .filter(|own| class.is_none_or(|class| class == *own))
+                .map(|class| Key { peer, class })
+            {
+                if let Some(stream) = self.outgoing(key) {
+                    act(stream);
+                    self.pump(now, key, out);
+                }
+            }
+        }
+    }
+}
+
+/// Whether generation `a` came after `b`.
+const fn is_newer(a: u16, b: u16) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 15
+}
+
+/// Sends a frame of the stream `key`: data in its class, everything else before all data.
+#[expect(clippy::too_many_arguments, reason = "what a frame is made of")]
+fn send(
+    out: &mut Out<Event>,
+    key: Key,
+    generation: u16,
+    number: u64,
+    kind: Kind,
+    path: PathId,
+    body: Span,
+    token: Option<Token>,
+) {
+    let class = if matches!(kind, Kind::Data(_)) { key.class } else { Class::Control };
+    let frame = Frame { class: key.class, generation, number: number as u32, kind };
+    let head = out.head(frame.encode().bytes());
+    let to = Destination::One(key.rank());
+    out.operate(Operation::Send { to, path, class, head, body, token });
+}
+
+impl Engine for Node {
+    type Command = Command;
+    type Event = Event;
+
+    fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
+        match input {
+            Input::Boot { incarnation } => self.generation = (incarnation as u16) << 8,
+            Input::Tick => return self.tick(now, out),
+            Input::Command(command) => self.command(now, command, out),
+            Input::Arrival(arrival) => match arrival {
+                Arrival::Datagram(datagram) => self.datagram(now, datagram, out),
+                Arrival::Done { token, status, value, .. } => self.done(now, token, status, value, out),
+                Arrival::Room { path, class } => self.each(now, Some(class), out, |stream| stream.unblock(path)),
+                Arrival::PathState { path, rate: None } => {
+                    self.each(now, None, out, |stream| stream.path_down(now, path))
+                }
+                _ => {}
+            },
+        }
+        if self.eager.is_empty() { More::No } else { More::Yes }
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        self.timers.first().map(|(at, _, _)| *at)
+    }
+}
+
+const _: () = assert!(HEAD_MAX >= 62, "the longest header of an engine above");

@@ -1,0 +1,534 @@
+//! The sending half of a stream: messages of one class to one peer, cut into fragments, until the peer has them.
+//!
+//! # Model
+//! ```text
+//!   push -> waiting -cut-> Unread -digest-> Ready -leave-> Away -answer-> Here
+//!                                             ^--- overtaken, damaged, late ---'
+//! ```
+//! A message is cut when its fragments can leave soon, and not before. A message for the peer's inbox gets its place there when it is cut:
+//! positions count on for ever, and the peer says up to which its inbox is free. A fragment keeps number and bytes however often it
+//! leaves, and goes by the path with the shortest wait that has room.
+//!
+//! # Invariants
+//! I1. A message ends once: complete when every fragment of it was answered, refused, or given up.
+//! I2. No more than [`super::WINDOW`] fragments lie between the first that was not answered and the next new one.
+//!
+//! # Not here
+//! How much may be under way (`lane`); frames (`node`).
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::frame::{
+    Acknowledgement, DATA_LENGTH, INBOX, OFFSET_LIMIT, Piece, Place, TAIL_LENGTH, Tail, position, whole,
+};
+use super::lane::{Lane, PATIENCE_MOST};
+use super::{ANSWER_MAX, Message, Target, Ticket, WINDOW};
+use crate::base::{LocalNs, Nanos};
+use crate::wire::{Capabilities, Missing, PathId, Span, Status};
+
+/// Bytes of the word of a write.
+const WORD_LENGTH: usize = 8;
+
+/// How long fragments are, and the peer's inbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measures {
+    /// Head and body of a datagram.
+    pub(super) datagram: usize,
+    /// The longest body of a datagram.
+    pub(super) body: usize,
+    /// Bytes of the inbox that the peer keeps for this stream.
+    pub(super) inbox: u64,
+}
+
+impl Measures {
+    pub(super) fn of(capabilities: &Capabilities, inbox: u64) -> Self {
+        Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
+    }
+
+    /// The longest body beside a tail of `tail` bytes.
+    fn beside(&self, tail: usize) -> u32 {
+        self.datagram.saturating_sub(DATA_LENGTH + tail).min(self.body) as u32
+    }
+}
+
+/// Where a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its digest is not known yet.
+    Unread,
+    /// It is to leave.
+    Ready,
+    /// It left as `number` of `path`.
+    Away { path: PathId, number: u64, at: LocalNs },
+    /// The peer has it.
+    Here,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fragment {
+    body: Span,
+    place: Place,
+    digest: u32,
+    state: State,
+    /// Left more than once: the answer says nothing about the round trip.
+    is_repeated: bool,
+    is_skipped: bool,
+}
+
+/// A message whose last fragment is cut.
+#[derive(Clone, Debug)]
+struct Cut {
+    first: u64,
+    last: u64,
+    tail: Tail,
+    ticket: Ticket,
+    is_refused: bool,
+}
+
+/// What shall be done next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// Ask for the digest of a fragment's body.
+    Read { number: u64, body: Span },
+    /// Send a fragment.
+    Send { number: u64, path: PathId, data: Piece, body: Span },
+    /// Ask for an acknowledgement of everything below `number`.
+    Ask { number: u64, path: PathId },
+}
+
+/// The sending half of a stream.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) generation: u16,
+    measures: Measures,
+    lanes: Vec<Lane>,
+    waiting: VecDeque<Message>,
+    /// Of the first waiting message: bytes that are cut, its place, and the number of its first fragment.
+    begun: Option<(u32, Place, u64)>,
+    fragments: VecDeque<Fragment>,
+    /// The number of the first fragment in `fragments`.
+    base: u64,
+    cut: VecDeque<Cut>,
+    ready: BTreeSet<u64>,
+    unread: u32,
+    /// Positions in the peer's inbox: the next that is free here, and up to which the peer has freed.
+    position: u64,
+    freed: u64,
+    is_known: bool,
+    /// When something was last heard, or began to be waited for.
+    heard: LocalNs,
+    /// When to look whether something is late; kept although it is answered meanwhile, and looked at then.
+    timer: Option<LocalNs>,
+    /// When somebody will look at the timer.
+    pub(super) armed: Option<LocalNs>,
+    /// Questions in a row.
+    questions: u32,
+    asks: bool,
+    at_once: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(generation: u16, measures: Measures, paths: usize) -> Self {
+        Self {
+            generation,
+            measures,
+            lanes: (0..paths).map(|_| Lane::new()).collect(),
+            waiting: VecDeque::new(),
+            begun: None,
+            fragments: VecDeque::new(),
+            base: 0,
+            cut: VecDeque::new(),
+            ready: BTreeSet::new(),
+            unread: 0,
+            position: 0,
+            freed: 0,
+            is_known: false,
+            heard: LocalNs(0),
+            timer: None,
+            armed: None,
+            questions: 0,
+            asks: false,
+            at_once: false,
+        }
+    }
+
+    /// Messages that are not cut to the end.
+    pub(super) fn backlog(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Nothing waits for an answer, and nothing to leave.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.fragments.is_empty()
+    }
+
+    /// Takes a message.
+    pub(super) fn push(&mut self, now: LocalNs, message: Message) {
+        if self.is_idle() {
+            self.heard = now;
+            self.timer = self.timer.or(Some(now + self.patience()));
+        }
+        self.waiting.push_back(message);
+    }
+
+    /// The longest patience of all paths, with what an answer may wait at the peer.
+    fn patience(&self) -> Nanos {
+        self.lanes.iter().map(|lane| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
+    }
+
+    fn lane(&mut self, path: PathId) -> &mut Lane {
+        let last = self.lanes.len() - 1;
+        &mut self.lanes[usize::from(path.0).min(last)]
+    }
+
+    /// The next thing that can be done now.
+    pub(super) fn next(&mut self, now: LocalNs) -> Option<Next> {
+        let room: u32 = self.lanes.iter().map(|lane| lane.room(now)).sum();
+        if room == 0 {
+            return None;
+        }
+        if core::mem::take(&mut self.asks) {
+            return Some(Next::Ask { number: self.base, path: self.choose(now) });
+        }
+        if let Some(number) = self.ready.pop_first() {
+            return Some(self.leave(now, number));
+        }
+        if self.unread >= room {
+            return None;
+        }
+        let number = self.cut_one()?;
+        let body = self.fragments.back()?.body;
+        if body.length == 0 {
+            // Nothing to read: the digest of no bytes is known.
+            self.read(number, 0);
+            self.ready.remove(&number);
+            return Some(self.leave(now, number));
+        }
+        Some(Next::Read { number, body })
+    }
+
+    fn leave(&mut self, now: LocalNs, number: u64) -> Next {
+        let path = self.choose(now);
+        let on_path = self.lane(path).leave(now);
+        let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
+        let tail = self.cut.binary_search_by_key(&number, |cut| cut.last).ok().map(|which| self.cut[which].tail);
+        let place = (number - self.base) as usize;
+        let fragment = &mut self.fragments[place];
+        fragment.state = State::Away { path, number: on_path, at: now };
+        let body = if fragment.is_skipped { Span::EMPTY } else { fragment.body };
+        let Fragment { digest, place, is_skipped, .. } = *fragment;
+        let digest = if is_skipped { 0 } else { digest };
+        Next::Send { number, path, data: Piece { is_open, is_skipped, at_once, digest, place, tail }, body }
+    }
+
+    /// The path with the shortest wait that has room, one that is to be tried first.
+    fn choose(&self, now: LocalNs) -> PathId {
+        let with_room = self.lanes.iter().enumerate().filter(|(_, lane)| lane.room(now) > 0);
+        let best = with_room.min_by_key(|(_, lane)| (!lane.is_down(), lane.wait()));
+        PathId(best.map_or(0, |(path, _)| path as u8))
+    }
+
+    /// Cuts the next fragment of the first waiting message; its number.
+    fn cut_one(&mut self) -> Option<u64> {
+        if self.fragments.len() >= WINDOW as usize {
+            return None;
+        }
+        let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
+        let number = self.base + self.fragments.len() as u64;
+        let (done, place, first) = match self.begun {
+            Some(begun) => begun,
+            None => (0, self.place_of(target, whole.length)?, number),
+        };
+        let left = whole.length - done;
+        let tail_length = TAIL_LENGTH
+            + match target {
+                Target::Inbox { head } => head.bytes().len(),
+                Target::Memory { .. } => WORD_LENGTH,
+            };
+        let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
+        let is_last = left <= beside;
+        let length = if is_last { left } else { left.min(alone).min(left - 1) };
+        let body = Span { region: whole.region, offset: whole.offset + u64::from(done), length };
+        let at = Place { region: place.region, offset: (place.offset + u64::from(done)) % OFFSET_LIMIT };
+        self.fragments.push_back(Fragment {
+            body,
+            place: at,
+            digest: 0,
+            state: State::Unread,
+            is_repeated: false,
+            is_skipped: false,
+        });
+        self.unread += 1;
+        self.begun = Some((done + length, place, first));
+        if is_last {
+            self.begun = None;
+            let message = self.waiting.pop_front()?;
+            let length = whole.length;
+            let tail = match target {
+                Target::Inbox { head } => Tail::Message { length, head },
+                Target::Memory { immediate, .. } => Tail::Landed { length, immediate },
+            };
+            self.cut.push_back(Cut { first, last: number, tail, ticket: message.ticket, is_refused: false });
+        }
+        Some(number)
+    }
+
+    /// Where a message of `length` goes; nothing while the peer's inbox is full.
+    fn place_of(&mut self, target: Target, length: u32) -> Option<Place> {
+        let Target::Inbox { .. } = target else {
+            let Target::Memory { into, .. } = target else { return None };
+            return Some(Place { region: into.region, offset: into.offset });
+        };
+        let (length, inbox) = (u64::from(length), self.measures.inbox);
+        let turn = self.position % inbox;
+        // Within the inbox a message lies in one piece.
+        let start = if turn + length > inbox { self.position + inbox - turn } else { self.position };
+        if start + length > self.freed + inbox {
+            return None;
+        }
+        self.position = start + length;
+        Some(Place { region: INBOX, offset: start })
+    }
+
+    /// The digest of a fragment's body is known.
+    pub(super) fn read(&mut self, number: u64, digest: u32) {
+        if let Some(fragment) = self.fragment(number)
+            && fragment.state == State::Unread
+        {
+            (fragment.digest, fragment.state) = (digest, State::Ready);
+            self.unread -= 1;
+            self.ready.insert(number);
+        }
+    }
+
+    fn fragment(&mut self, number: u64) -> Option<&mut Fragment> {
+        self.fragments.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    /// The whole number that ends in `low`.
+    pub(super) const fn whole(&self, low: u32) -> u64 {
+        whole(self.base, low)
+    }
+
+    /// What became of the send of fragment `number`: without room it is still to leave, later.
+    pub(super) fn posted(&mut self, now: LocalNs, number: u64, status: Status) {
+        let Some(fragment) = self.fragment(number) else { return };
+        let State::Away { path, .. } = fragment.state else { return };
+        match status {
+            Status::Complete => return,
+            Status::NoRoom => {
+                fragment.state = State::Ready;
+                self.lane(path).is_blocked = true;
+            }
+            Status::Refused(_) | Status::Flushed => fragment.state = State::Ready,
+        }
+        self.ready.insert(number);
+        let lane = self.lane(path);
+        lane.forget();
+        if status != Status::NoRoom {
+            lane.go_down(now);
+        }
+    }
+
+    /// The transmit queue of `path` takes messages again.
+    pub(super) fn unblock(&mut self, path: PathId) {
+        self.lane(path).is_blocked = false;
+    }
+
+    /// `path` carries nothing any more: what is under way there leaves on others.
+    pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
+        self.lane(path).go_down(now);
+        self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
+    }
+
+    /// Takes in what the peer has; `done` hears of messages that are over.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: LocalNs,
+        number: u32,
+        acknowledgement: &Acknowledgement,
+        allowance: Nanos,
+        done: &mut dyn FnMut(Ticket, Status),
+    ) {
+        let below = self.whole(number);
+        if below > self.base + self.fragments.len() as u64 {
+            return;
+        }
+        let freed = position(self.freed, acknowledgement.freed).min(self.position);
+        if below > self.base || freed > self.freed {
+            self.questions = 0;
+        }
+        (self.heard, self.is_known, self.freed) = (now, true, self.freed.max(freed));
+        self.measure(now, acknowledgement);
+        while self.base < below {
+            self.here(self.base);
+            self.fragments.pop_front();
+            self.base += 1;
+        }
+        for (word, bits) in acknowledgement.bitmap.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                self.here(below + 1 + 64 * word as u64 + u64::from(bits.trailing_zeros()));
+                bits &= bits - 1;
+            }
+        }
+        if acknowledgement.bitmap.iter().any(|word| *word != 0) || self.lanes.len() > 1 {
+            self.withdraw(|state, lane| matches!(state, State::Away { number, .. } if lane.is_overtaken(number)));
+        }
+        for lane in &mut self.lanes {
+            if acknowledgement.is_marked {
+                lane.mark();
+            }
+            lane.adapt(allowance);
+        }
+        self.end_messages(done);
+    }
+
+    /// Measures the round trip of the newest fragment that the peer had, if it left once.
+    fn measure(&mut self, now: LocalNs, acknowledgement: &Acknowledgement) {
+        let number = self.whole(acknowledgement.newest);
+        if let Some(&mut Fragment { state: State::Away { path, at, .. }, is_repeated: false, .. }) =
+            self.fragment(number)
+            && path == acknowledgement.path
+        {
+            let waited = u64::from(acknowledgement.waited_ns);
+            self.lane(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
+        }
+    }
+
+    /// The peer has fragment `number`.
+    fn here(&mut self, number: u64) {
+        let Some(fragment) = self.fragment(number) else { return };
+        match core::mem::replace(&mut fragment.state, State::Here) {
+            State::Away { path, number, .. } => self.lane(path).answer(number),
+            State::Ready => {
+                self.ready.remove(&number);
+            }
+            // A peer that acknowledges what never left: its word for it.
+            State::Unread => self.unread -= 1,
+            State::Here => {}
+        }
+    }
+
+    /// Lets all fragments whose state is `lost` leave again.
+    fn withdraw(&mut self, is_lost: impl Fn(State, &Lane) -> bool) {
+        for (number, fragment) in (self.base..).zip(&mut self.fragments) {
+            let State::Away { path, .. } = fragment.state else { continue };
+            let Some(lane) = self.lanes.get_mut(usize::from(path.0)) else { continue };
+            if is_lost(fragment.state, lane) {
+                (fragment.state, fragment.is_repeated) = (State::Ready, true);
+                self.ready.insert(number);
+                lane.lose();
+            }
+        }
+    }
+
+    /// Fragment `number` arrived as something else than it was.
+    pub(super) fn damaged(&mut self, number: u32) {
+        let number = self.whole(number);
+        if let Some(fragment) = self.fragment(number)
+            && let State::Away { path, .. } = fragment.state
+        {
+            (fragment.state, fragment.is_repeated) = (State::Ready, true);
+            self.ready.insert(number);
+            self.lane(path).lose();
+        }
+    }
+
+    /// The place of fragment `number` does not exist: its message goes on without bytes, and ends as refused.
+    pub(super) fn refused(&mut self, number: u32) {
+        let number = self.whole(number);
+        if self.fragment(number).is_none() {
+            return;
+        }
+        let (first, last) = match self.cut.iter_mut().find(|cut| cut.first <= number && number <= cut.last) {
+            Some(cut) => {
+                cut.is_refused = true;
+                (cut.first, cut.last)
+            }
+            // Of a message that is not cut to its end: the rest is told by the fragments that follow.
+            None => (number, number),
+        };
+        for number in first.max(self.base)..=last {
+            if let Some(fragment) = self.fragment(number) {
+                fragment.is_skipped = true;
+            }
+        }
+        self.damaged(number as u32);
+    }
+
+    /// Tells of messages all of whose fragments were answered.
+    fn end_messages(&mut self, done: &mut dyn FnMut(Ticket, Status)) {
+        while self.cut.front().is_some_and(|cut| cut.last < self.base) {
+            let Some(cut) = self.cut.pop_front() else { break };
+            let status = if cut.is_refused { Status::Refused(Missing::Memory) } else { Status::Complete };
+            done(cut.ticket, status);
+        }
+    }
+
+    /// When to be asked for what is late.
+    pub(super) const fn deadline(&self) -> Option<LocalNs> {
+        self.timer
+    }
+
+    /// Time passed. A fragment that was waited for in vain leaves again and asks for an answer; where nothing is under way and nothing can
+    /// leave, the peer is asked whether its inbox has room: what it said of it may be lost.
+    pub(super) fn tick(&mut self, now: LocalNs) {
+        if self.timer.is_none_or(|at| at > now) {
+            return;
+        }
+        if self.is_idle() {
+            self.timer = None;
+            return;
+        }
+        match self.oldest() {
+            Some((path, at)) if at + self.lane(path).patience(ANSWER_MAX) <= now => self.late(now, path, at),
+            Some(_) => {}
+            None => {
+                self.asks = self.ready.is_empty() || self.lanes.iter().all(Lane::is_down);
+                self.questions += 1;
+            }
+        }
+        let late = self.oldest().map(|(path, at)| at + self.lane(path).patience(ANSWER_MAX));
+        let again = Nanos(self.patience().0.saturating_mul(1 << self.questions.min(8))).min(PATIENCE_MOST);
+        self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
+    }
+
+    /// What left on `path` at `at` was waited for in vain.
+    fn late(&mut self, now: LocalNs, path: PathId, at: LocalNs) {
+        let others = self.lanes.iter().enumerate().filter(|(i, _)| *i != usize::from(path.0));
+        let others_answer = others.map(|(_, lane)| lane).any(|lane| lane.trip().is_some() && !lane.is_down());
+        self.lane(path).time_out(now, others_answer);
+        self.at_once = true;
+        if self.lane(path).is_down() {
+            self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
+        } else {
+            self.withdraw(
+                |state, _| matches!(state, State::Away { path: on, at: left, .. } if on == path && left == at),
+            );
+        }
+    }
+
+    /// The fragment that has been under way for the longest time, as its path and when it left.
+    fn oldest(&self) -> Option<(PathId, LocalNs)> {
+        let away = self.fragments.iter().filter_map(|fragment| match fragment.state {
+            State::Away { path, at, .. } => Some((at, path)),
+            _ => None,
+        });
+        away.min().map(|(at, path)| (path, at))
+    }
+
+    /// How long nothing has been heard although something is waited for.
+    pub(super) fn silence(&self, now: LocalNs) -> Nanos {
+        if self.is_idle() { Nanos::ZERO } else { now.since(self.heard) }
+    }
+
+    /// Gives everything up, and begins a new stream.
+    pub(super) fn give_up(&mut self, done: &mut dyn FnMut(Ticket, Status)) {
+        let next = Self::new(self.generation.wrapping_add(1), self.measures, self.lanes.len());
+        let old = core::mem::replace(self, Self { armed: self.armed, ..next });
+        old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
+        old.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
+    }
+}

@@ -1,0 +1,409 @@
+//! Reliable wires on a fabric that loses, doubles, delays, damages and cuts.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::base::{RandomKey, RandomStream};
+use crate::wire::conformance::{self, Fabric, Outcome};
+use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire, Rough};
+use crate::wire::{Answer, Arrival, Destination, Missing, Operation, OperationKind, Out, PathId, Wire};
+
+/// Wires of all ranks, and the fabric between them.
+struct Job {
+    fabric: MemoryFabric,
+    wires: Vec<Reliable<MemoryWire>>,
+}
+
+impl Job {
+    fn new(config: MemoryConfig, streams: &Config) -> Self {
+        let mut fabric = MemoryFabric::new(config);
+        let wires = (0..config.ranks).map(|rank| {
+            let wire = Reliable::new(fabric.take(Rank(rank)), config.ranks, streams, 0);
+            wire.expect("the memory wire has all that is needed")
+        });
+        let wires = wires.collect();
+        Self { fabric, wires }
+    }
+
+    fn lend(&mut self) {
+        for (rank, wire) in self.wires.iter_mut().enumerate() {
+            self.fabric.exchange(Rank(rank as u32), wire.below_mut());
+        }
+    }
+
+    /// Moves time to the next instant at which something can happen, by `most` if nothing does. `false` when nothing ever will.
+    fn pass(&mut self, most: Nanos) -> bool {
+        let now = self.fabric.now();
+        let deadline = self.wires.iter().filter_map(Wire::deadline).min();
+        self.lend();
+        let next = [self.fabric.next_arrival(), deadline].into_iter().flatten().min();
+        let to = next.unwrap_or(now + most).clamp(now + Nanos(1), now + most);
+        self.fabric.advance(to);
+        self.lend();
+        next.is_some()
+    }
+
+    fn wire(&mut self, rank: u32) -> &mut Reliable<MemoryWire> {
+        &mut self.wires[rank as usize]
+    }
+
+    fn post(&mut self, rank: u32, operation: Operation, heads: &[u8]) -> Answer {
+        let mut answers = Vec::new();
+        self.wire(rank).post(&[operation], heads, &mut answers);
+        answers[0]
+    }
+
+    fn send(&mut self, from: u32, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> Answer {
+        let mut out: Out<()> = Out::with_limit(1);
+        let head = out.head(head);
+        let to = Destination::One(Rank(to));
+        self.post(from, Operation::Send { to, path: PathId(0), class, head, body, token }, out.heads())
+    }
+
+    fn memory(&mut self, rank: u32, bytes: &[u8]) -> RegionId {
+        let wire = self.wire(rank);
+        let region = wire.register(Bytes(bytes.len() as u64)).expect("room");
+        wire.region_mut(region).expect("registered").copy_from_slice(bytes);
+        region
+    }
+}
+
+impl Fabric for Job {
+    fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
+        &mut self.wires[rank.index()]
+    }
+
+    fn pass_time(&mut self) {
+        // As long as ranks of a real job would have been driven meanwhile.
+        let end = self.fabric.now() + Nanos::from_millis(1);
+        while self.fabric.now() < end {
+            self.pass(Nanos::from_micros(50));
+            for wire in &mut self.wires {
+                wire.harvest(0, &mut |_| {});
+            }
+        }
+    }
+}
+
+fn rough(ranks: u32, seed: u64) -> MemoryConfig {
+    let rough = Rough { doubled: 20_000, late: 30_000, damaged: 20_000 };
+    MemoryConfig { loss_per_million: 50_000, rough, seed, ..MemoryConfig::lossless(ranks) }
+}
+
+#[test]
+fn conformance__a_smooth_and_a_rough_fabric_keep_all_promises() {
+    for config in [MemoryConfig::lossless(conformance::RANKS), rough(conformance::RANKS, 5)] {
+        let outcomes = conformance::run(&mut || Job::new(config, &Config::of(config.ranks)));
+        for (name, outcome) in outcomes {
+            let lacking = [OperationKind::Multicast, OperationKind::Read, OperationKind::Atomic].map(Outcome::Skipped);
+            assert!(outcome == Outcome::Passed || lacking.contains(&outcome), "{name}: {outcome:?}");
+        }
+    }
+}
+
+/// From whom, to whom, in which class.
+type Stream = (u32, u32, Class);
+
+/// Header and body.
+type Sent = (Vec<u8>, Vec<u8>);
+
+/// Word, place and bytes.
+type Written = (u64, RemoteSpan, Vec<u8>);
+
+/// What streams shall bring, and has brought.
+#[derive(Default)]
+struct Expected {
+    messages: BTreeMap<Stream, VecDeque<Sent>>,
+    landings: BTreeMap<Stream, VecDeque<Written>>,
+    tokens: BTreeMap<(u32, u64), u32>,
+}
+
+/// Random traffic among all ranks of a job.
+struct Traffic {
+    job: Job,
+    random: RandomStream,
+    sources: Vec<RegionId>,
+    targets: Vec<RegionId>,
+    expected: Expected,
+    posted: u64,
+}
+
+const SOURCE: u64 = 1 << 17;
+
+impl Traffic {
+    fn new(config: MemoryConfig) -> Self {
+        let mut job = Job::new(config, &Config { inbox: Bytes(16 << 10), ..Config::of(config.ranks) });
+        let bytes: Vec<u8> = (0..SOURCE).map(|i| (i ^ i >> 7) as u8).collect();
+        let sources = (0..config.ranks).map(|rank| job.memory(rank, &bytes)).collect();
+        let targets = (0..config.ranks).map(|rank| job.memory(rank, &vec![0; SOURCE as usize])).collect();
+        let random = RandomKey::new(config.seed).purpose("traffic").stream();
+        Self { job, random, sources, targets, expected: Expected::default(), posted: 0 }
+    }
+
+    fn bytes(&self, rank: u32, span: Span) -> Vec<u8> {
+        let region = self.job.wires[rank as usize].region(span.region).expect("a region");
+        region[span.range_in(region.len()).expect("inside")].to_vec()
+    }
+
+    /// Posts something from somewhere to somewhere.
+    fn post(&mut self) {
+        let ranks = self.job.wires.len() as u64;
+        let (from, to) = (self.random.below(ranks) as u32, self.random.below(ranks) as u32);
+        let class = Class::ALL[self.random.below(5) as usize];
+        let long = self.random.below(4) == 0;
+        let length = self.random.below(if long { 8_000 } else { 200 });
+        let offset = self.random.below(SOURCE - length);
+        let body = Span { region: self.sources[from as usize], offset, length: length as u32 };
+        let bytes = self.bytes(from, body);
+        let token = (self.random.below(3) > 0).then_some(Token(self.posted));
+        let key = (from, to, class);
+        let answer = if self.random.below(2) == 0 {
+            let head: Vec<u8> =
+                (0..self.random.below(1 + HEAD_MAX as u64)).map(|i| i as u8 ^ self.posted as u8).collect();
+            let answer = self.job.send(from, to, class, &head, body, token);
+            if answer == Answer::Posted {
+                self.expected.messages.entry(key).or_default().push_back((head, bytes));
+            }
+            answer
+        } else {
+            // Parts of memory of their own for each writer and class: writes of several streams have no order.
+            let part = SOURCE / (ranks * 5);
+            let length = length.min(part / 4);
+            let start = (u64::from(from) * 5 + class.index() as u64) * part + self.random.below(part - length);
+            let into = RemoteSpan { region: self.targets[to as usize], offset: start };
+            let (from_span, bytes) = (Span { length: length as u32, ..body }, bytes[..length as usize].to_vec());
+            let (path, immediate) = (PathId(0), self.posted);
+            let write = Operation::Write { to: Rank(to), path, class, from: from_span, into, immediate, token };
+            let answer = self.job.post(from, write, &[]);
+            if answer == Answer::Posted {
+                self.expected.landings.entry(key).or_default().push_back((immediate, into, bytes));
+            }
+            answer
+        };
+        assert!(matches!(answer, Answer::Posted | Answer::NoRoom), "{answer:?}");
+        if let (Some(token), Answer::Posted) = (token, answer) {
+            self.expected.tokens.insert((from, token.0), 0);
+        }
+        self.posted += 1;
+    }
+
+    /// Harvests everywhere and compares with what was expected.
+    fn harvest(&mut self) {
+        for rank in 0..self.job.wires.len() as u32 {
+            let mut seen = Vec::new();
+            self.job.wire(rank).harvest(64, &mut |arrival| match arrival {
+                Arrival::Datagram(d) => seen.push((d.from, d.class, Some(d.head.to_vec()), d.body, 0)),
+                Arrival::Landed { from, into, immediate, .. } => seen.push((from, None, None, into, immediate)),
+                Arrival::Done { token, status, .. } => {
+                    assert_eq!(status, Status::Complete);
+                    *self.expected.tokens.get_mut(&(rank, token.0)).expect("a token of ours") += 1;
+                }
+                Arrival::Room { .. } => {}
+                other => panic!("{other:?}"),
+            });
+            for (from, class, head, body, immediate) in seen {
+                match (head, class) {
+                    (Some(head), Some(class)) => {
+                        let bytes = self.bytes(rank, body);
+                        let next = self.expected.messages.get_mut(&(from.0, rank, class)).and_then(VecDeque::pop_front);
+                        assert_eq!((head, bytes), next.expect("a message that was sent"));
+                    }
+                    _ => self.landed(from.0, rank, body, immediate),
+                }
+            }
+        }
+    }
+
+    /// A write of some class of `from` has landed: the next of one of them.
+    fn landed(&mut self, from: u32, rank: u32, into: Span, immediate: u64) {
+        let streams = self.expected.landings.iter_mut().filter(|((writer, at, _), _)| (*writer, *at) == (from, rank));
+        let next = streams.filter_map(|(_, queue)| queue.pop_front_if(|(word, _, _)| *word == immediate)).next();
+        let (_, place, bytes) = next.expect("the first of its stream");
+        assert_eq!((into.region, into.offset, into.length as usize), (place.region, place.offset, bytes.len()));
+    }
+
+    fn is_over(&self) -> bool {
+        let Expected { messages, landings, tokens } = &self.expected;
+        messages.values().all(VecDeque::is_empty)
+            && landings.values().all(VecDeque::is_empty)
+            && tokens.values().all(|count| *count == 1)
+    }
+
+    fn run(mut self, posts: u64) {
+        let mut rounds = 0;
+        while self.posted < posts || !self.is_over() {
+            if self.posted < posts {
+                (0..1 + self.random.below(4)).for_each(|_| self.post());
+            }
+            self.harvest();
+            self.job.pass(Nanos::from_millis(70));
+            rounds += 1;
+            assert!(rounds < 400_000, "it does not come to an end");
+        }
+        assert!(self.expected.tokens.values().all(|count| *count == 1));
+    }
+}
+
+#[test]
+fn traffic__everything_arrives_once_in_order_and_as_it_was() {
+    for seed in 0..8 {
+        Traffic::new(rough(3, seed)).run(600);
+    }
+}
+
+#[test]
+fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
+    for seed in 0..4 {
+        let mut traffic =
+            Traffic::new(MemoryConfig { paths: 2, loss_per_million: 5_000, seed, ..MemoryConfig::lossless(3) });
+        for round in 0..400 {
+            match round {
+                100 => traffic.job.fabric.cut(PathId((seed % 2) as u8)),
+                300 => traffic.job.fabric.mend(PathId((seed % 2) as u8)),
+                _ => {}
+            }
+            traffic.post();
+            traffic.harvest();
+            traffic.job.pass(Nanos::from_millis(70));
+        }
+        traffic.run(800);
+    }
+}
+
+/// A long write from rank 0 to rank 1; how long it takes until the token is back, and what became of it. A path may be cut when so many
+/// datagrams have left.
+fn write(job: &mut Job, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Status) {
+    let bytes: Vec<u8> = (0..length).map(|i| (i ^ i >> 9) as u8).collect();
+    let source = job.memory(0, &bytes);
+    let target = job.memory(1, &vec![0; length as usize]);
+    let from = Span { region: source, offset: 0, length };
+    let (path, class, into) = (PathId(0), Class::Bulk, RemoteSpan { region: target, offset: 0 });
+    let begin = job.fabric.now();
+    let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: 1, token: Some(Token(9)) };
+    assert_eq!(job.post(0, write, &[]), Answer::Posted);
+    let mut ended = None;
+    while ended.is_none() {
+        if let Some((path, _)) = cut.filter(|(_, after)| job.wires[0].counters().sent >= *after) {
+            job.fabric.cut(path);
+        }
+        job.pass(Nanos::from_millis(70));
+        job.wire(1).harvest(64, &mut |_| {});
+        job.wire(0).harvest(64, &mut |arrival| {
+            if let Arrival::Done { token: Token(9), status, .. } = arrival {
+                ended = Some(status);
+            }
+        });
+        assert!(job.fabric.now().since(begin) < Nanos::from_secs(60), "it does not come to an end");
+    }
+    if ended == Some(Status::Complete) {
+        assert!(job.wire(1).region(target).is_some_and(|there| there == bytes));
+    }
+    (job.fabric.now().since(begin), ended.unwrap_or(Status::Flushed))
+}
+
+#[test]
+fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
+    const LENGTH: u32 = 4 << 20;
+    let config = MemoryConfig { paths: 2, room: 100_000, ..MemoryConfig::lossless(2) };
+    let fragments = u64::from(LENGTH) / 1_432 + 1;
+    let (usual, _) = write(&mut Job::new(config, &Config::of(2)), LENGTH, None);
+    let mut job = Job::new(config, &Config::of(2));
+    let (took, status) = write(&mut job, LENGTH, Some((PathId(1), fragments / 3)));
+    assert_eq!(status, Status::Complete);
+    assert!(took < usual + usual + Nanos::from_millis(50), "{took:?} instead of {usual:?}");
+    // What was under way there, twice, and some that tried the path again.
+    let sent = job.wire(0).counters().sent;
+    assert!(sent < fragments + u64::from(WINDOW) + 20, "{sent} datagrams for {fragments} fragments");
+}
+
+#[test]
+fn silence__a_peer_that_never_answers_is_given_up() {
+    let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
+    let mut job = Job::new(config, &Config { patience: Nanos::from_millis(300), ..Config::of(2) });
+    let (took, status) = write(&mut job, 100_000, None);
+    assert_eq!(status, Status::Flushed);
+    assert!(took >= Nanos::from_millis(300) && took < Nanos::from_millis(600), "{took:?}");
+    let sent = job.wire(0).counters().sent;
+    assert!(sent < 100, "{sent} datagrams into the dark");
+}
+
+#[test]
+fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
+    let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
+    let streams = Config { inbox: Bytes(8 << 10), ..Config::of(2) };
+    let mut job = Job::new(config, &streams);
+    let source = job.memory(0, &[7; 1_000]);
+    let body = Span { region: source, offset: 0, length: 1_000 };
+    for number in 0..100 {
+        assert_eq!(job.send(0, 1, Class::Bulk, b"x", body, Some(Token(number))), Answer::Posted);
+    }
+    for _ in 0..200 {
+        job.pass(Nanos::from_millis(70));
+        job.wire(0).harvest(64, &mut |_| {});
+        // It takes part, and reads nothing.
+        job.wire(1).harvest(0, &mut |_| {});
+    }
+    // Eight messages, and then it asks whether there is room now and then.
+    let (held, asked) = (job.wire(0).counters().sent, job.fabric.now().since(LocalNs(0)).0 / 64_000_000);
+    assert!(held <= 8 + 10 + asked, "{held} datagrams for an inbox of eight messages");
+    let mut messages = 0;
+    while messages < 100 {
+        assert!(job.pass(Nanos::from_millis(70)), "{messages} messages and nothing left to do");
+        job.wire(0).harvest(64, &mut |_| {});
+        job.wire(1).harvest(1, &mut |arrival| messages += u32::from(matches!(arrival, Arrival::Datagram(_))));
+    }
+}
+
+#[test]
+fn post__what_cannot_be_is_refused_by_name() {
+    let mut job = Job::new(MemoryConfig::lossless(2), &Config::of(2));
+    let own = job.memory(0, &[0; 64]);
+    let from = Span { region: own, offset: 0, length: 64 };
+    let (path, class) = (PathId(0), Class::Bulk);
+    let mut write = |to, from, into| {
+        job.post(0, Operation::Write { to, path, class, from, into, immediate: 0, token: Some(Token(0)) }, &[])
+    };
+    let beyond = RemoteSpan { region: own, offset: u64::MAX - 3 };
+    assert_eq!(write(Rank(1), from, beyond), Answer::Refused(Missing::Memory));
+    let inbox = RemoteSpan { region: RegionId(0), offset: 0 };
+    assert_eq!(write(Rank(1), from, inbox), Answer::Refused(Missing::Memory), "inboxes are ours");
+    let there = RemoteSpan { region: own, offset: 0 };
+    assert_eq!(write(Rank(2), from, there), Answer::Refused(Missing::Rank));
+    let ours = Span { region: RegionId(1), ..from };
+    assert_eq!(write(Rank(1), ours, there), Answer::Refused(Missing::Memory));
+    assert_eq!(write(Rank(1), from, there), Answer::Posted);
+}
+
+#[test]
+fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
+    let config = MemoryConfig { latency: Nanos::from_micros(10), ..MemoryConfig::lossless(2) };
+    let mut job = Job::new(config, &Config::of(2));
+    let mut heard: Vec<String> = Vec::new();
+    let go = |job: &mut Job, heard: &mut Vec<String>| {
+        for _ in 0..50 {
+            job.pass(Nanos::from_millis(1));
+            job.wire(0).harvest(64, &mut |_| {});
+            job.wire(1).harvest(64, &mut |arrival| {
+                if let Arrival::Datagram(d) = arrival {
+                    heard.push(String::from_utf8(d.head.to_vec()).expect("a word"));
+                }
+            });
+        }
+    };
+    job.send(0, 1, Class::Bulk, b"one", Span::EMPTY, None);
+    go(&mut job, &mut heard);
+    job.send(0, 1, Class::Bulk, b"of the old life", Span::EMPTY, None);
+    job.lend();
+    let end = job.fabric.take(Rank(0));
+    let fresh = Reliable::new(end, 2, &Config::of(2), 1).expect("all that is needed");
+    job.lend();
+    job.wires[0] = fresh;
+    job.send(0, 1, Class::Bulk, b"two", Span::EMPTY, None);
+    go(&mut job, &mut heard);
+    job.send(0, 1, Class::Bulk, b"three", Span::EMPTY, None);
+    go(&mut job, &mut heard);
+    assert!(heard.starts_with(&["one".into()]) && heard.ends_with(&["two".into(), "three".into()]), "{heard:?}");
+}

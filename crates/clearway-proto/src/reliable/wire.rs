@@ -1,0 +1,334 @@
+//! A reliable wire made of a lossy one.
+//!
+//! # Model
+//! What is posted becomes a command of [`Node`], what it tells an arrival. Its driver is stepped in every post and every harvest, and between them
+//! when [`Wire::deadline`] says so. Bodies of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are free
+//! again with the next harvest. Two regions of the wire below are ours: inboxes, and bodies of messages without a token.
+//!
+//! # Invariants
+//! I1. Memory of an operation with a token is read, perhaps again, until the token is back.
+//! I2. What a peer wrote into our own regions counts for nothing but as bodies of its messages.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::frame::OFFSET_LIMIT;
+use super::kept::Kept;
+use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt, Target, Ticket};
+use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank};
+use crate::wire::{
+    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, Head, HeadRef, Missing,
+    Operation, OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire,
+};
+
+/// Ranks that a token can name.
+const RANKS_MAX: u32 = 1 << 24;
+
+/// A reliable wire over `W`: ordered messages and one-sided writes, each once, checked from memory to memory.
+#[derive(Debug)]
+pub struct Reliable<W> {
+    below: W,
+    driver: Driver<Node>,
+    capabilities: Capabilities,
+    ranks: u32,
+    inboxes: RegionId,
+    kept: Kept,
+    /// Lengths of the regions that were registered here.
+    regions: Vec<(RegionId, u64)>,
+    events: VecDeque<Event>,
+    /// Of the messages given by the last harvest.
+    given: Vec<Receipt>,
+    next: Option<LocalNs>,
+    /// Classes in which a body found no memory to be kept in.
+    starved: [bool; Class::ALL.len()],
+    no_room: u64,
+    lost: u64,
+}
+
+impl<W: Wire> Reliable<W> {
+    /// Makes `below` reliable among `ranks` ranks, all of which do so with the same `config` before they register memory. `incarnation` grows with
+    /// every start of this rank.
+    ///
+    /// # Errors
+    /// [`Missing`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for so many ranks.
+    pub fn new(mut below: W, ranks: u32, config: &Config, incarnation: u32) -> Result<Self, Missing> {
+        let capabilities = above(below.capabilities(), config)?;
+        if ranks > RANKS_MAX {
+            return Err(Missing::Rank);
+        }
+        let streams = u64::from(ranks) * Class::ALL.len() as u64;
+        let inboxes = below.register(Bytes(config.inbox.0 * streams))?;
+        let kept = Kept::new(below.register(Bytes(Kept::LENGTH))?);
+        let node =
+            Node::new(NodeConfig { ranks, below: below.capabilities().clone(), streams: config.clone(), inboxes });
+        let driver = Driver::boot(node, below.now(), incarnation);
+        Ok(Self {
+            below,
+            driver,
+            capabilities,
+            ranks,
+            inboxes,
+            kept,
+            regions: Vec::new(),
+            events: VecDeque::new(),
+            given: Vec::new(),
+            next: None,
+            starved: [false; Class::ALL.len()],
+            no_room: 0,
+            lost: 0,
+        })
+    }
+
+    /// The wire below.
+    pub const fn below(&self) -> &W {
+        &self.below
+    }
+
+    /// The wire below, to wait for it.
+    pub const fn below_mut(&mut self) -> &mut W {
+        &mut self.below
+    }
+
+    /// Whether the next harvest gives something at once.
+    pub fn has_arrivals(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Does everything that can be done now.
+    fn step(&mut self) {
+        let events = &mut self.events;
+        let progress = self.driver.step(&mut self.below, &mut |event| events.push_back(event));
+        self.next = progress.next;
+    }
+
+    /// `span` as the wire below names it.
+    const fn translate(&self, span: Span) -> Span {
+        if span.region.0 == RegionId::RECEIVE.0 { Span { region: self.inboxes, ..span } } else { span }
+    }
+
+    /// Whether `span` lies in memory that was registered here, or that was received.
+    fn check(&self, span: Span) -> Result<(), Missing> {
+        if span.length == 0 {
+            return Ok(());
+        }
+        let length = if span.region == RegionId::RECEIVE {
+            u64::MAX
+        } else {
+            self.regions.iter().find(|(region, _)| *region == span.region).ok_or(Missing::Memory)?.1
+        };
+        let end = span.offset.checked_add(u64::from(span.length)).ok_or(Missing::Memory)?;
+        if end <= length { Ok(()) } else { Err(Missing::Memory) }
+    }
+
+    fn check_way(&self, to: Rank, path: PathId) -> Result<(), Missing> {
+        if path != PathId(0) {
+            return Err(Missing::Path);
+        }
+        if to.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) }
+    }
+
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+        match *operation {
+            Operation::Send { to: Destination::One(to), path, class, head, body, token } => {
+                self.check_way(to, path)?;
+                let head = HeadRef::of(head, heads).ok_or(Missing::Memory)?;
+                if !self.capabilities.carries(head.len(), body.length as usize) {
+                    return Err(Missing::Length);
+                }
+                let head = Head::of(head).ok_or(Missing::Length)?;
+                self.send(to, class, Target::Inbox { head }, body, token)
+            }
+            Operation::Write { to, path, class, from, into, immediate, token } => {
+                self.check_way(to, path)?;
+                self.check_place(into, from.length)?;
+                self.send(to, class, Target::Memory { into, immediate }, from, token)
+            }
+            Operation::Copy { from, into } => {
+                self.check(from).and_then(|()| self.check(into))?;
+                if into.region == RegionId::RECEIVE {
+                    return Err(Missing::Memory);
+                }
+                Ok(self.forward(Operation::Copy { from: self.translate(from), into }))
+            }
+            Operation::Digest { of, token } => {
+                self.check(of)?;
+                Ok(self.forward(Operation::Digest { of: self.translate(of), token }))
+            }
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    /// Our own regions have the same numbers at every rank, and are not to be written to.
+    fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), Missing> {
+        let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
+        let is_ours = into.region == self.inboxes || into.region == RegionId::RECEIVE;
+        if end.is_some() && !is_ours { Ok(()) } else { Err(Missing::Memory) }
+    }
+
+    fn forward(&mut self, operation: Operation) -> Answer {
+        let mut answers = Vec::with_capacity(1);
+        self.below.post(&[operation], &[], &mut answers);
+        answers.pop().unwrap_or(Answer::Refused(Missing::Memory))
+    }
+
+    fn send(
+        &mut self,
+        to: Rank,
+        class: Class,
+        target: Target,
+        body: Span,
+        token: Option<Token>,
+    ) -> Result<Answer, Missing> {
+        self.check(body)?;
+        if !self.driver.engine_mut().has_room(to, class) {
+            self.no_room += 1;
+            return Ok(Answer::NoRoom);
+        }
+        let must_keep = body.length > 0 && (token.is_none() || body.region == RegionId::RECEIVE);
+        let kept = if must_keep { self.kept.take(body.length) } else { None };
+        if must_keep && kept.is_none() {
+            self.no_room += 1;
+            self.lost += u64::from(token.is_none());
+            self.starved[class.index()] = true;
+            return Ok(Answer::NoRoom);
+        }
+        if let Some(into) = kept {
+            self.forward(Operation::Copy { from: self.translate(body), into });
+        }
+        let message = Message { target, body: kept.unwrap_or(body), ticket: Ticket { token, kept } };
+        let now = self.below.now();
+        self.driver.command(now, Command::Send { to, class, message });
+        Ok(Answer::Posted)
+    }
+
+    /// Gives `event`; how many arrivals that were.
+    fn give(&mut self, event: Event, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        match event {
+            Event::Message { from, class, head, body, at, receipt } => {
+                let body = if body.length == 0 { Span::EMPTY } else { Span { region: RegionId::RECEIVE, ..body } };
+                self.given.push(receipt);
+                let (path, class, at) = (PathId(0), Some(class), Stamp::Taken(at));
+                let head = head.bytes();
+                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: false, at, head, body }));
+                1
+            }
+            Event::Landed { from, into, immediate, at } => {
+                sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) });
+                1
+            }
+            Event::Done { ticket: Ticket { token, kept }, status } => {
+                let roomy = kept.map_or(0, |kept| self.give_back(kept, sink));
+                if let Some(token) = token {
+                    sink(Arrival::Done { token, status, value: 0, at: self.below.now() });
+                }
+                roomy + usize::from(token.is_some())
+            }
+            Event::Room { class } => {
+                sink(Arrival::Room { path: PathId(0), class });
+                1
+            }
+        }
+    }
+
+    /// Memory of a message is free again: who found none is told.
+    fn give_back(&mut self, kept: Span, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.kept.give(kept);
+        let starved = core::mem::take(&mut self.starved);
+        let classes = Class::ALL.into_iter().filter(|class| starved[class.index()]);
+        classes.map(|class| sink(Arrival::Room { path: PathId(0), class })).count()
+    }
+}
+
+/// What a reliable wire over one with `below` can do.
+fn above(below: &Capabilities, config: &Config) -> Result<Capabilities, Missing> {
+    for needed in [OperationKind::Send, OperationKind::Copy, OperationKind::Digest] {
+        if !below.operations.has(needed) {
+            return Err(Missing::Operation(needed));
+        }
+    }
+    if below.head_max < super::frame::FRAME_MAX || below.body_beside(super::frame::FRAME_MAX) == 0 {
+        return Err(Missing::Length);
+    }
+    let kinds = [OperationKind::Send, OperationKind::Write, OperationKind::Copy, OperationKind::Digest];
+    let rates = below.paths.iter().copied().collect::<Option<Vec<BitsPerSec>>>();
+    let body_max = config.body_max() as usize;
+    Ok(Capabilities {
+        name: "reliable",
+        operations: OperationSet::of(&kinds),
+        delivery: Delivery::Reliable,
+        head_max: HEAD_MAX,
+        body_max,
+        message_max: HEAD_MAX + body_max,
+        paths: alloc::vec![rates.map(|rates| BitsPerSec(rates.iter().map(|rate| rate.0).sum()))],
+        ..below.clone()
+    })
+}
+
+impl<W: Wire> Wire for Reliable<W> {
+    fn rank(&self) -> Rank {
+        self.below.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        self.below.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        let region = self.below.register(length)?;
+        self.regions.push((region, length.0));
+        Ok(region)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.below.region(if region == RegionId::RECEIVE { self.inboxes } else { region })
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.below.region_mut(region)
+    }
+
+    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
+        Err(Missing::Operation(OperationKind::Multicast))
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        for operation in operations {
+            let answer = self.start(operation, heads).unwrap_or_else(Answer::Refused);
+            answers.push(answer);
+        }
+        self.step();
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let now = self.below.now();
+        for receipt in core::mem::take(&mut self.given) {
+            self.driver.command(now, Command::Free(receipt));
+        }
+        self.step();
+        let mut given = 0;
+        while given < limit
+            && let Some(event) = self.events.pop_front()
+        {
+            given += self.give(event, sink);
+        }
+        given
+    }
+
+    fn counters(&self) -> Counters {
+        let below = self.below.counters();
+        Counters { no_room: self.no_room, transmit_dropped: below.transmit_dropped + self.lost, ..below }
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        self.next
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        self.check(of)?;
+        self.below.digest(self.translate(of))
+    }
+}

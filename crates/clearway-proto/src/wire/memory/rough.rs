@@ -1,0 +1,83 @@
+//! What a network does to messages beside losing them: doubles, delays and damages some, or carries none on a path that was cut.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+
+use super::Flight;
+use crate::base::{RandomKey, RandomStream};
+use crate::wire::PathId;
+
+/// How rough a [`super::MemoryFabric`] is with messages, in millionths of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rough {
+    /// Arrive twice.
+    pub doubled: u32,
+    /// Arrive up to 20 latencies late, behind others.
+    pub late: u32,
+    /// Arrive with one bit changed.
+    pub damaged: u32,
+}
+
+/// The longest delay, in latencies.
+const LATE_MAX: u64 = 20;
+
+/// What becomes of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fate {
+    /// It arrives once more, so many latencies later.
+    pub(super) again: Option<u64>,
+    /// Latencies beside the first.
+    pub(super) late: u64,
+}
+
+/// Decides the fate of messages.
+#[derive(Debug)]
+pub(super) struct Weather {
+    rough: Rough,
+    stream: RandomStream,
+    cut: BTreeSet<PathId>,
+}
+
+impl Weather {
+    pub(super) fn new(rough: Rough, seed: u64) -> Self {
+        Self { rough, stream: RandomKey::new(seed).purpose("memory wire weather").stream(), cut: BTreeSet::new() }
+    }
+
+    /// Whether `path` carries nothing.
+    pub(super) fn is_cut(&self, path: PathId) -> bool {
+        self.cut.contains(&path)
+    }
+
+    pub(super) fn cut(&mut self, path: PathId) {
+        self.cut.insert(path);
+    }
+
+    pub(super) fn mend(&mut self, path: PathId) {
+        self.cut.remove(&path);
+    }
+
+    fn strikes(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.stream.below(1_000_000) < u64::from(per_million)
+    }
+
+    /// What becomes of a message; a damaged one is changed now.
+    pub(super) fn fate(&mut self, flight: &mut Flight) -> Fate {
+        let Rough { doubled, late, damaged } = self.rough;
+        if self.strikes(damaged)
+            && let Flight::Message { head, body, .. } = flight
+        {
+            self.damage(head, body);
+        }
+        let late = if self.strikes(late) { 1 + self.stream.below(LATE_MAX) } else { 0 };
+        let again = self.strikes(doubled).then(|| self.stream.below(LATE_MAX));
+        Fate { again, late }
+    }
+
+    fn damage(&mut self, head: &mut Box<[u8]>, body: &mut Box<[u8]>) {
+        let place = self.stream.below((head.len() + body.len()).max(1) as u64) as usize;
+        let bit = 1u8 << self.stream.below(8);
+        if let Some(byte) = head.iter_mut().chain(body.iter_mut()).nth(place) {
+            *byte ^= bit;
+        }
+    }
+}

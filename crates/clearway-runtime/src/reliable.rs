@@ -1,0 +1,39 @@
+//! Waiting for a reliable wire: for the wire below, for its timers, and not at all while it has something to give.
+
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_proto::reliable::Reliable;
+use clearway_proto::wire::Wire;
+
+use crate::waiting::{Source, Waitable, Woken};
+
+/// How long until the next harvest is wanted though nothing arrives.
+fn patience<W: Wire>(wire: &Reliable<W>) -> Option<Nanos> {
+    if wire.has_arrivals() {
+        return Some(Nanos::ZERO);
+    }
+    wire.deadline().map(|at| at.since(wire.now()))
+}
+
+impl<W: Wire + Source> Source for Reliable<W> {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let patience = patience(self);
+        let timeout = [timeout, patience].into_iter().flatten().min();
+        let woken = self.below_mut().poll(timeout, extra);
+        Woken::new(woken.wire || is_due(self), woken.extra_set())
+    }
+}
+
+impl<W: Waitable> Waitable for Reliable<W> {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let own = if self.has_arrivals() { Some(LocalNs(0)) } else { self.deadline() };
+        let until = [until, own].into_iter().flatten().min();
+        let woken = self.below_mut().wait(until, extra);
+        Woken::new(woken.wire || is_due(self), woken.extra_set())
+    }
+}
+
+fn is_due<W: Wire>(wire: &Reliable<W>) -> bool {
+    patience(wire) == Some(Nanos::ZERO)
+}

@@ -1,0 +1,142 @@
+//! Reliable messages and one-sided writes over real UDP sockets: the contract's suite, plain and sealed, and over full buffers.
+
+#![allow(non_snake_case)]
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_proto::base::{Bytes, Class, Nanos, Rank};
+use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::{Answer, Arrival, Operation, OperationKind, PathId, RemoteSpan, Span, Status, Token, Wire};
+use clearway_runtime::keys::{Identity, Keys, Scope};
+use clearway_runtime::udp::{Buffers, Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::waiting::{Waitable, Waiting};
+
+/// Sessions of this test process, so that tests running side by side are strangers to each other.
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Job {
+    wires: Vec<Reliable<UdpWire>>,
+}
+
+impl Job {
+    fn new(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
+        let bind = |_| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let ports: Vec<UdpPort> = (0..ranks).map(bind).collect();
+        let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
+        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let open = |(rank, port)| {
+            let mut config = UdpConfig::new(Rank(rank), session, peers.clone());
+            config.placement = Placement::OneMachine;
+            config.waiting = Waiting::Sleep;
+            change(&mut config);
+            let wire = UdpWire::open(port, config).expect("an open wire");
+            Reliable::new(wire, ranks, &Config::of(ranks), 0).expect("all that is needed")
+        };
+        Self { wires: (0..ranks).zip(ports).map(open).collect() }
+    }
+}
+
+impl Fabric for Job {
+    fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
+        &mut self.wires[rank.index()]
+    }
+
+    /// All ranks of a job are driven all the time.
+    fn pass_time(&mut self) {
+        for wire in &mut self.wires {
+            let until = wire.now() + Nanos::from_micros(500);
+            wire.wait(Some(until), &[]);
+            wire.harvest(0, &mut |_| {});
+        }
+    }
+}
+
+fn run_suite(make: &mut dyn FnMut() -> Job) {
+    for (name, outcome) in conformance::run(make) {
+        let lacking = [OperationKind::Multicast, OperationKind::Read, OperationKind::Atomic].map(Outcome::Skipped);
+        assert!(outcome == Outcome::Passed || lacking.contains(&outcome), "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn conformance__over_udp() {
+    run_suite(&mut || Job::new(conformance::RANKS, |_| {}));
+}
+
+#[test]
+fn conformance__over_real_packets_and_the_smallest_buffers() {
+    run_suite(&mut || {
+        Job::new(conformance::RANKS, |config| {
+            config.segmentation = Segmentation::RealPackets;
+            config.buffers = Buffers { send: Bytes(1), receive: Bytes(1) };
+        })
+    });
+}
+
+#[test]
+fn conformance__over_sealed_datagrams() {
+    run_suite(&mut || {
+        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let identity = |rank| Identity::new(Rank(rank), Scope { session, epoch: 0, secret: None }).expect("a key pair");
+        let identities: Vec<Identity> = (0..conformance::RANKS).map(identity).collect();
+        let cards: Vec<_> = identities.iter().map(Identity::card).collect();
+        let keys: Vec<Keys> = identities.into_iter().map(|own| own.agree(&cards).expect("good cards")).collect();
+        let keys = std::cell::RefCell::new(keys.into_iter());
+        Job::new(conformance::RANKS, |config| {
+            config.session = session;
+            config.protection = Protection::Keys(keys.borrow_mut().next().expect("a rank's keys"));
+        })
+    });
+}
+
+/// 16 MiB in all directions at once, through receive buffers that hold a few datagrams.
+#[test]
+fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
+    const LENGTH: u32 = 2 << 20;
+    let mut job = Job::new(3, |config| config.buffers = Buffers { send: Bytes(64 << 10), receive: Bytes(16 << 10) });
+    let bytes: Vec<u8> = (0..LENGTH).map(|i| (i ^ i >> 9) as u8).collect();
+    let mut regions = Vec::new();
+    for wire in &mut job.wires {
+        let source = wire.register(Bytes(u64::from(LENGTH))).expect("memory");
+        wire.region_mut(source).expect("registered").copy_from_slice(&bytes);
+        regions.push((source, wire.register(Bytes(3 * u64::from(LENGTH))).expect("memory")));
+    }
+    for from in 0..3u32 {
+        for to in (0..3u32).filter(|to| *to != from) {
+            let write = Operation::Write {
+                to: Rank(to),
+                path: PathId(0),
+                class: Class::Bulk,
+                from: Span { region: regions[from as usize].0, offset: 0, length: LENGTH },
+                into: RemoteSpan { region: regions[to as usize].1, offset: u64::from(from * LENGTH) },
+                immediate: u64::from(from),
+                token: Some(Token(u64::from(to))),
+            };
+            let mut answers = Vec::new();
+            job.wires[from as usize].post(&[write], &[], &mut answers);
+            assert_eq!(answers, [Answer::Posted]);
+        }
+    }
+    let (mut done, mut landed) = (0, 0);
+    while done < 6 || landed < 6 {
+        job.pass_time();
+        for wire in &mut job.wires {
+            wire.harvest(64, &mut |arrival| match arrival {
+                Arrival::Landed { .. } => landed += 1,
+                Arrival::Done { status, .. } => {
+                    assert_eq!(status, Status::Complete);
+                    done += 1;
+                }
+                _ => {}
+            });
+        }
+    }
+    for (to, (wire, (_, target))) in job.wires.iter().zip(&regions).enumerate() {
+        for from in (0..3).filter(|from| *from != to) {
+            let there = &wire.region(*target).expect("registered")[from * LENGTH as usize..][..LENGTH as usize];
+            assert!(there == bytes, "{from} to {to}");
+        }
+    }
+}
