@@ -69,11 +69,15 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
     let wanted = format!("msa make want.tsa --channels 3 --core 8 --overlap 1 --items 10 {law}");
     assert!(clearway(&directory, &wanted).status.success());
     let line = "--inputs 3 --builders 1 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 8 --overlap 1";
-    let Some(output) = build(&directory, "4", &format!("{line} --timeslices 10 --ring 256KiB --json")) else { return };
-    assert!(output.status.success(), "{}", text(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&told["timeslices"], &told["incomplete"]), (&10.into(), &0.into()), "{told}");
-    assert!(timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")), "other bytes");
+    for wire in ["shm", "udp"] {
+        let _ = fs::remove_file(directory.join("ts_0.tsa"));
+        let words = format!("{line} --timeslices 10 --ring 256KiB --wire {wire} --json");
+        let Some(output) = build(&directory, "4", &words) else { return };
+        assert!(output.status.success(), "{wire}: {}", text(&output));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&told["timeslices"], &told["incomplete"]), (&10.into(), &0.into()), "{wire}: {told}");
+        assert!(timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")), "{wire}: other bytes");
+    }
     // What is there is not written over.
     let Some(output) = build(&directory, "4", line) else { return };
     assert!(!output.status.success());
@@ -135,7 +139,6 @@ fn build__mistakes_have_a_sentence() {
             format!("{small} --source pattern --timeslices 4 --contribution 16KiB --sink /nowhere/ts.tsa"),
             "/nowhere/ts.tsa cannot be made",
         ),
-        (format!("{small} --wire udp"), "timeslices need one-sided writes"),
         ("--inputs 2 --builders 1".to_owned(), "2 inputs and 1 builders are not the 2 ranks of this job"),
         (format!("{small} --timeslices 4 --sink /dev/full"), "/dev/full is there already"),
     ] {
@@ -152,7 +155,7 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     let job = format!("watched-{}", std::process::id());
     let mut command = Command::new(PROGRAM);
     let line = format!(
-        "timeslice --on lab --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
+        "timeslice --on lab --wire udp --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
     );
     command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = command.spawn().expect("the program");
@@ -162,7 +165,7 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     }
     let output = run.wait_with_output().expect("an end");
     let said = text(&output);
-    if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
+    if output.status.code() == Some(5) {
         eprintln!("skipped: {said}");
         return;
     }

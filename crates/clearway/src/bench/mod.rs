@@ -47,7 +47,7 @@ use crate::scenario::{Mechanism, Scenario, Timeslice};
 pub(crate) use calibration::small_messages;
 pub(crate) use engine::Measure;
 pub(crate) use place::Place;
-pub(crate) use stage::{Held, Interrupted, Ranks, Wanted, Watch, micros};
+pub(crate) use stage::{Crew, Held, Interrupted, Ranks, Wanted, Watch, micros};
 pub(crate) use windows::SETTLE;
 
 /// What to run and how it came about.
@@ -100,7 +100,7 @@ impl Gathered {
     /// # Errors
     /// One sentence: which rank cannot take part, and why.
     pub(crate) fn new(site: &job::Site, seed: u64) -> Result<Self> {
-        stage::job(&stage::Crew { seed, measure: Measure::Congestion, per_host: 1 }, Some(site)).map(Self)
+        stage::job(&Crew::of(seed, Measure::Congestion), Some(site)).map(Self)
     }
 
     /// Measures how fast the host links of `site` are; tells it on standard error.
@@ -140,8 +140,7 @@ pub(crate) fn run_here(order: &Order<'_>) -> Result<Report> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn gather(site: &job::Site) -> Result<()> {
-    let crew = stage::Crew { seed: 0, measure: Measure::Congestion, per_host: 1 };
-    stage::job(&crew, Some(site)).map(drop)
+    stage::job(&Crew::of(0, Measure::Congestion), Some(site)).map(drop)
 }
 
 /// Simulates `order` again and returns what `wanted` asks about.

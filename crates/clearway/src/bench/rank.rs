@@ -76,7 +76,7 @@ pub(crate) fn main(bond: Bond) -> Result<Exit> {
         Some(_) => bail!("an order came before the setup"),
         None => return Ok(Exit::Failed),
     };
-    let opened = port.open(&bind, &setup.wire, orders.input.as_fd());
+    let opened = port.open(&bind, &setup, orders.input.as_fd());
     match opened.and_then(|opened| run(opened, &setup, orders)) {
         Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),

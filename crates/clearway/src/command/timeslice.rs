@@ -14,7 +14,8 @@ use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use super::run::{HostRate, JobFlags, across};
 use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
-use crate::bench::{Held, Measure, Place};
+use crate::bench::wire::Wanted;
+use crate::bench::{Crew, Held, Measure, Place};
 use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
@@ -237,7 +238,7 @@ impl TimesliceFlags {
             ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
             ("--slow", self.slow.is_some(), place == Place::Lab, "lab"),
             ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),
-            ("--wire", !self.job.wire.is_empty(), place == Place::Cluster, "cluster"),
+            ("--wire", !self.job.wire.is_empty(), place != Place::Sim, "lab or cluster"),
         ];
         match only.into_iter().find(|(_, given, fits, _)| *given && !fits) {
             Some((flag, _, _, where_)) => bail!("{flag} is for --on {where_}, and this is --on {}", place.name()),
@@ -285,7 +286,8 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let seed = plan.seeds.first().copied().unwrap_or(1);
-            let mut held = Held::in_lab(&fabric, queue, seed, Measure::Timeslice, 1)?;
+            let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(seed, Measure::Timeslice) };
+            let mut held = Held::in_lab(&fabric, queue, &crew)?;
             flags.slow.map_or(Ok(()), |rate| held.slow_first(rate))?;
             on_ranks(&mut held, &plan, &task, flags.json)
         }

@@ -14,7 +14,7 @@ use clearway_proto::wire::OperationSet;
 use super::ground::Ground;
 use crate::bench::engine::Measure;
 use crate::bench::job::Site;
-use crate::bench::stage::{Held, Ranks};
+use crate::bench::stage::{Crew, Held, Ranks};
 use crate::scenario::Fabric;
 
 /// Ranks that are processes.
@@ -27,7 +27,7 @@ pub(super) struct Processes {
 impl Processes {
     /// So many ranks on each host of the laboratory of `fabric` with this `queue`.
     pub(super) fn in_lab(fabric: &Fabric, queue: &str, seed: u64, per_host: u16) -> Result<Self> {
-        let held = Held::in_lab(fabric, queue, seed, Measure::Gpcnet, per_host)?;
+        let held = Held::in_lab(fabric, queue, &Crew { per_host, ..Crew::of(seed, Measure::Gpcnet) })?;
         Ok(Self { held, waits: BTreeMap::new() })
     }
 

@@ -25,17 +25,17 @@ enum Holder {
 }
 
 impl Held {
-    /// So many ranks on each host of the laboratory of `fabric` with this `queue`.
-    pub(crate) fn in_lab(fabric: &Fabric, queue: &str, seed: u64, measure: Measure, per_host: u16) -> Result<Self> {
-        let mut lab = super::lab(fabric, &Crew { seed, measure, per_host })?;
+    /// `crew` on the hosts of the laboratory of `fabric` with this `queue`.
+    pub(crate) fn in_lab(fabric: &Fabric, queue: &str, crew: &Crew) -> Result<Self> {
+        let mut lab = super::lab(fabric, crew)?;
         lab.arm(queue)?;
-        let about = format!("lab of {}, {queue}; ranks on each: {per_host}", drawn(fabric));
+        let about = format!("lab of {}, {queue}; ranks on each: {}", drawn(fabric), crew.per_host);
         Ok(Self { holder: Holder::Lab(Box::new(lab)), about })
     }
 
     /// The ranks of `site`.
     pub(crate) fn of_job(site: Option<&Site>, seed: u64, measure: Measure) -> Result<Self> {
-        let job = super::job(&Crew { seed, measure, per_host: 1 }, site)?;
+        let job = super::job(&Crew::of(seed, measure), site)?;
         let about = job.about();
         Ok(Self { holder: Holder::Job(Box::new(job)), about })
     }

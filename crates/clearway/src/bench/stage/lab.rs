@@ -16,11 +16,10 @@ use clearway_runtime::clock;
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
 use super::{Backdrop, Clocks, Crew, Facts, Hosts, Interrupt, Plan, Reach, Sighting, Stage};
 use crate::bench::Place;
-use crate::bench::engine::Measure;
 use crate::bench::fleet::{Fleet, Member, Run};
 use crate::bench::message::Network;
 use crate::bench::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, ProgramPart, Troupe};
-use crate::bench::wire::{Far, Ways};
+use crate::bench::wire::Ways;
 use crate::report::model::{Figure, Real, Report};
 use crate::scenario::Fabric;
 
@@ -53,11 +52,7 @@ impl LabStage {
         // Runs of one machine never meet, but a number of their own costs nothing.
         let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
         let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let ways = match crew.measure {
-            Measure::Congestion | Measure::Gpcnet => Ways::apart(Far::Udp),
-            // UDP has no one-sided writes.
-            Measure::Timeslice => Ways::apart(Far::Ofi),
-        };
+        let ways = Ways::apart(crew.wire.in_lab(crew.measure)?);
         let fleet =
             Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &ways, run, None, &mut || interrupt.check())?;
         let awake = Awake::keep().map_err(|why| why.to_string());

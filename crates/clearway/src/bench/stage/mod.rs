@@ -35,6 +35,7 @@ use super::job::Site;
 use super::message::Waited;
 use super::program::{Beside, ProgramPart, Troupe};
 use super::windows::{Grid, Windows};
+use super::wire;
 use crate::exit::Exit;
 use crate::report::model::{Report, Slowest};
 use crate::scenario::{Fabric, Scenario};
@@ -110,11 +111,20 @@ impl Drop for EndAtOnce {
 
 /// The ranks of a place where they are processes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Crew {
-    pub(super) seed: u64,
-    pub(super) measure: Measure,
+pub(crate) struct Crew {
+    pub(crate) seed: u64,
+    pub(crate) measure: Measure,
     /// Ranks on each host; a job's are its launcher's business.
-    pub(super) per_host: u16,
+    pub(crate) per_host: u16,
+    /// What they shall talk over in a laboratory; a job's site knows.
+    pub(crate) wire: wire::Wanted,
+}
+
+impl Crew {
+    /// One rank on each host, over the wire that suits `measure`.
+    pub(crate) const fn of(seed: u64, measure: Measure) -> Self {
+        Self { seed, measure, per_host: 1, wire: wire::Wanted::AUTO }
+    }
 }
 
 /// A phase as all ranks saw it.
@@ -253,7 +263,7 @@ pub(super) trait Stage {
 
 /// Makes the `place` of `scenario`, which is not a job.
 pub(super) fn open(scenario: &Scenario, place: Place) -> Result<Box<dyn Stage>> {
-    let crew = Crew { seed: scenario.seed, measure: Measure::Congestion, per_host: 1 };
+    let crew = Crew::of(scenario.seed, Measure::Congestion);
     Ok(match place {
         Place::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
         Place::Lab => Box::new(lab(&scenario.fabric, &crew)?),

@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::Phase;
 use clearway_proto::gpcnet;
-use clearway_proto::wire::OperationKind;
 use clearway_runtime::clock;
 
 use super::{Backdrop, Interrupt, Plan, Sighting};
@@ -139,11 +138,6 @@ impl Ranks {
             _ => None,
         };
         ranks.into_iter().zip(answers).map(record).collect::<Option<_>>().context(ANSWER)
-    }
-
-    /// Whether all their wires have operations of `kind`.
-    pub(crate) fn can(&self, kind: OperationKind) -> bool {
-        self.fleet.facts().operations.has(kind)
     }
 
     /// Asks `rank` something of timeslice building.

@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Trust, Verdict};
 use clearway_proto::base::{Class, Rank};
+use clearway_proto::reliable::{self, Reliable};
 use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::joined::Joined;
 use clearway_runtime::keys::{Identity, Keys};
@@ -17,8 +18,9 @@ use clearway_runtime::waiting::{self, Waitable, Waiting};
 
 use super::libfabric::Libfabric;
 use super::{Fabric, FabricEnd, Far, Setting, Whereabouts};
+use crate::bench::engine::Measure;
 use crate::bench::hexadecimal::{bytes_of, digits_of};
-use crate::bench::message::{Bind, Network};
+use crate::bench::message::{Bind, Network, Setup};
 
 /// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
 /// takes some 60 ms, looking here none.
@@ -75,8 +77,9 @@ impl Port {
         self.whereabouts.clone()
     }
 
-    /// Opens the wire of `setting`, and lets go of what it does not use. Gives up when the conductor of `orders` is gone.
-    pub(in crate::bench) fn open(self, bind: &Bind, setting: &Setting, orders: BorrowedFd<'_>) -> Result<Opened> {
+    /// Opens the wire of `setup`, and lets go of what it does not use. Gives up when the conductor of `orders` is gone.
+    pub(in crate::bench) fn open(self, bind: &Bind, setup: &Setup, orders: BorrowedFd<'_>) -> Result<Opened> {
+        let setting = &setup.wire;
         let near = setting.beside(bind.rank).map(|local| share_memory(bind, local, orders)).transpose()?;
         match setting.far {
             Far::Nothing => {
@@ -87,7 +90,12 @@ impl Port {
             Far::Udp => {
                 let wire = open_udp(self.udp, self.identity, bind, setting)?;
                 let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
-                Ok(Opened { wire: joined(near, wire, bind)?, overhead, classes })
+                let wire = match setup.measure {
+                    Measure::Congestion | Measure::Gpcnet => joined(near, wire, bind)?,
+                    // One-sided writes are needed, and everything must arrive.
+                    Measure::Timeslice => joined(near, reliable(wire, setting)?, bind)?,
+                };
+                Ok(Opened { wire, overhead, classes })
             }
             Far::Ofi => {
                 let wire = open_fabric(self.fabric, self.identity, bind, setting)?;
@@ -187,6 +195,12 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, sett
         }
     }
     Ok(UdpWire::open(port.context("an address that was not taken")?, config)?)
+}
+
+fn reliable(wire: UdpWire, setting: &Setting) -> Result<Reliable<UdpWire>> {
+    let ranks = setting.peers.len() as u32;
+    Reliable::new(wire, ranks, &reliable::Config::of(ranks), 0)
+        .map_err(|missing| anyhow!("reliable messages: {missing}"))
 }
 
 fn agree(identity: Identity, setting: &Setting) -> Result<Keys> {

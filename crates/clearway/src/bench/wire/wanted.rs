@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::Far;
+use crate::bench::engine::Measure;
 
 /// A word of `--wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +35,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// What suits.
+    pub(crate) const AUTO: Self = Self { near: Near::WherePossible, far: Far::Best };
+
     /// What `names` mean together; none means `auto`.
     ///
     /// # Errors
@@ -41,7 +45,7 @@ impl Wanted {
     pub(crate) fn of(names: &[WireName]) -> Result<Self> {
         use WireName::{Auto, Ofi, Shm, Udp};
         let (near, far) = match names {
-            [] | [Auto] => (Near::WherePossible, Far::Best),
+            [] | [Auto] => return Ok(Self::AUTO),
             [Udp] => (Near::Never, Far::Udp),
             [Ofi] => (Near::Never, Far::Ofi),
             [Shm] => (Near::Always, Far::Nothing),
@@ -50,6 +54,19 @@ impl Wanted {
             _ => bail!("--wire takes one of auto, udp, shm and ofi, or shm with udp or ofi, as in --wire shm,ofi"),
         };
         Ok(Self { near, far })
+    }
+
+    /// What ranks of a laboratory talk over for `measure`: UDP, whose packets queues see one by one; where one-sided writes are needed
+    /// libfabric, unless UDP is wanted, which then becomes reliable.
+    ///
+    /// # Errors
+    /// Shared memory is wanted, and each rank has a host of its own.
+    pub(in crate::bench) fn in_lab(self, measure: Measure) -> Result<Far> {
+        match (self.far, measure) {
+            (Far::Nothing, _) => bail!("hosts of a lab share no memory; --wire takes udp or ofi there"),
+            (Far::Udp, _) | (_, Measure::Congestion | Measure::Gpcnet) => Ok(Far::Udp),
+            (Far::Ofi | Far::Best, Measure::Timeslice) => Ok(Far::Ofi),
+        }
     }
 }
 
