@@ -9,6 +9,7 @@
 //!
 //! Everything but the removal of an input depends on what inputs have at stake, and needs the answers of all inputs. The removal
 //! of an input needs a quorum only: what it may have sent or freed no longer counts. So inputs that do not answer are removed first.
+//! Nobody is removed before the one who leads says that it has had time to answer ([`Agree::waited`]).
 //!
 //! # Source
 //! Lamport, The Part-Time Parliament (1998).
@@ -97,6 +98,8 @@ struct Lead {
     ballot: Ballot,
     wish: Wish,
     promises: BTreeMap<Member, (Stake, Option<(Ballot, Decision)>)>,
+    /// The one in question has had time to answer.
+    waited: bool,
     proposed: Option<Decision>,
     accepted: BTreeSet<Member>,
 }
@@ -123,7 +126,7 @@ impl Agree {
         self.round = self.round.saturating_add(1);
         let ballot = Ballot { round: self.round, leader: self.me };
         let (promises, accepted) = (BTreeMap::new(), BTreeSet::new());
-        self.lead = Some(Lead { ballot, wish, promises, proposed: None, accepted });
+        self.lead = Some(Lead { ballot, wish, promises, waited: false, proposed: None, accepted });
         Message::Prepare { ballot, target: wish.target() }
     }
 
@@ -170,9 +173,18 @@ impl Agree {
     ) -> Option<Message> {
         let lead = self.lead.as_mut().filter(|lead| lead.ballot == ballot && lead.proposed.is_none())?;
         lead.promises.insert(from, answer);
-        let decision = lead.decision(journal)?;
-        lead.proposed = Some(decision);
-        Some(Message::Accept { ballot, decision })
+        lead.propose(journal)
+    }
+
+    /// Whoever this member's ballot is about has had time to answer. Says what to propose to everybody when nothing else was
+    /// waited for.
+    pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<Message> {
+        let lead = self.lead.as_mut().filter(|lead| lead.proposed.is_none())?;
+        lead.waited = true;
+        let proposal = lead.propose(journal);
+        // Time counts from the answers of all others.
+        lead.waited = proposal.is_some();
+        proposal
     }
 
     /// Someone proposes.
@@ -211,6 +223,12 @@ impl Agree {
 }
 
 impl Lead {
+    fn propose(&mut self, journal: &Journal) -> Option<Message> {
+        let decision = self.decision(journal)?;
+        self.proposed = Some(decision);
+        Some(Message::Accept { ballot: self.ballot, decision })
+    }
+
     /// What follows from the promises; `None` while more of them are needed.
     fn decision(&self, journal: &Journal) -> Option<Decision> {
         let has = |member: Member| self.promises.contains_key(&member);
@@ -225,6 +243,9 @@ impl Lead {
         let from = journal.from();
         if matches!(self.wish, Wish::Suspect(_)) && has(target) {
             return Some(Decision { change: Change::Nothing, from });
+        }
+        if matches!(self.wish, Wish::Suspect(_)) && !self.waited {
+            return None;
         }
         let leaves = matches!(self.wish, Wish::Suspect(_) | Wish::Dismiss(_));
         if leaves && matches!(journal.role(target), Role::Input(_)) {

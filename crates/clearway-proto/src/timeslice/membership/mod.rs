@@ -42,8 +42,10 @@ pub(super) use journal::{Change, Deal, Decision, Journal, Member};
 const TOLD: usize = 3;
 /// A wish counts for so many intervals after it was told: it is told again in each.
 const WISH_INTERVALS: u64 = 4;
-/// Who leads asks for so many intervals before it looks for another way.
+/// Behind the last answer who leads waits as long again as that took, and for so many intervals at least, before it looks for another way.
 const LEAD_INTERVALS: u64 = 3;
+/// How often these are doubled at most, while not even a quorum answers.
+const DOUBLINGS_MAX: u32 = 3;
 /// Who answered although it was suspected is not suspected again for so many intervals.
 const REPRIEVE_INTERVALS: u64 = 30;
 /// A job that can decide nothing for so many intervals says so.
@@ -76,7 +78,13 @@ pub(super) struct Membership {
     wishes: BTreeMap<Wish, LocalNs>,
     /// Until when a member is not suspected.
     reprieved: BTreeMap<Member, LocalNs>,
+    /// When everybody was asked what is asked now, when the last of those who answered did, and when those who did not were asked
+    /// again.
     lead_since: LocalNs,
+    answered_at: LocalNs,
+    asked_at: LocalNs,
+    /// How often the time to answer is doubled.
+    doublings: u32,
     /// Since when something should be decided.
     helpless_since: Option<LocalNs>,
     told_helpless: bool,
@@ -104,6 +112,9 @@ impl Membership {
             wishes: BTreeMap::new(),
             reprieved: BTreeMap::new(),
             lead_since: LocalNs(0),
+            answered_at: LocalNs(0),
+            asked_at: LocalNs(0),
+            doublings: 0,
             helpless_since: None,
             told_helpless: false,
             next_tick: LocalNs(0),
@@ -158,8 +169,9 @@ impl Membership {
 
     /// Whether nothing was decided for long although something should be; told once.
     pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
-        let long = self.interval.times(HELPLESS_INTERVALS);
-        let is = self.helpless_since.is_some_and(|since| now.since(since) > long);
+        let long = self.interval.times(HELPLESS_INTERVALS << self.doublings);
+        // The time in which this node was away itself does not count.
+        let is = !self.was_away(now) && self.helpless_since.is_some_and(|since| now.since(since) > long);
         let tell = is && !self.told_helpless;
         self.told_helpless |= is;
         tell
@@ -194,14 +206,20 @@ impl Membership {
         self.is_full = false;
     }
 
+    /// Whether this node has not had its turn for long, or its clock has jumped.
+    fn was_away(&self, now: LocalNs) -> bool {
+        now.since(self.next_tick) > self.interval.times(AWAY_INTERVALS)
+    }
+
     /// An interval may have passed.
     pub(super) fn tick(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         if now < self.next_tick {
             return;
         }
-        if now.since(self.next_tick) > self.interval.times(AWAY_INTERVALS) {
+        if self.was_away(now) {
             self.watch.restart(now);
             self.wishes.clear();
+            self.helpless_since = self.helpless_since.map(|_| now);
         }
         self.next_tick = now + self.interval;
         // Whatever a wire forgets to say stops nobody for longer than this.
@@ -229,7 +247,7 @@ impl Membership {
         }
         let life = self.interval.times(WISH_INTERVALS);
         self.wishes.retain(|_, told| now.since(*told) <= life);
-        self.lead_on(now);
+        self.lead_on(now, stakes);
         self.consider(now, stakes);
     }
 
@@ -351,26 +369,44 @@ impl Membership {
             self.helpless_since.get_or_insert(now);
         }
         if let Some(wish) = wanted {
-            self.lead_since = now;
             let question = self.agree.lead(wish);
             self.ask_all(now, question, stakes);
         }
     }
 
-    /// Asks again who has not answered; after a while those are suspected, and another ballot begins.
-    fn lead_on(&mut self, now: LocalNs) {
+    /// Whether who has not answered has had time: as long again as the slowest of the others, and so many intervals.
+    fn has_had_time(&self, now: LocalNs, intervals: u64) -> bool {
+        let slowest = self.answered_at.since(self.lead_since);
+        now.since(self.answered_at) > slowest.max(self.interval.times(intervals))
+    }
+
+    /// Asks again who has not answered, ever more rarely. Who is in question is given up after a while; later those whose answers are
+    /// needed are suspected, if enough of the others answered, and another ballot begins.
+    fn lead_on(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         if self.agree.leads().is_none() {
             return;
         }
+        if self.has_had_time(now, 1)
+            && let Some(proposal) = self.agree.waited(&self.journal)
+        {
+            return self.ask_all(now, proposal, stakes);
+        }
         let silent = |member: &Member| *member != self.me && self.agree.unanswered(*member).is_some();
         let silent: Vec<Member> = self.journal.members().filter(silent).collect();
-        if now.since(self.lead_since) > self.interval.times(LEAD_INTERVALS) {
+        if self.has_had_time(now, LEAD_INTERVALS << self.doublings) {
             self.agree.give_up();
+            if !self.journal.is_quorum(|member| !silent.contains(&member)) {
+                self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+                return;
+            }
             let inputs = silent.into_iter().filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
             let inputs: Vec<Member> = inputs.collect();
-            inputs.into_iter().for_each(|member| self.tell(now, Wish::Suspect(member)));
+            return inputs.into_iter().for_each(|member| self.tell(now, Wish::Suspect(member)));
+        }
+        if now.since(self.asked_at) < self.asked_at.since(self.lead_since).max(self.interval) {
             return;
         }
+        self.asked_at = now;
         for member in silent {
             let again = self.agree.unanswered(member).map(|message| self.frame(Body::Agree(message)));
             self.queue.extend(again.map(|frame| (member, frame)));
@@ -379,14 +415,24 @@ impl Membership {
 
     /// Asks all members; this one answers at once.
     fn ask_all(&mut self, now: LocalNs, message: Message, stakes: Stakes<'_>) {
+        (self.lead_since, self.answered_at, self.asked_at) = (now, now, now);
         let frame = self.frame(Body::Agree(message));
         let others = self.journal.members().filter(|member| *member != self.me);
-        self.queue.extend(others.map(|member| (member, frame)));
+        let mut others: Vec<Member> = others.collect();
+        // Who is in question shall have the most time.
+        let target = self.agree.leads().map(Wish::target);
+        others.sort_by_key(|member| Some(*member) != target);
+        self.queue.extend(others.into_iter().map(|member| (member, frame)));
         self.agreed(now, self.me, message, stakes);
     }
 
     /// A message about the next epoch.
     fn agreed(&mut self, now: LocalNs, from: Member, message: Message, stakes: Stakes<'_>) {
+        if matches!(message, Message::Promise { .. } | Message::Accepted { .. })
+            && self.agree.unanswered(from).is_some()
+        {
+            self.answered_at = now;
+        }
         let answer = match message {
             Message::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
             Message::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
@@ -437,6 +483,7 @@ impl Membership {
         self.journal = Arc::new(journal);
         self.agree = Agree::new(self.me);
         self.helpless_since = None;
+        self.doublings = self.doublings.saturating_sub(1);
         let journal = self.journal.clone();
         let open = |wish: &Wish| journal.permits(wish.change(0)) && !matches!(wish, Wish::Weigh { .. });
         self.wishes.retain(|wish, _| open(wish));

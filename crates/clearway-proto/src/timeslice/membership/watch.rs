@@ -3,10 +3,11 @@
 //! # Model
 //! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a node the same however large
 //! the job is. A watcher suspects a member that is silent for [`PATIENCE`] intervals, or for the usual time between its beats and four
-//! deviations of that, whichever is longer. The three stand a third of the roster apart: no rack holds all of them.
+//! deviations of that, whichever is longer. When somebody speaks who was silent for too long, the network is slower than was believed, and all
+//! silence may last twice as long. The three stand a third of the roster apart: no rack holds all of them.
 //!
 //! # Source
-//! RFC 6298 for the usual gap and its deviation.
+//! RFC 6298 for the usual gap and its deviation, and for doubling (5.5).
 //!
 //! # Invariants
 //! I1. Who was away itself suspects nobody for it: [`Watch::restart`].
@@ -22,6 +23,11 @@ const PATIENCE: u64 = 3;
 const PATIENCE_MAX: u64 = 30;
 /// Intervals that a member has which was not heard of before: it may be starting.
 const GRACE: u64 = 10;
+/// Times that allowed silence is doubled at most.
+const DOUBLINGS_MAX: u32 = 4;
+/// Beats in time after which one doubling is taken back: far more than come between two false suspicions while a network is
+/// overloaded.
+const CALM: u32 = 1000;
 /// Watchers of one member.
 const WATCHERS: usize = 3;
 
@@ -54,12 +60,15 @@ struct Watched {
 pub(super) struct Watch {
     interval: Nanos,
     watched: Vec<Watched>,
+    /// How often allowed silence is doubled, and beats in time since then.
+    doublings: u32,
+    calm: u32,
 }
 
 impl Watch {
     /// Nobody yet; beats come in this `interval`.
     pub(super) const fn new(interval: Nanos) -> Self {
-        Self { interval, watched: Vec::new() }
+        Self { interval, watched: Vec::new(), doublings: 0, calm: 0 }
     }
 
     /// From `now` on `me` watches whom it shall by `journal`. Those that it has not watched before have some time to speak;
@@ -77,7 +86,14 @@ impl Watch {
 
     /// A beat of `member` came.
     pub(super) fn heard(&mut self, member: Member, now: LocalNs) {
+        let was_late = self.overdue(now).any(|late| late == member);
         let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
+        self.calm = if was_late { 0 } else { self.calm + 1 };
+        if was_late {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        } else if self.calm == CALM {
+            (self.calm, self.doublings) = (0, self.doublings.saturating_sub(1));
+        }
         if let Some(heard) = watched.heard {
             let gap = now.since(heard).0;
             watched.deviation = (watched.deviation * 3 + watched.gap.abs_diff(gap)) / 4;
@@ -99,7 +115,8 @@ impl Watch {
 
     /// Who has been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = Member> + '_ {
-        let [least, most] = [PATIENCE, PATIENCE_MAX].map(|intervals| self.interval.times(intervals).0);
+        let [least, most] =
+            [PATIENCE, PATIENCE_MAX].map(|intervals| self.interval.times(intervals << self.doublings).0);
         let late = move |watched: &&Watched| {
             let allowed = (watched.gap + 4 * watched.deviation).clamp(least, most);
             watched.heard.is_some_and(|heard| now.since(heard).0 > allowed)
@@ -151,5 +168,26 @@ mod tests {
         watch.restart(LocalNs(9_000));
         assert_eq!(overdue(&watch, 9_300), 0);
         assert_eq!(overdue(&watch, 12_001), 1, "thirty intervals are too long for anybody");
+    }
+
+    #[test]
+    fn heard__who_was_suspected_wrongly_doubles_the_silence_of_all_for_a_while() {
+        let mut watch = Watch::new(Nanos(100));
+        watch.turn_to(&journal(1, 2), Member(0), LocalNs(0));
+        let mut now = 0;
+        let mut beat = |watch: &mut Watch, gap| {
+            now += gap;
+            [1, 2].into_iter().for_each(|member| watch.heard(Member(member), LocalNs(now)));
+            now
+        };
+        (0..20).for_each(|_| {
+            beat(&mut watch, 100);
+        });
+        beat(&mut watch, 301);
+        let now = (0..40).map(|_| beat(&mut watch, 100)).last().unwrap_or(0);
+        assert_eq!(watch.overdue(LocalNs(now + 600)).count(), 0);
+        assert_eq!(watch.overdue(LocalNs(now + 601)).count(), 2);
+        let now = (0..CALM).map(|_| beat(&mut watch, 100)).last().unwrap_or(0);
+        assert_eq!(watch.overdue(LocalNs(now + 301)).count(), 2);
     }
 }

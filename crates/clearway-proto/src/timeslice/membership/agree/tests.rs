@@ -167,6 +167,8 @@ impl Explorer {
             Message::Accept { ballot, decision } => agree.proposed(ballot, decision),
             Message::Promise { ballot, stake, accepted } => {
                 let proposal = agree.promised(&self.journal, from, ballot, (stake, accepted));
+                // To wait for more answers is an order of arrivals like others.
+                let proposal = proposal.or_else(|| agree.waited(&self.journal));
                 return proposal.into_iter().for_each(|message| self.ask(world, to, message));
             }
             Message::Accepted { ballot } => return world.decided.extend(agree.accepted(&self.journal, from, ballot)),
