@@ -1,0 +1,212 @@
+//! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared with.
+//!
+//! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
+//! `send-unchecked`, `receive-unchecked` without looking at the bytes) and `tcp-send`, `tcp-receive`. The end that receives says `ready` first; each
+//! result is one line of `name value` pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
+//! processor time, datagrams sent.
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
+use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::wire::{
+    Answer, Arrival, Capabilities, Counters, Missing, Operation, PathId, RegionId, RemoteSpan, Span, Status, Token,
+    Wire,
+};
+use clearway_runtime::clock;
+use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::waiting::{Waitable, Waiting, Woken};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of one write.
+const MESSAGE: u32 = 64 << 10;
+/// Writes that wait or are under way: 4 MiB, more than a stream's window.
+const WINDOW: u64 = 64;
+/// The number of every run; runs do not overlap.
+const SESSION: u64 = 2;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [role, local, peer, mib] = arguments.as_slice() else {
+        return Err("usage: reliable_bench ROLE LOCAL PEER MIB".into());
+    };
+    let ends: [SocketAddrV4; 2] = [local.parse()?, peer.parse()?];
+    let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
+    match role.as_str() {
+        "send" => send(&mut open(0, ends, |wire| wire)?, count),
+        "receive" => receive(&mut open(1, ends, |wire| wire)?, count),
+        "send-unchecked" => send(&mut open(0, ends, Unchecked)?, count),
+        "receive-unchecked" => receive(&mut open(1, ends, Unchecked)?, count),
+        "tcp-send" => tcp_send(ends[1], count),
+        "tcp-receive" => tcp_receive(ends[0]),
+        other => Err(format!("no role {other}").into()),
+    }
+}
+
+fn open<W: Wire>(
+    rank: u32,
+    [local, peer]: [SocketAddrV4; 2],
+    make: impl Fn(UdpWire) -> W,
+) -> Result<Reliable<W>, Box<dyn Error>> {
+    let peers = if rank == 0 { vec![local, peer] } else { vec![peer, local] };
+    let mut config = UdpConfig::new(Rank(rank), SESSION, peers);
+    config.placement = Placement::OneMachine;
+    config.waiting = Waiting::Sleep;
+    config.segmentation = Segmentation::RealPackets;
+    let wire = make(UdpWire::open(UdpPort::bind(local)?, config)?);
+    Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
+}
+
+fn processor_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn tell(begin: LocalNs, used: f64, sent: u64) -> Outcome {
+    let seconds = clock::now().since(begin).as_secs_f64();
+    Ok(writeln!(io::stdout(), "seconds {seconds} processor {} datagrams {sent}", processor_time() - used)?)
+}
+
+/// Writes `count` messages into the peer's memory.
+fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
+    let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
+    let bytes = wire.region_mut(region).ok_or("registered")?;
+    bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
+    let from = Span { region, offset: 0, length: MESSAGE };
+    let (begin, used) = (clock::now(), processor_time());
+    let (mut posted, mut done) = (0, 0);
+    while done < count {
+        while posted < count && posted - done < WINDOW {
+            let into = RemoteSpan { region, offset: 0 };
+            let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
+            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: posted, token };
+            let mut answers = Vec::new();
+            wire.post(&[write], &[], &mut answers);
+            if answers != [Answer::Posted] {
+                break;
+            }
+            posted += 1;
+        }
+        wire.wait(None, &[]);
+        let mut failed = None;
+        wire.harvest(64, &mut |arrival| match arrival {
+            Arrival::Done { status: Status::Complete, .. } => done += 1,
+            Arrival::Done { status, .. } => failed = Some(status),
+            _ => {}
+        });
+        if let Some(status) = failed {
+            return Err(format!("a write ended as {status:?}").into());
+        }
+    }
+    tell(begin, used, wire.counters().sent)
+}
+
+/// Takes `count` writes; stays until the sender knows of the last.
+fn receive<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
+    wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
+    writeln!(io::stdout(), "ready")?;
+    let (begin, used) = (clock::now(), processor_time());
+    let mut landed = 0;
+    while landed < count {
+        wire.wait(None, &[]);
+        wire.harvest(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+    }
+    tell(begin, used, wire.counters().sent)?;
+    // Its last answer may be lost: it answers until nothing comes any more.
+    let mut heard = clock::now();
+    while clock::now().since(heard).as_secs_f64() < 0.3 {
+        let before = wire.counters().received;
+        wire.wait(Some(clock::now() + clearway_proto::base::Nanos::from_millis(50)), &[]);
+        wire.harvest(64, &mut |_| {});
+        if wire.counters().received > before {
+            heard = clock::now();
+        }
+    }
+    Ok(())
+}
+
+fn tcp_send(peer: SocketAddrV4, count: u64) -> Outcome {
+    let mut stream = TcpStream::connect(peer)?;
+    let bytes = vec![0x5a; MESSAGE as usize];
+    let (begin, used) = (clock::now(), processor_time());
+    (0..count).try_for_each(|_| stream.write_all(&bytes))?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.read_exact(&mut [0])?;
+    tell(begin, used, 0)
+}
+
+fn tcp_receive(local: SocketAddrV4) -> Outcome {
+    let listener = TcpListener::bind(local)?;
+    writeln!(io::stdout(), "ready")?;
+    let mut stream = listener.accept()?.0;
+    let (begin, used) = (clock::now(), processor_time());
+    let mut bytes = vec![0; MESSAGE as usize];
+    while stream.read(&mut bytes)? > 0 {}
+    stream.write_all(&[1])?;
+    tell(begin, used, 0)
+}
+
+/// A wire that says that all bytes are alike: what checking costs is the difference.
+struct Unchecked(UdpWire);
+
+impl Wire for Unchecked {
+    fn rank(&self) -> Rank {
+        self.0.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn now(&self) -> LocalNs {
+        self.0.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.0.register(length)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.0.region(region)
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.0.region_mut(region)
+    }
+
+    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.0.join(group)
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        if operations.iter().all(|operation| matches!(operation, Operation::Digest { .. })) {
+            answers.extend(operations.iter().map(|_| Answer::Done(0)));
+            return;
+        }
+        for operation in operations {
+            match operation {
+                Operation::Digest { .. } => answers.push(Answer::Done(0)),
+                other => self.0.post(core::slice::from_ref(other), heads, answers),
+            }
+        }
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.0.harvest(limit, sink)
+    }
+
+    fn counters(&self) -> Counters {
+        self.0.counters()
+    }
+}
+
+impl Waitable for Unchecked {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.0.wait(until, extra)
+    }
+}
