@@ -91,8 +91,10 @@ pub struct Node {
     peers: Vec<Option<Box<Peer>>>,
     /// When halves want to be looked at; each has one entry at most, and knows it.
     timers: BTreeSet<(LocalNs, Half, Key)>,
-    /// Streams that could do something when the buffer was full, or whose room was full.
+    /// Streams that could do something when the buffer was full.
     eager: VecDeque<Key>,
+    /// By class: streams that wait for room in the transmit queue of a path.
+    blocked: [BTreeSet<(PathId, Key)>; Class::ALL.len()],
     /// Classes of which a stream was full.
     full: [bool; Class::ALL.len()],
     /// Frames that were refused: damaged, of nobody, of an older life.
@@ -109,6 +111,7 @@ impl Node {
             peers: (0..config.ranks).map(|_| None).collect(),
             timers: BTreeSet::new(),
             eager: VecDeque::new(),
+            blocked: Default::default(),
             full: [false; Class::ALL.len()],
             strange: 0,
             config,
@@ -379,7 +382,11 @@ impl Node {
                 let number = stream.whole(low);
                 match (purpose, status) {
                     (Purpose::Send, Status::Complete) => return,
-                    (Purpose::Send, status) => stream.posted(now, number, status),
+                    (Purpose::Send, status) => {
+                        if let Some(path) = stream.posted(now, number, status) {
+                            self.blocked[key.class.index()].insert((path, key));
+                        }
+                    }
                     // Bytes that cannot be read cannot be sent; what is sent instead will not pass as them.
                     (_, status) => stream.read(number, if status == Status::Complete { value as u32 } else { !0 }),
                 }
@@ -458,16 +465,26 @@ impl Node {
         self.pump(now, key, out);
     }
 
-    /// Tells every outgoing stream something, and lets it go on.
-    fn each(&mut self, now: LocalNs, class: Option<Class>, out: &mut Out<Event>, act: impl Fn(&mut Outgoing)) {
+    /// The transmit queue of `path` and `class` takes messages again.
+    fn unblock(&mut self, now: LocalNs, path: PathId, class: Class, out: &mut Out<Event>) {
+        let waiting = &mut self.blocked[class.index()];
+        let mine = waiting.split_off(&(path, Key { peer: 0, class }));
+        let (mine, others): (BTreeSet<_>, BTreeSet<_>) = mine.into_iter().partition(|(on, _)| *on == path);
+        waiting.extend(others);
+        for (_, key) in mine {
+            if let Some(stream) = self.outgoing(key) {
+                stream.unblock(path);
+                self.pump(now, key, out);
+            }
+        }
+    }
+
+    /// `path` carries nothing any more. O(ranks): paths seldom fail.
+    fn path_down(&mut self, now: LocalNs, path: PathId, out: &mut Out<Event>) {
         for peer in 0..self.config.ranks {
-            for key in Class::ALL
-                .into_iter()
-                .filter(|own| class.is_none_or(|class| class == *own))
-                .map(|class| Key { peer, class })
-            {
+            for key in Class::ALL.map(|class| Key { peer, class }) {
                 if let Some(stream) = self.outgoing(key) {
-                    act(stream);
+                    stream.path_down(now, path);
                     self.pump(now, key, out);
                 }
             }
@@ -511,10 +528,8 @@ impl Engine for Node {
             Input::Arrival(arrival) => match arrival {
                 Arrival::Datagram(datagram) => self.datagram(now, datagram, out),
                 Arrival::Done { token, status, value, .. } => self.done(now, token, status, value, out),
-                Arrival::Room { path, class } => self.each(now, Some(class), out, |stream| stream.unblock(path)),
-                Arrival::PathState { path, rate: None } => {
-                    self.each(now, None, out, |stream| stream.path_down(now, path))
-                }
+                Arrival::Room { path, class } => self.unblock(now, path, class, out),
+                Arrival::PathState { path, rate: None } => self.path_down(now, path, out),
                 _ => {}
             },
         }

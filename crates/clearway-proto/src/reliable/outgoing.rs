@@ -311,24 +311,20 @@ impl Outgoing {
         whole(self.base, low)
     }
 
-    /// What became of the send of fragment `number`: without room it is still to leave, later.
-    pub(super) fn posted(&mut self, now: LocalNs, number: u64, status: Status) {
-        let Some(fragment) = self.fragment(number) else { return };
-        let State::Away { path, .. } = fragment.state else { return };
-        match status {
-            Status::Complete => return,
-            Status::NoRoom => {
-                fragment.state = State::Ready;
-                self.lane(path).is_blocked = true;
-            }
-            Status::Refused(_) | Status::Flushed => fragment.state = State::Ready,
-        }
+    /// The send of fragment `number` came to nothing, and it is still to leave; the path whose queue is full, if that is why.
+    pub(super) fn posted(&mut self, now: LocalNs, number: u64, status: Status) -> Option<PathId> {
+        let fragment = self.fragment(number)?;
+        let State::Away { path, .. } = fragment.state else { return None };
+        fragment.state = State::Ready;
         self.ready.insert(number);
         let lane = self.lane(path);
         lane.forget();
-        if status != Status::NoRoom {
-            lane.go_down(now);
+        if status == Status::NoRoom {
+            lane.is_blocked = true;
+            return Some(path);
         }
+        lane.go_down(now);
+        None
     }
 
     /// The transmit queue of `path` takes messages again.

@@ -407,3 +407,120 @@ fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     go(&mut job, &mut heard);
     assert!(heard.starts_with(&["one".into()]) && heard.ends_with(&["two".into(), "three".into()]), "{heard:?}");
 }
+
+mod strangers {
+    //! A peer that says anything at all.
+
+    use proptest::prelude::*;
+
+    use super::super::frame::{Acknowledgement, BITMAP_WORDS, Frame, INBOX, Kind, Piece, Place, Tail};
+    use super::*;
+    use crate::base::LocalNs;
+    use crate::wire::{Datagram, Effect, Engine, Input, Stamp};
+
+    const INBOX_LENGTH: u64 = 8 << 10;
+    const INBOXES: RegionId = RegionId(0);
+
+    fn numbers() -> impl Strategy<Value = u32> {
+        prop_oneof![0u32..40, any::<u32>(), Just(WINDOW), Just(u32::MAX)]
+    }
+
+    fn offsets() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..20_000, 0u64..1 << 48, Just((1 << 48) - 1)]
+    }
+
+    fn tails() -> impl Strategy<Value = Option<Tail>> {
+        let message = (any::<u32>(), 0usize..HEAD_MAX).prop_map(|(length, head)| {
+            Some(Tail::Message { length: length % 5_000, head: Head::of(&vec![1; head]).expect("short") })
+        });
+        let landed = any::<u32>().prop_map(|length| Some(Tail::Landed { length, immediate: 3 }));
+        prop_oneof![Just(None), message, landed]
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        let regions = prop_oneof![Just(INBOX), Just(INBOXES), any::<u16>().prop_map(RegionId)];
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+        let data =
+            (flags, any::<u32>(), regions, offsets(), tails()).prop_map(|(flags, digest, region, offset, tail)| {
+                let (is_open, is_skipped, at_once) = flags;
+                Kind::Data(Piece { is_open, is_skipped, at_once, digest, place: Place { region, offset }, tail })
+            });
+        let bitmap = prop::array::uniform12(prop_oneof![Just(0u64), any::<u64>()]);
+        let answer = (offsets(), any::<u8>(), numbers(), bitmap).prop_map(|(freed, path, newest, bitmap)| {
+            let bitmap: [u64; BITMAP_WORDS] = bitmap;
+            Kind::Acknowledgement(Acknowledgement {
+                is_marked: true,
+                freed,
+                path: PathId(path),
+                newest,
+                waited_ns: newest,
+                bitmap,
+            })
+        });
+        let others = prop_oneof![Just(Kind::Damaged), Just(Kind::Refused), Just(Kind::Unknown), Just(Kind::Question)];
+        prop_oneof![4 => data, 3 => answer, 2 => others]
+    }
+
+    fn frames() -> impl Strategy<Value = (Frame, u32)> {
+        (0u16..3, numbers(), kinds(), prop_oneof![0u32..1_456, Just(u32::MAX)])
+            .prop_map(|(generation, number, kind, body)| (Frame { class: Class::Bulk, generation, number, kind }, body))
+    }
+
+    proptest! {
+        /// Whatever a peer says, nothing is written but to regions that exist for it, and what it may make us keep is bounded.
+        #[test]
+        fn input__any_frames_of_a_peer_touch_no_memory_of_ours(said in prop::collection::vec(frames(), 1..60)) {
+            let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
+            let streams = Config { inbox: Bytes(INBOX_LENGTH), ..Config::of(2) };
+            let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: INBOXES });
+            let mut out: Out<Event> = Out::with_limit(1024);
+            let _ = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
+            let body = Span { region: RegionId(5), offset: 0, length: 40_000 };
+            let ticket = Ticket { token: Some(Token(1)), kept: None };
+            let target = Target::Inbox { head: Head::of(b"ours").expect("short") };
+            let message = Message { target, body, ticket };
+            let own = Command::Send { to: Rank(1), class: Class::Bulk, message };
+            let _ = node.input(LocalNs(0), Input::Command(own), &mut out);
+            let mut over = 0;
+            for (place, (frame, body)) in said.iter().enumerate() {
+                let now = LocalNs(place as u64 * 100_000);
+                let head = frame.encode();
+                let datagram = Datagram {
+                    from: Rank(1),
+                    path: PathId(0),
+                    class: Some(Class::Bulk),
+                    congestion_marked: false,
+                    at: Stamp::Taken(now),
+                    head: head.bytes(),
+                    body: Span { region: RegionId::RECEIVE, offset: 0, length: *body },
+                };
+                let _ = node.input(now, Input::Arrival(Arrival::Datagram(datagram)), &mut out);
+                let _ = node.input(now, Input::Tick, &mut out);
+                let effects: Vec<Effect<Event>> = out.effects().to_vec();
+                out.clear();
+                prop_assert!(effects.len() <= 2 * WINDOW as usize);
+                for effect in effects {
+                    match effect {
+                        Effect::Operate(timed) => match timed.operation {
+                            Operation::Copy { into, .. } if into.region == INBOXES => {
+                                // Peer 1, class bulk: the inbox number 1 * 5 + 3.
+                                let start = 8 * INBOX_LENGTH;
+                                prop_assert!(into.offset >= start && into.offset + u64::from(into.length) <= start + INBOX_LENGTH);
+                            }
+                            Operation::Digest { token, of } => {
+                                // As memory would answer: places of others do not exist, ours reads as zeros.
+                                let status = if of.region == RegionId(5) || of.region == INBOXES { Status::Complete } else { Status::Refused(Missing::Memory) };
+                                let done = Arrival::Done { token, status, value: 0, at: now };
+                                let _ = node.input(now, Input::Arrival(done), &mut out);
+                            }
+                            _ => {}
+                        },
+                        Effect::Tell(Event::Done { .. }) => over += 1,
+                        Effect::Tell(_) => {}
+                    }
+                }
+            }
+            prop_assert!(over <= 1, "a message ends once");
+        }
+    }
+}
