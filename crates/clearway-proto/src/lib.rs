@@ -18,6 +18,7 @@ extern crate std;
 
 pub mod archive;
 pub mod base;
+pub mod broadcast;
 pub mod clock;
 pub mod congestion;
 pub mod gpcnet;

@@ -102,7 +102,8 @@ impl<E: Engine> Driver<E> {
         for _ in 0..ROUNDS_MAX {
             let (given, deadline) = self.round(wire.now(), wire, told);
             inputs += given;
-            if given == 0 {
+            // What a command asked for may have ended at once, with nothing else to wake this engine.
+            if given == 0 && self.completed.is_empty() {
                 let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
                 return Progress { inputs, next };
             }

@@ -168,6 +168,16 @@ impl MemoryFabric {
         self.weather.mend(path);
     }
 
+    /// Messages to groups no more arrive at `rank`, as when a switch drops its membership.
+    pub fn deafen(&mut self, rank: Rank) {
+        self.weather.deafen(rank);
+    }
+
+    /// They do again.
+    pub fn hear(&mut self, rank: Rank) {
+        self.weather.hear(rank);
+    }
+
     /// The fabric's time.
     pub fn now(&self) -> LocalNs {
         self.now
@@ -220,6 +230,9 @@ impl MemoryFabric {
         self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
+            if self.weather.is_deaf(member) {
+                continue;
+            }
             let copy = Flight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
             self.wires[from.index()].in_flight += 1;
             self.launch(member, copy);

@@ -38,6 +38,7 @@ impl Engine for Script {
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<u8>) -> More {
         match input {
+            Input::Command((LocalNs(u64::MAX), act)) => self.perform(act, out),
             Input::Command(act) => self.acts.push(act),
             Input::Tick => {
                 self.seen.push((now, Seen::Tick));
@@ -147,6 +148,15 @@ fn step__every_token_comes_back_once_whatever_becomes_of_it() {
     ];
     assert_eq!(done, expected);
     assert_eq!(bytes(&receiver).len(), 2);
+}
+
+#[test]
+fn step__what_a_command_asked_for_and_ended_at_once_needs_no_other_input() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
+    driver.command(LocalNs(0), send(u64::MAX, 5, None));
+    let _ = driver.step(fabric.wire(Rank(0)), &mut |_| {});
+    assert_eq!(driver.engine.seen, [(LocalNs(0), Seen::Done(5, Status::Complete))]);
 }
 
 #[test]

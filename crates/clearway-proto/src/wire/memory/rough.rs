@@ -1,10 +1,11 @@
-//! What a network does to messages beside losing them: doubles, delays and damages some, or carries none on a path that was cut.
+//! What a network does to messages beside losing them: doubles, delays and damages some, or carries none on a path that was cut,
+//! or to a group for a rank that is deaf to groups.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 use super::Flight;
-use crate::base::{RandomKey, RandomStream};
+use crate::base::{RandomKey, RandomStream, Rank};
 use crate::wire::PathId;
 
 /// How rough a [`super::MemoryFabric`] is with messages, in millionths of them.
@@ -36,11 +37,17 @@ pub(super) struct Weather {
     rough: Rough,
     stream: RandomStream,
     cut: BTreeSet<PathId>,
+    deaf: BTreeSet<Rank>,
 }
 
 impl Weather {
     pub(super) fn new(rough: Rough, seed: u64) -> Self {
-        Self { rough, stream: RandomKey::new(seed).purpose("memory wire weather").stream(), cut: BTreeSet::new() }
+        Self {
+            rough,
+            stream: RandomKey::new(seed).purpose("memory wire weather").stream(),
+            cut: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+        }
     }
 
     /// Whether `path` carries nothing.
@@ -54,6 +61,19 @@ impl Weather {
 
     pub(super) fn mend(&mut self, path: PathId) {
         self.cut.remove(&path);
+    }
+
+    /// Whether messages to groups do not arrive at `rank`.
+    pub(super) fn is_deaf(&self, rank: Rank) -> bool {
+        self.deaf.contains(&rank)
+    }
+
+    pub(super) fn deafen(&mut self, rank: Rank) {
+        self.deaf.insert(rank);
+    }
+
+    pub(super) fn hear(&mut self, rank: Rank) {
+        self.deaf.remove(&rank);
     }
 
     fn strikes(&mut self, per_million: u32) -> bool {

@@ -1,0 +1,110 @@
+//! What is left of a cast when its root is gone: the heir asks everybody for what it lacks, and decides where the cast ends.
+//!
+//! # Model
+//! The heir goes through what it lacks block by block and asks all members that take part. Each says which symbols of the block it
+//! holds, and sends them. When all have answered, what nobody holds is lost, and the cast ends before the object that it belongs
+//! to; otherwise it ends behind the last object of which the heir knows. What is before that end is finished as always.
+//!
+//! # Invariants
+//! I1. The end is never before an object that some survivor was told to be stable: that one is with all survivors.
+
+use alloc::vec::Vec;
+
+use super::context::Event;
+use super::frame::{Frame, Need, Needs};
+use super::holding::BLOCK;
+use super::state::State;
+use crate::base::LocalNs;
+use crate::wire::Out;
+
+/// The heir's questions.
+#[derive(Debug)]
+pub(super) struct Heir {
+    /// Behind the last object that is known.
+    end: u64,
+    block: u64,
+    /// Who has answered for the block, and what all of them hold.
+    answered: Vec<u16>,
+    held: u64,
+    ask_at: Option<LocalNs>,
+}
+
+impl Heir {
+    pub(super) const fn new(end: u64, now: LocalNs) -> Self {
+        Self { end, block: 0, answered: Vec::new(), held: 0, ask_at: Some(now) }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<LocalNs> {
+        self.ask_at
+    }
+
+    /// Asks for the first block of which something is missing, or ends the cast behind the last known object.
+    pub(super) fn tick(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        if self.ask_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let end = self.end.min(state.end().unwrap_or(u64::MAX));
+        let incomplete = state.holding.gaps(end).find(|block| state.holding.missing(*block, end) != 0);
+        let Some(block) = incomplete else {
+            if state.holding.received() >= end {
+                self.ask_at = None;
+                state.abort_at(state.objects.known().min(state.aborted), out);
+            } else {
+                // Digests are under way.
+                self.ask_at = Some(now + state.reports.time_out());
+            }
+            return;
+        };
+        if block != self.block || self.answered.is_empty() {
+            (self.block, self.held) = (block, 0);
+            self.answered.clear();
+        }
+        let mut needs = Needs::default();
+        needs.push(Need { block, members: 1, missing: state.holding.missing(block, end) });
+        for place in state.view.places().filter(|place| *place != state.me) {
+            state.send(place, &Frame::Need(needs), 0, out);
+        }
+        self.ask_at = Some(now + state.reports.time_out());
+        self.conclude(state, out);
+    }
+
+    /// A member says what it holds of a block.
+    pub(super) fn answered(&mut self, state: &mut State, place: u16, block: u64, held: u64, out: &mut Out<Event>) {
+        if block != self.block || self.ask_at.is_none() {
+            return;
+        }
+        self.held |= held;
+        if !self.answered.contains(&place) {
+            self.answered.push(place);
+        }
+        self.conclude(state, out);
+    }
+
+    /// When all have answered, what nobody holds is lost.
+    fn conclude(&self, state: &mut State, out: &mut Out<Event>) {
+        let has_answered = |place| place == state.me || self.answered.contains(&place);
+        let lost = state.holding.missing(self.block, self.end) & !self.held;
+        if lost != 0 && state.view.places().all(has_answered) {
+            let sequence = self.block * BLOCK + u64::from(lost.trailing_zeros());
+            if let Some(object) = state.object_at(sequence) {
+                state.abort_at(object, out);
+            }
+        }
+    }
+
+    /// Others take part now: everybody is asked again.
+    pub(super) fn restart(&mut self, now: LocalNs) {
+        self.answered.clear();
+        self.held = 0;
+        if self.ask_at.is_some() {
+            self.ask_at = Some(now);
+        }
+    }
+
+    /// Something of what was missing came.
+    pub(super) fn came(&mut self, state: &State, now: LocalNs) {
+        if self.ask_at.is_some() && state.holding.missing(self.block, self.end) == 0 {
+            self.ask_at = Some(now);
+        }
+    }
+}

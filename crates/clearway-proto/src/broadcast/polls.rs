@@ -1,0 +1,157 @@
+//! When the root asks how far everybody is: with every 64 symbols, at the end of a long object, once for many short messages, and
+//! again and again at the tail until everything is stable.
+//!
+//! # Source
+//! Synchronisation that is delayed and shared by many messages is LA-MPI's; its published code had that or reliability, never both.
+
+use super::holding::BLOCK;
+use crate::base::{LocalNs, Nanos};
+
+/// The first time without an answer after which is asked again, and the longest: short beside a retransmission of TCP, long beside
+/// a round trip.
+const FIRST_GAP: Nanos = Nanos::from_micros(500);
+const LONGEST_GAP: Nanos = Nanos::from_millis(50);
+
+/// What leaves the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// Something that left before.
+    Again,
+    /// A short message.
+    Short,
+    /// A symbol of a long object.
+    Long,
+    /// The last one.
+    End,
+}
+
+/// Whether an answer to a poll can change anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// Something is not stable yet.
+    Something,
+    /// The root only shows that it lives.
+    Nothing,
+}
+
+/// The root's polls.
+#[derive(Debug)]
+pub(super) struct Polls {
+    /// Symbols of long objects, and short messages, that left since the last one.
+    symbols: u32,
+    shorts: u32,
+    every: u32,
+    short_every: u32,
+    /// What is below shall be asked about at once.
+    flush: u64,
+    /// The time until the next one if nothing else happens, and when that is.
+    gap: Nanos,
+    due: LocalNs,
+    /// Asked since somebody answered.
+    unanswered: u32,
+}
+
+impl Polls {
+    pub(super) fn new(window: u32, short_every: u32, now: LocalNs) -> Self {
+        let every = (BLOCK as u32).min(window / 2).max(1);
+        let short_every = short_every.max(1);
+        Self { symbols: 0, shorts: 0, every, short_every, flush: 0, gap: FIRST_GAP, due: now, unanswered: 0 }
+    }
+
+    /// The symbol with `sequence` leaves at `slot`; says whether a poll shall go with it.
+    pub(super) fn left(&mut self, leaves: Leaves, sequence: u64, slot: LocalNs) -> bool {
+        match leaves {
+            Leaves::Again => {}
+            Leaves::Short => self.shorts += 1,
+            Leaves::Long | Leaves::End => self.symbols += 1,
+        }
+        if leaves != Leaves::Again {
+            self.gap = FIRST_GAP;
+        }
+        self.due = self.due.max(slot + self.gap);
+        let counted = leaves == Leaves::End || self.symbols >= self.every || self.shorts >= self.short_every;
+        let asks = leaves != Leaves::Again && (counted || sequence + 1 == self.flush);
+        if asks {
+            self.asked(slot);
+        }
+        asks
+    }
+
+    /// Everything below `sequence` shall be asked about as soon as it has left.
+    pub(super) fn flush(&mut self, sequence: u64) {
+        self.flush = sequence;
+    }
+
+    /// Something happened: the next gap is a short one again.
+    pub(super) fn progress(&mut self, now: LocalNs, trip: Nanos) {
+        self.gap = FIRST_GAP.max(trip + trip);
+        self.due = self.due.min(now + self.gap);
+    }
+
+    /// Somebody answered.
+    pub(super) fn answered(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// Whether nobody has answered for some time.
+    pub(super) const fn nobody_answers(&self) -> bool {
+        self.unanswered >= 2
+    }
+
+    pub(super) const fn due(&self) -> LocalNs {
+        self.due
+    }
+
+    /// A poll of its own leaves at `at`; the next one is `most` away at the latest, and then if nothing waits for an answer.
+    pub(super) fn beat(&mut self, at: LocalNs, waits: Waits, most: Nanos) {
+        self.gap = match waits {
+            Waits::Something => (self.gap + self.gap).min(LONGEST_GAP).min(most),
+            Waits::Nothing => most,
+        };
+        self.asked(at);
+    }
+
+    fn asked(&mut self, at: LocalNs) {
+        (self.symbols, self.shorts) = (0, 0);
+        self.unanswered += 1;
+        self.due = at + self.gap;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left__one_poll_for_many_short_messages_and_one_for_each_long_object() {
+        let mut polls = Polls::new(4096, 16, LocalNs(0));
+        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Leaves::Short, *at, LocalNs(*at))).collect();
+        assert_eq!(asks, [15, 31]);
+        assert!(!polls.left(Leaves::Long, 40, LocalNs(40)) && polls.left(Leaves::End, 41, LocalNs(41)));
+        assert!(
+            (42..105).all(|at| !polls.left(Leaves::Long, at, LocalNs(at)))
+                && polls.left(Leaves::Long, 105, LocalNs(105))
+        );
+        polls.flush(107);
+        assert!(!polls.left(Leaves::Short, 106 - 1, LocalNs(106)) && polls.left(Leaves::Short, 106, LocalNs(107)));
+    }
+
+    #[test]
+    fn beat__half_a_millisecond_then_twice_as_long_each_time() {
+        let mut polls = Polls::new(64, 16, LocalNs(0));
+        assert!(!polls.left(Leaves::Short, 0, LocalNs(1_000)));
+        let mut gaps = Vec::new();
+        for _ in 0..10 {
+            let due = polls.due();
+            polls.beat(due, Waits::Something, Nanos::from_secs(1));
+            gaps.push(polls.due().since(due).0 / 1_000);
+        }
+        assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
+        assert!(polls.nobody_answers());
+        polls.answered();
+        polls.beat(polls.due(), Waits::Nothing, Nanos::from_secs(1));
+        assert!(!polls.nobody_answers());
+    }
+
+    use alloc::vec::Vec;
+}

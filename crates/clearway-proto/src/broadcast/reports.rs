@@ -1,0 +1,222 @@
+//! What the members below this one have reported, merged into one report however many they are.
+//!
+//! # Invariants
+//! I1. A merged report claims nothing that a member below has not reported in this view, and says how many it is about.
+
+use alloc::vec::Vec;
+
+use super::frame::Report;
+use crate::base::{LocalNs, Nanos};
+
+/// Polls whose time is remembered.
+const POLLS: usize = 16;
+/// Round trips before the first one was measured: that of a local network.
+const FIRST_TRIP: Nanos = Nanos::from_micros(200);
+/// The shortest that is acted on: an adapter's and a scheduler's own jitter.
+const SHORTEST_TRIP: Nanos = Nanos::from_micros(40);
+
+/// One member that reports here, for itself and those below it.
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    place: u16,
+    report: Option<Report>,
+    poll: u16,
+    heard: LocalNs,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Reports {
+    children: Vec<Child>,
+    polls: [(u16, LocalNs); POLLS],
+    /// The last poll.
+    poll: u16,
+    /// Smoothed time from a poll to its answer, and its mean deviation, as TCP has them (RFC 6298).
+    trip: Option<(u64, u64)>,
+    /// How long a child may be silent before the others go on without it.
+    patience: Option<Nanos>,
+}
+
+/// Whether poll `a` is later than poll `b`.
+pub(super) const fn is_later(a: u16, b: u16) -> bool {
+    let ahead = a.wrapping_sub(b);
+    ahead != 0 && ahead < 1 << 15
+}
+
+impl Reports {
+    pub(super) const fn new(patience: Option<Nanos>) -> Self {
+        Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, patience }
+    }
+
+    /// Others report here from now on; nothing that was reported in another view counts.
+    pub(super) fn hear(&mut self, children: &[u16], now: LocalNs) {
+        self.children.clear();
+        self.children.extend(children.iter().map(|place| Child { place: *place, report: None, poll: 0, heard: now }));
+    }
+
+    /// The last poll.
+    pub(super) const fn poll(&self) -> u16 {
+        self.poll
+    }
+
+    /// A poll was asked or heard at `at`, later than the last one.
+    pub(super) fn polled(&mut self, poll: u16, at: LocalNs) {
+        self.poll = poll;
+        self.polls[usize::from(poll) % POLLS] = (poll, at);
+    }
+
+    /// A sign of life from `place`.
+    pub(super) fn alive(&mut self, place: u16, now: LocalNs) {
+        if let Some(child) = self.children.iter_mut().find(|child| child.place == place) {
+            child.heard = now;
+        }
+    }
+
+    /// After this node itself stood still it is not the others that were silent.
+    pub(super) fn forgive(&mut self, now: LocalNs) {
+        self.children.iter_mut().for_each(|child| child.heard = now);
+    }
+
+    /// Takes a report in; false when `place` does not report here.
+    pub(super) fn take(&mut self, place: u16, poll: u16, report: Report, now: LocalNs) -> bool {
+        let (asked, at) = self.polls[usize::from(poll) % POLLS];
+        let Some(child) = self.children.iter_mut().find(|child| child.place == place) else { return false };
+        if child.report.is_some() && is_later(child.poll, poll) {
+            return true;
+        }
+        // What only grows may come in another order than it left.
+        let merged = child.report.map_or(report, |old| old.latest(&report));
+        child.report = Some(merged);
+        if poll != 0 && child.poll != poll && asked == poll && now >= at {
+            let sample = now.since(at).0;
+            self.trip = Some(match self.trip {
+                None => (sample, sample / 2),
+                Some((mean, spread)) => ((mean * 7 + sample) / 8, (spread * 3 + mean.abs_diff(sample)) / 4),
+            });
+        }
+        child.poll = poll;
+        true
+    }
+
+    /// Whether all have answered the last poll.
+    pub(super) fn all_answered(&self) -> bool {
+        self.children.iter().all(|child| child.report.is_some() && child.poll == self.poll)
+    }
+
+    /// Who has been silent for longer than `silence`.
+    pub(super) fn silent(&self, silence: Nanos, now: LocalNs) -> impl Iterator<Item = u16> + '_ {
+        self.children.iter().filter(move |child| now.since(child.heard) > silence).map(|child| child.place)
+    }
+
+    /// Polls are counted anew: another root asks.
+    pub(super) fn forget_polls(&mut self) {
+        self.poll = 0;
+        self.polls = [(0, LocalNs(0)); POLLS];
+    }
+
+    /// All reports and this node's `own` in one.
+    pub(super) fn merged(&self, own: Option<Report>, now: LocalNs) -> Option<Report> {
+        let parked = |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
+        let below = self.children.iter().filter_map(|child| {
+            let report = child.report?;
+            Some(if parked(child) { Report { received: u64::MAX, ..report } } else { report })
+        });
+        own.into_iter().chain(below).reduce(|a, b| a.with(&b))
+    }
+
+    /// A round trip to those below.
+    pub(super) fn trip(&self) -> Nanos {
+        self.trip.map_or(FIRST_TRIP, |(mean, _)| Nanos(mean)).max(SHORTEST_TRIP)
+    }
+
+    /// How long an answer may take (RFC 6298 with a floor for local networks).
+    pub(super) fn time_out(&self) -> Nanos {
+        let (mean, spread) = self.trip.unwrap_or((FIRST_TRIP.0, FIRST_TRIP.0));
+        Nanos(mean.saturating_add(spread.saturating_mul(4))).max(Nanos::from_millis(2))
+    }
+}
+
+impl Report {
+    /// The same member's report, where `later` came after this one.
+    fn latest(&self, later: &Self) -> Self {
+        Self {
+            stable: self.stable.max(later.stable),
+            known: self.known.max(later.known),
+            slots: self.slots.max(later.slots),
+            places: self.places.max(later.places),
+            settled: self.settled || later.settled,
+            ..*later
+        }
+    }
+
+    /// What is true of the members of both.
+    fn with(&self, other: &Self) -> Self {
+        let slowest = if other.stable < self.stable { other.slowest } else { self.slowest };
+        Self {
+            received: self.received.min(other.received),
+            stable: self.stable.min(other.stable),
+            known: self.known.min(other.known),
+            slots: self.slots.min(other.slots),
+            places: self.places.min(other.places),
+            alive: self.alive.saturating_add(other.alive),
+            heard: self.heard.min(other.heard),
+            slowest,
+            probe: self.probe.min(other.probe),
+            lost: self.lost.max(other.lost),
+            marked: self.marked.max(other.marked),
+            settled: self.settled && other.settled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(stable: u64, slowest: u16) -> Report {
+        Report {
+            received: stable,
+            stable,
+            known: 1,
+            slots: 5,
+            places: 5,
+            alive: 1,
+            heard: 9,
+            slowest,
+            probe: 0,
+            lost: stable as u32,
+            marked: 0,
+            settled: true,
+        }
+    }
+
+    #[test]
+    fn merged__is_the_least_of_all_and_names_the_last() {
+        let mut reports = Reports::new(Some(Nanos(100)));
+        reports.hear(&[4, 7], LocalNs(0));
+        assert_eq!(reports.merged(None, LocalNs(0)), None);
+        assert!(reports.take(4, 0, report(30, 4), LocalNs(50)) && reports.take(7, 0, report(10, 7), LocalNs(50)));
+        assert!(!reports.take(5, 0, report(30, 5), LocalNs(50)), "it does not report here");
+        reports.alive(4, LocalNs(200));
+        reports.alive(7, LocalNs(50));
+        let merged = reports.merged(Some(report(20, 1)), LocalNs(150)).expect("three reports");
+        assert_eq!((merged.received, merged.stable, merged.slowest, merged.alive, merged.lost), (10, 10, 7, 3, 30));
+        let merged = reports.merged(Some(report(20, 1)), LocalNs(151)).expect("three reports");
+        assert_eq!((merged.received, merged.stable), (20, 10), "7 was silent for too long, and is not waited for");
+    }
+
+    #[test]
+    fn take__the_first_answer_to_a_poll_measures_the_way() {
+        let mut reports = Reports::new(None);
+        reports.hear(&[4], LocalNs(0));
+        reports.polled(1, LocalNs(1_000));
+        assert!(!reports.all_answered());
+        assert!(reports.take(4, 1, report(1, 4), LocalNs(101_000)) && reports.all_answered());
+        assert_eq!(reports.trip(), Nanos(100_000));
+        assert!(reports.take(4, 1, report(1, 4), LocalNs(900_000)), "again, when more had come");
+        assert_eq!(reports.trip(), Nanos(100_000));
+        reports.polled(2, LocalNs(1_000_000));
+        assert!(reports.take(4, 1, report(2, 4), LocalNs(1_100_000)) && !reports.all_answered());
+        assert!(is_later(1, u16::MAX) && !is_later(u16::MAX, 1) && !is_later(3, 3));
+    }
+}

@@ -1,0 +1,409 @@
+//! The sender: takes objects, lets them leave as far as credits and the window go, and acts on what is reported and missing.
+//!
+//! # Model
+//! Objects are digested symbol by symbol, as far as the slowest member has a slot or a place and the window reaches; what is
+//! digested is wanted by all. Needs of children are gathered for half a round trip: what more than two members miss leaves to
+//! the group again, what fewer miss to the child above them, who serves its own.
+//!
+//! # Invariants
+//! I1. Nothing leaves for which the slowest member has no memory, by what it reported.
+//! I2. Everything below the floor was reported by every member of the view, in this view.
+
+use alloc::vec::Vec;
+
+use super::context::Event;
+use super::frame::{Needs, Report, Way};
+use super::heir::Heir;
+use super::holding::Fact;
+use super::objects::{Object, Size};
+use super::polls::{Polls, Waits};
+use super::state::{NEVER, State};
+use crate::base::{LocalNs, Nanos};
+use crate::wire::{Out, Span};
+
+/// Digests under way: what the driver takes in one round.
+const DIGESTS: u64 = 64;
+/// Members that are served one by one before the group is.
+const FEW: u32 = 2;
+/// Polls in the time after which a silent member is put out: one that hears nothing of so many is not unlucky.
+const BEATS: u64 = 16;
+/// How long a stable edge waits for a symbol to travel with.
+const TELL: Nanos = Nanos::from_millis(1);
+
+/// What some children miss of one block.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    block: u64,
+    missing: u64,
+    members: u32,
+    /// Which children, and what each.
+    from: [(u16, u64); FEW as usize],
+    children: usize,
+}
+
+/// The sender's own state.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// The number and the first sequence of the next object, and how many of each size there were.
+    next: u32,
+    next_sequence: u64,
+    shorts: u32,
+    longs: u32,
+    /// The object that is being digested, and the first sequence that is not.
+    current: u32,
+    digested: u64,
+    under_way: u64,
+    /// What the slowest member has.
+    slots: u32,
+    places: u32,
+    window_from: u64,
+    gathered: Vec<Gathered>,
+    gather_until: Option<LocalNs>,
+    tell_at: Option<LocalNs>,
+    sent_when_told: u64,
+    ready: bool,
+    /// All know where the cast was aborted.
+    settled: bool,
+    /// The last stable edge, and since when it has not moved though more has left.
+    stuck: (u64, LocalNs),
+    slowest: u16,
+    parked: bool,
+    /// What this root has to do because another one died.
+    heir: Option<Heir>,
+}
+
+impl Root {
+    pub(super) fn new(state: &State) -> Self {
+        Self {
+            next: 0,
+            next_sequence: 0,
+            shorts: 0,
+            longs: 0,
+            current: 0,
+            digested: 0,
+            under_way: 0,
+            slots: 0,
+            places: 0,
+            window_from: 0,
+            gathered: Vec::with_capacity(state.holding.blocks() as usize),
+            gather_until: None,
+            tell_at: None,
+            sent_when_told: 0,
+            ready: false,
+            settled: false,
+            stuck: (0, LocalNs(0)),
+            slowest: 0,
+            parked: false,
+            heir: None,
+        }
+    }
+
+    /// The root of what another one has left, which casts nothing itself.
+    pub(super) fn heir(state: &State, now: LocalNs) -> Self {
+        let next = state.objects.known();
+        let last = next.checked_sub(1).and_then(|last| state.objects.get(last));
+        let end = last.map_or(state.holding.floor(), |last| last.end(state.config.symbol));
+        let heir = Some(Heir::new(end, now));
+        Self { next, next_sequence: end, current: next, digested: end, heir, ready: true, ..Self::new(state) }
+    }
+
+    /// Others take part now: what was reported counts no more, and everybody is asked at once.
+    pub(super) fn viewed(&mut self, state: &mut State, now: LocalNs) {
+        self.gathered.clear();
+        self.settled = false;
+        self.stuck.1 = now;
+        if let Some(polls) = &mut state.polls {
+            polls.progress(now, Nanos::ZERO);
+        }
+        if let Some(heir) = &mut self.heir {
+            heir.restart(now);
+        }
+        // What was on its way on lines that are no more is asked for again; what had not left yet leaves on the new ones.
+        for sequence in state.edge..state.holding.received() {
+            state.leave(sequence);
+        }
+    }
+
+    /// Who has held everybody up for longer than `patience`.
+    pub(super) fn hopeless(&self, state: &State, patience: Nanos, now: LocalNs) -> Option<u16> {
+        let waits = self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
+        waits.then_some(self.slowest).filter(|place| *place != state.me)
+    }
+
+    /// Somebody wants the cast to end, or has seen it end before `object`.
+    pub(super) fn abort(&mut self, state: &mut State, object: u32, now: LocalNs, out: &mut Out<Event>) {
+        let object = if object == NEVER { state.objects.first() } else { object };
+        if object < state.aborted {
+            state.abort_at(object, out);
+            if let Some(polls) = &mut state.polls {
+                polls.progress(now, Nanos::ZERO);
+            }
+        }
+    }
+
+    /// A member has answered the heir.
+    pub(super) fn have(&mut self, state: &mut State, place: u16, block: u64, held: u64, out: &mut Out<Event>) {
+        if let Some(heir) = &mut self.heir {
+            heir.answered(state, place, block, held, out);
+        }
+    }
+
+    /// A symbol came, to an heir.
+    pub(super) fn came(&mut self, state: &State, now: LocalNs) {
+        if let Some(heir) = &mut self.heir {
+            heir.came(state, now);
+        }
+    }
+
+    /// Takes an object.
+    pub(super) fn cast(&mut self, state: &mut State, from: Span, out: &mut Out<Event>) {
+        if state.aborted <= self.next || self.heir.is_some() {
+            return;
+        }
+        let is_short = from.length <= state.config.symbol;
+        let size = if is_short { Size::Short(self.shorts) } else { Size::Long(self.longs) };
+        let object = Object {
+            number: self.next,
+            first: self.next_sequence,
+            length: u64::from(from.length),
+            size,
+            at: Some(from),
+        };
+        if !state.objects.insert(object) {
+            out.tell(Event::TryAgain { from });
+            return;
+        }
+        self.next += 1;
+        self.next_sequence = object.end(state.config.symbol);
+        self.shorts += u32::from(is_short);
+        self.longs += u32::from(!is_short);
+        if !is_short {
+            Self::announce(state, object.number, out);
+        }
+    }
+
+    fn announce(state: &State, object: u32, out: &mut Out<Event>) {
+        let Some(frame) = state.announcement(object) else { return };
+        match state.way {
+            Way::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
+            Way::Chain | Way::Tree => state.send_down(&frame, 0, None, out),
+        }
+    }
+
+    /// Everything cast so far shall be asked about as soon as it has left.
+    pub(super) fn flush(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        if state.edge >= self.next_sequence {
+            self.beat(state, now, out);
+        } else if let Some(polls) = &mut state.polls {
+            polls.flush(self.next_sequence);
+        }
+    }
+
+    /// Asks for digests as far as credits and the window go.
+    pub(super) fn prepare(&mut self, state: &mut State, out: &mut Out<Event>) {
+        while self.under_way < DIGESTS && self.current < self.next && self.current < state.aborted {
+            let Some(object) = state.objects.get(self.current) else { return };
+            let has_room = match object.size {
+                Size::Short(number) => number < self.slots,
+                Size::Long(number) => number < self.places,
+            };
+            let sequence = self.digested;
+            let in_window = sequence < self.window_from.saturating_add(u64::from(state.config.window));
+            if !has_room || !in_window || !state.holding.covers(sequence) {
+                return;
+            }
+            let Some(span) = object.span(sequence, state.config.symbol) else { return };
+            let object = *object;
+            state.holding.place(sequence, Fact { crc: 0, object: object.number, way: state.way });
+            State::digest(span, sequence, out);
+            self.under_way += 1;
+            self.digested += 1;
+            if self.digested == object.end(state.config.symbol) {
+                self.current += 1;
+            }
+        }
+    }
+
+    /// A digest is there: its symbol can leave.
+    pub(super) fn digested(&mut self, state: &mut State, sequence: u64, crc: u32) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if state.holding.awaits(sequence) {
+            let fact = state.holding.fact(sequence);
+            state.holding.place(sequence, Fact { crc, ..fact });
+            state.holding.keep(sequence);
+            state.leave(sequence);
+        }
+    }
+
+    /// A child has reported.
+    pub(super) fn reported(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        if let Some(polls) = &mut state.polls {
+            polls.answered();
+        }
+        let Some(merged) = state.reports.merged(None, now) else { return };
+        if merged.alive + 1 < state.view.count() {
+            return;
+        }
+        if !self.ready {
+            self.ready = true;
+            out.tell(Event::Ready);
+        }
+        let moved = merged.received > self.window_from && self.window_from < state.edge;
+        self.slots = self.slots.max(merged.slots);
+        self.places = self.places.max(merged.places);
+        self.window_from = self.window_from.max(merged.received.min(state.holding.received()));
+        if let Some(polls) = state.polls.as_mut().filter(|_| moved) {
+            polls.progress(now, state.reports.trip());
+        }
+        self.settled = merged.settled;
+        self.watch_slowest(state, &merged, now, out);
+        self.stable(state, merged.stable, now, out);
+        if merged.known < state.objects.known() && merged.known >= state.objects.first() {
+            let unknown = merged.known..state.objects.known().min(merged.known.saturating_add(4));
+            unknown.for_each(|object| Self::announce(state, object, out));
+        }
+    }
+
+    /// Notes who is last, and whether the others wait for it.
+    fn watch_slowest(&mut self, state: &State, merged: &Report, now: LocalNs, out: &mut Out<Event>) {
+        if merged.stable > self.stuck.0 || state.edge == state.holding.floor() {
+            self.stuck = (merged.stable, now);
+        }
+        self.slowest = merged.slowest;
+        let parked = merged.received > merged.stable.max(state.holding.received());
+        let parked = parked || merged.received > merged.stable && merged.received != u64::MAX;
+        if parked != self.parked {
+            self.parked = parked;
+            let rank = state.config.members.get(usize::from(merged.slowest)).map(|member| member.rank);
+            match (parked, rank) {
+                (true, Some(rank)) => out.tell(Event::Parked { rank }),
+                _ => out.tell(Event::CaughtUp),
+            }
+        }
+    }
+
+    fn stable(&mut self, state: &mut State, stable: u64, now: LocalNs, out: &mut Out<Event>) {
+        let before = state.holding.floor();
+        state.release(stable, out);
+        if state.holding.floor() > before && self.tell_at.is_none() {
+            self.tell_at = Some(now + TELL);
+            self.sent_when_told = state.record.sent;
+        }
+    }
+
+    /// Nobody else takes part: what is digested is stable.
+    pub(super) fn alone(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        if state.view.count() == 1 {
+            (self.slots, self.places) = (u32::MAX, u32::MAX);
+            self.window_from = state.holding.received();
+            state.edge = state.edge.max(state.holding.received());
+            self.stable(state, state.holding.received(), now, out);
+            if !self.ready {
+                self.ready = true;
+                out.tell(Event::Ready);
+            }
+        }
+    }
+
+    /// A child says what it and those below it miss.
+    pub(super) fn needed(&mut self, state: &mut State, place: u16, needs: &Needs, now: LocalNs) {
+        let Some(line) = state.outgoing.line(Some(place)) else { return };
+        for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
+            if state.way != Way::Multicast || state.outgoing.line(None).is_none() {
+                state.outgoing.repair(line, need.block, need.missing, now, state.quiet());
+                continue;
+            }
+            self.gather(place, need.block, need.missing, u32::from(need.members));
+            let until = now + Nanos(state.quiet().0 / 2);
+            self.gather_until.get_or_insert(until);
+        }
+    }
+
+    fn gather(&mut self, place: u16, block: u64, missing: u64, members: u32) {
+        let from = [(place, missing), (0, 0)];
+        let Some(known) = self.gathered.iter_mut().find(|known| known.block == block) else {
+            if self.gathered.len() < self.gathered.capacity() {
+                self.gathered.push(Gathered { block, missing, members, from, children: 1 });
+            }
+            return;
+        };
+        known.missing |= missing;
+        if let Some(same) = known.from.iter_mut().take(known.children).find(|(child, _)| *child == place) {
+            same.1 |= missing;
+            return;
+        }
+        known.members += members;
+        if let Some(entry) = known.from.get_mut(known.children) {
+            *entry = (place, missing);
+        }
+        known.children += 1;
+    }
+
+    fn repair(&mut self, state: &mut State, now: LocalNs) {
+        let quiet = state.quiet();
+        for need in self.gathered.drain(..) {
+            if need.members > FEW || need.children > need.from.len() {
+                if let Some(group) = state.outgoing.line(None) {
+                    state.outgoing.repair(group, need.block, need.missing, now, quiet);
+                }
+                continue;
+            }
+            for (place, missing) in need.from.iter().take(need.children) {
+                if let Some(line) = state.outgoing.line(Some(*place)) {
+                    state.outgoing.repair(line, need.block, *missing, now, quiet);
+                }
+            }
+        }
+        self.gather_until = None;
+    }
+
+    /// Asks all how far they are.
+    fn beat(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        let at = state.outgoing.behind_all(now);
+        let poll = state.next_poll(at);
+        let frame = state.poll();
+        let is_over = state.aborted != NEVER && self.settled && state.holding.floor() >= state.end().unwrap_or(0);
+        let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
+        let waits = if is_idle { Waits::Nothing } else { Waits::Something };
+        let most = Nanos(state.config.silence.0 / BEATS);
+        let Some(polls) = &mut state.polls else { return };
+        let alone = state.way != Way::Multicast || polls.nobody_answers();
+        polls.beat(at, waits, most);
+        if state.way == Way::Multicast {
+            state.send_to_group(&frame, poll, at, out);
+        }
+        if alone {
+            state.send_down(&frame, poll, Some(at), out);
+        }
+        self.tell_at = None;
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+        if self.gather_until.is_some_and(|at| at <= now) {
+            self.repair(state, now);
+        }
+        if state.polls.as_ref().is_some_and(|polls| polls.due() <= now) {
+            self.beat(state, now, out);
+        }
+        if let Some(heir) = &mut self.heir {
+            heir.tick(state, now, out);
+        }
+        if self.tell_at.is_some_and(|at| at <= now) {
+            self.tell_at = None;
+            if state.record.sent == self.sent_when_told {
+                let at = state.outgoing.behind_all(now);
+                match state.way {
+                    Way::Multicast => state.send_to_group(&state.poll(), 0, at, out),
+                    Way::Chain | Way::Tree => state.send_down(&state.poll(), 0, Some(at), out),
+                }
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self, state: &State) -> Option<LocalNs> {
+        let poll = state.polls.as_ref().map(Polls::due);
+        let heir = self.heir.as_ref().and_then(Heir::deadline);
+        [poll, self.gather_until, self.tell_at, heir].into_iter().flatten().min()
+    }
+}

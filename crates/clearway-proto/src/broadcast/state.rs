@@ -1,0 +1,323 @@
+//! What every member has, the root or not: the view, what lies here, what shall leave, and how messages are written.
+//!
+//! # Invariants
+//! I1. A symbol that leaves here carries the check of the root's memory, not of this one.
+//! I2. Nothing is told about an object behind the one with which the cast was aborted.
+
+use super::context::{Event, NodeConfig, Record};
+use super::frame::{Announce, Extent, Frame, LONGEST, Poll, Preamble, Symbol, Way};
+use super::holding::{BLOCK, Holding};
+use super::objects::{Object, Objects, Size};
+use super::outgoing::Outgoing;
+use super::polls::{Leaves, Polls};
+use super::reports::Reports;
+use super::tree::{Links, View};
+use crate::base::{LocalNs, Nanos};
+use crate::wire::{Destination, Head, More, Operation, Out, PathId, Span, Status, Token};
+
+/// No object is aborted.
+pub(super) const NEVER: u32 = u32::MAX;
+/// Effects left free at the end of a buffer, for what one arrival causes.
+const RESERVE: usize = 16;
+/// Bits of a token that hold a sequence; above them the line, above that the kind.
+const SEQUENCE_BITS: u32 = 44;
+const LINE_BITS: u32 = 12;
+
+/// What an operation was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    /// A digest of a symbol.
+    Digest { sequence: u64 },
+    /// A symbol on its way.
+    Sent { line: usize, sequence: u64 },
+}
+
+impl Label {
+    const fn token(self) -> Token {
+        let (kind, line, sequence) = match self {
+            Self::Digest { sequence } => (1, 0, sequence),
+            Self::Sent { line, sequence } => (2, line as u64, sequence),
+        };
+        Token(kind << (SEQUENCE_BITS + LINE_BITS) | line << SEQUENCE_BITS | sequence & ((1 << SEQUENCE_BITS) - 1))
+    }
+
+    /// Reads a token; sequences are those next to `near`.
+    pub(super) const fn of(token: Token, near: u64) -> Option<Self> {
+        let mask = (1 << SEQUENCE_BITS) - 1;
+        let sequence = near.wrapping_add((token.0.wrapping_sub(near)) & mask);
+        match token.0 >> (SEQUENCE_BITS + LINE_BITS) {
+            1 => Some(Self::Digest { sequence }),
+            2 => Some(Self::Sent { line: (token.0 >> SEQUENCE_BITS) as usize & ((1 << LINE_BITS) - 1), sequence }),
+            _ => None,
+        }
+    }
+}
+
+/// What every member has.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) config: NodeConfig,
+    pub(super) me: u16,
+    pub(super) view: View,
+    pub(super) links: Links,
+    /// How symbols leave the root now.
+    pub(super) way: Way,
+    pub(super) holding: Holding,
+    pub(super) objects: Objects,
+    pub(super) outgoing: Outgoing,
+    pub(super) reports: Reports,
+    /// Asked by the root only.
+    pub(super) polls: Option<Polls>,
+    /// Everything below has left the root, as far as is known here.
+    pub(super) edge: u64,
+    /// The first object that ends without success.
+    pub(super) aborted: u32,
+    pub(super) end_told: bool,
+    /// Short messages that are with everybody.
+    pub(super) shorts_stable: u32,
+    pub(super) record: Record,
+}
+
+impl State {
+    /// The place of `rank`, if it is a member.
+    pub(super) fn place_of(&self, rank: crate::base::Rank) -> Option<u16> {
+        let members = &self.config.members;
+        // Lists of ranks usually are in order, so that the first look finds it.
+        let is = |place: &usize| members.get(*place).is_some_and(|member| member.rank == rank);
+        let place = Some(rank.index()).filter(is).or_else(|| (0..members.len()).find(is))?;
+        u16::try_from(place).ok()
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.view.root() == self.me
+    }
+
+    /// Takes up the neighbours of a new view.
+    pub(super) fn rewire(&mut self, now: LocalNs) {
+        self.links = Links::of(&self.config.members, &self.view, self.me);
+        self.reports.hear(&self.links.children, now);
+        let group = self.config.group.filter(|_| self.is_root()).map(|_| None);
+        let root = (!self.is_root()).then_some(self.view.root());
+        let near = self.links.children.iter().chain(&self.links.after).chain(&self.links.juniors).chain(&root);
+        self.outgoing.lead_to(group.into_iter().chain(near.map(|place| Some(*place))), &self.holding);
+    }
+
+    fn preamble(&self, poll: u16) -> Preamble {
+        let (key, view) = (self.config.key, self.view.word());
+        Preamble { way: self.way, to_group: false, hand_down: false, poll, key, view }
+    }
+
+    /// Sends a header to the member at `place`.
+    pub(super) fn send(&self, place: u16, frame: &Frame, poll: u16, out: &mut Out<Event>) {
+        self.send_head(place, &frame.encode(&self.preamble(poll)), None, out);
+    }
+
+    fn send_head(&self, place: u16, head: &Head<LONGEST>, at: Option<LocalNs>, out: &mut Out<Event>) {
+        let Some(member) = self.config.members.get(usize::from(place)) else { return };
+        let (to, class, head) = (Destination::One(member.rank), self.config.control, out.head(head.bytes()));
+        let operation = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        match at {
+            Some(at) => out.operate_at(at, operation),
+            None => out.operate(operation),
+        }
+    }
+
+    /// Sends a header to all children, who hand it on; not before `at`.
+    pub(super) fn send_down(&self, frame: &Frame, poll: u16, at: Option<LocalNs>, out: &mut Out<Event>) {
+        let head = frame.encode(&Preamble { hand_down: true, ..self.preamble(poll) });
+        self.links.children.iter().for_each(|child| self.send_head(*child, &head, at, out));
+    }
+
+    /// Sends a header to the group, not before `at`.
+    pub(super) fn send_to_group(&self, frame: &Frame, poll: u16, at: LocalNs, out: &mut Out<Event>) {
+        let Some(group) = self.config.group else { return };
+        let head = out.head(frame.encode(&Preamble { to_group: true, ..self.preamble(poll) }).bytes());
+        let (to, class) = (Destination::Group(group), self.config.control);
+        out.operate_at(at, Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None });
+    }
+
+    /// What the root says of itself.
+    pub(super) fn poll(&self) -> Frame {
+        let (edge, stable) = (self.edge, self.holding.floor());
+        Frame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted })
+    }
+
+    /// The announcement of a long object.
+    pub(super) fn announcement(&self, object: u32) -> Option<Frame> {
+        let object = self.objects.get(object)?;
+        let Size::Long(number) = object.size else { return None };
+        Some(Frame::Announce(Announce { object: object.number, first: object.first, length: object.length, number }))
+    }
+
+    /// A round trip, during which nothing is sent again.
+    pub(super) fn quiet(&self) -> Nanos {
+        self.reports.trip()
+    }
+
+    /// A symbol is here, and leaves again on every line of the way it took.
+    pub(super) fn hand_on(&mut self, sequence: u64, way: Way) {
+        let lines = match way {
+            Way::Multicast => return,
+            Way::Chain => self.links.after.as_slice(),
+            Way::Tree => &self.links.juniors[..],
+        };
+        for place in lines {
+            if let Some(line) = self.outgoing.line(Some(*place)) {
+                self.outgoing.want(line, sequence);
+            }
+        }
+    }
+
+    /// A symbol of this root leaves for the first time.
+    pub(super) fn leave(&mut self, sequence: u64) {
+        match self.outgoing.line(None) {
+            Some(group) if self.way == Way::Multicast => self.outgoing.want(group, sequence),
+            _ => self.hand_on(sequence, self.way),
+        }
+    }
+
+    /// Lets leave what may.
+    pub(super) fn pump(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+        let quiet = self.quiet();
+        loop {
+            if out.room() < RESERVE {
+                return More::Yes;
+            }
+            let (holding, objects) = (&self.holding, &self.objects);
+            let length = |sequence| {
+                objects.span(holding.fact(sequence).object, sequence).map_or(0, |span| u64::from(span.length))
+            };
+            let Some((line, sequence, slot)) = self.outgoing.take(holding, length, now, quiet) else { return More::No };
+            self.emit(line, sequence, slot, out);
+        }
+    }
+
+    fn emit(&mut self, line: usize, sequence: u64, slot: LocalNs, out: &mut Out<Event>) {
+        let fact = self.holding.fact(sequence);
+        let Some(object) = self.objects.get(fact.object) else { return };
+        let Some(body) = object.span(sequence, self.config.symbol) else { return };
+        let (number, extent) = match object.size {
+            Size::Short(number) => (number, Extent::Short),
+            Size::Long(_) => ((sequence - object.first) as u32, Extent::Long),
+        };
+        let to_group = self.outgoing.to(line).is_none();
+        let leaves = self.leaves(object, sequence);
+        self.record.sent += 1;
+        self.record.repairs += u64::from(leaves == Leaves::Again);
+        self.edge = self.edge.max(sequence + 1);
+        let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot));
+        let poll = if asks { self.ask(slot, to_group, out) } else { 0 };
+        let symbol = Symbol {
+            sequence,
+            object: fact.object,
+            number,
+            behind: (sequence - self.holding.floor()) as u32,
+            crc: fact.crc,
+            length: body.length as u16,
+            extent,
+        };
+        let head = out.head(Frame::Data(symbol).encode(&Preamble { to_group, ..self.preamble(poll) }).bytes());
+        let to = match (self.outgoing.to(line), self.config.group) {
+            (None, Some(group)) => Destination::Group(group),
+            (Some(place), _) => Destination::One(self.config.members[usize::from(place)].rank),
+            (None, None) => return,
+        };
+        let token = Some(Label::Sent { line, sequence }.token());
+        let class = self.config.class;
+        out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
+    }
+
+    /// What a symbol of `object` is to the root that sends it; of others everything left the root before.
+    fn leaves(&self, object: &Object, sequence: u64) -> Leaves {
+        match object.size {
+            _ if sequence < self.edge => Leaves::Again,
+            Size::Short(_) => Leaves::Short,
+            Size::Long(_) if sequence + 1 == object.end(self.config.symbol) => Leaves::End,
+            Size::Long(_) => Leaves::Long,
+        }
+    }
+
+    /// The number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
+    fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<Event>) -> u16 {
+        let poll = self.next_poll(at);
+        if with_symbol {
+            return poll;
+        }
+        self.send_down(&self.poll(), poll, Some(at), out);
+        0
+    }
+
+    /// The number of a new poll that is asked at `at`.
+    pub(super) fn next_poll(&mut self, at: LocalNs) -> u16 {
+        let poll = self.reports.poll().wrapping_add(1).max(1);
+        self.reports.polled(poll, at);
+        self.record.polls += 1;
+        poll
+    }
+
+    /// A symbol that was to leave did or did not.
+    pub(super) fn sent(&mut self, line: usize, sequence: u64, status: Status) {
+        if status == Status::NoRoom {
+            self.outgoing.set_full();
+            if self.holding.covers(sequence) {
+                self.outgoing.want(line, sequence);
+            }
+        }
+    }
+
+    /// Asks for the digest of where a symbol lies.
+    pub(super) fn digest(of: Span, sequence: u64, out: &mut Out<Event>) {
+        out.operate(Operation::Digest { of, token: Label::Digest { sequence }.token() });
+    }
+
+    /// Everything below `stable` is with every member.
+    pub(super) fn release(&mut self, stable: u64, out: &mut Out<Event>) {
+        let from = self.holding.floor();
+        // What was given up is with nobody, whoever holds it.
+        let stable = stable.min(self.end().unwrap_or(u64::MAX));
+        if stable <= from {
+            return;
+        }
+        self.holding.release(stable);
+        let stable = self.holding.floor();
+        self.outgoing.release(from / BLOCK, stable / BLOCK);
+        let missing = self.view.removed().as_slice().len() as u32;
+        while self.objects.first() < self.aborted
+            && let Some(object) = self.objects.take_first(stable)
+        {
+            self.shorts_stable += u32::from(matches!(object.size, Size::Short(_)));
+            out.tell(Event::Stable { object: object.number, missing });
+        }
+        self.tell_end(out);
+    }
+
+    /// The cast ends before `object`, at the latest.
+    pub(super) fn abort_at(&mut self, object: u32, out: &mut Out<Event>) {
+        self.aborted = self.aborted.min(object);
+        self.tell_end(out);
+    }
+
+    /// Tells the end when all that comes before it is stable: until then it can still come earlier.
+    fn tell_end(&mut self, out: &mut Out<Event>) {
+        if self.objects.first() >= self.aborted && !self.end_told {
+            self.end_told = true;
+            out.tell(Event::Aborted { object: self.aborted });
+        }
+    }
+
+    /// The first sequence behind what is to be finished, once the cast was aborted.
+    pub(super) fn end(&self) -> Option<u64> {
+        if self.aborted == NEVER {
+            return None;
+        }
+        let last = self.aborted.checked_sub(1).and_then(|last| self.objects.get(last));
+        let end = self.objects.get(self.aborted).map(|object| object.first);
+        Some(end.or(last.map(|last| last.end(self.config.symbol))).unwrap_or(self.holding.floor()))
+    }
+
+    /// The object to which `sequence` belongs.
+    pub(super) fn object_at(&self, sequence: u64) -> Option<u32> {
+        let is_of = |object: &&Object| object.first <= sequence && sequence < object.end(self.config.symbol);
+        self.objects.all().find(is_of).map(|object| object.number)
+    }
+}

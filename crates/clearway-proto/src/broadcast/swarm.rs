@@ -1,0 +1,109 @@
+//! Many small casts under random faults: every byte is the root's, in order, once, and all survivors are told the same end.
+//!
+//! # Model
+//! A seed gives a cast (members, leaves, objects, way, window, slots) and faults: loss, doubling, delay, damage, members that are killed,
+//! stop, or are slow, applications that end the cast. It runs on the wire in memory until all who live know the end. Bytes and order
+//! are checked when they are told, memory that was given back is overwritten at once.
+
+use alloc::vec::Vec;
+
+use super::trial::{Fault, GROUP, Plan, Trial};
+use super::*;
+use crate::base::{BitsPerSec, LocalNs, Nanos, RandomKey, RandomStream};
+use crate::wire::memory::Rough;
+
+const SILENCE: u64 = 20_000_000;
+
+fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
+    let mut below = |bound: u64| stream.below(bound);
+    let ranks = 2 + below(9) as u32;
+    let lengths: Vec<u32> = (0..1 + below(30))
+        .map(|_| match below(6) {
+            0 => below(20_000) as u32,
+            1 => below(3_000) as u32,
+            _ => below(101) as u32,
+        })
+        .collect();
+    Plan {
+        leaf: 1 + below(u64::from(ranks)) as u32,
+        root: below(u64::from(ranks)) as u32,
+        way: [Way::Multicast, Way::Multicast, Way::Chain, Way::Tree][below(4) as usize],
+        group: (below(4) > 0).then_some(GROUP),
+        loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
+        rough: [
+            Rough::default(),
+            Rough { doubled: below(100_000) as u32, late: below(100_000) as u32, damaged: below(50_000) as u32 },
+        ][below(2) as usize],
+        seed,
+        rate: [None, Some(BitsPerSec::mega(50 + below(1000)))][below(2) as usize],
+        window: 64 * (1 + below(4) as u32),
+        silence: Nanos(SILENCE),
+        laggards: [Laggards::Wait, Laggards::Park(Nanos(SILENCE / 4)), Laggards::Evict(Nanos(SILENCE * 4))]
+            [below(3) as usize],
+        slots: 4 + below(60) as u32,
+        room: 8 + below(300) as usize,
+        keep: below(300_000),
+        places_first: (below(2) == 0).then(|| below(5) as u32),
+        until: LocalNs(30_000_000_000),
+        ..Plan::of(ranks, &lengths)
+    }
+}
+
+fn strike(trial: &mut Trial, stream: &mut RandomStream) {
+    let mut below = |bound: u64| stream.below(bound);
+    let mut put = |at: u64, rank: u32, fault| trial.faults.entry(at).or_default().push((rank, fault));
+    let ranks = trial.plan.ranks;
+    // Somebody is left, and whether too few are left to know it by silence is told.
+    let mut killed = Vec::new();
+    for _ in 0..below(4) {
+        let (at, rank) = (below(4_000_000), below(u64::from(ranks)) as u32);
+        match below(8) {
+            0..3 if killed.len() + 1 < ranks as usize && !killed.contains(&rank) => {
+                killed.push(rank);
+                put(at, rank, Fault::Kill);
+                put(at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE, rank, Fault::Told);
+            }
+            3 | 4 => put(at, rank, Fault::Pause(below(SILENCE / 2))),
+            5 => put(at, rank, Fault::Slow(20_000 + below(300_000))),
+            6 => put(at, rank, Fault::Abort),
+            _ => {}
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut stream = RandomKey::new(seed).purpose("broadcast swarm").stream();
+    let mut trial = Trial::new(plan(&mut stream, seed));
+    strike(&mut trial, &mut stream);
+    let (plan, faults) = (trial.plan.clone(), trial.faults.clone());
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        trial.cast(trial.plan.lengths.len());
+        trial.run();
+        assert!(trial.is_over(), "it never ends");
+        let (stable, end) = trial.check_outcome();
+        let disturbed = faults.values().flatten().any(|(_, fault)| matches!(fault, Fault::Kill | Fault::Abort));
+        assert!(disturbed || (stable, end) == (trial.plan.lengths.len(), None), "{stable} stable, end {end:?}");
+    }));
+    if let Err(why) = caught {
+        let what = why.downcast_ref::<std::string::String>().cloned();
+        let what = what.or_else(|| why.downcast_ref::<&str>().map(|what| std::string::String::from(*what)));
+        let states: Vec<_> = trial
+            .processes
+            .iter()
+            .map(|process| {
+                (process.driver.is_some(), process.out, process.received.len(), process.stable.len(), process.aborted)
+            })
+            .collect();
+        panic!(
+            "seed {seed}, at {:?}: {what:?}; {plan:?} {faults:?}; alive, out, received, stable, end: {states:?}",
+            trial.fabric.now()
+        );
+    }
+}
+
+/// `SWARM_SEEDS=2000 cargo test -p clearway-proto --lib broadcast::swarm` takes some seconds.
+#[test]
+fn swarm__the_same_bytes_and_the_same_end_for_all() {
+    let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    (0..seeds.unwrap_or(48)).for_each(run);
+}

@@ -1,0 +1,253 @@
+//! The engine between a few members on the wire in memory.
+
+use super::trial::{Fault, Plan, Trial};
+use super::*;
+use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
+use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::{OperationKind, OperationSet, Wire};
+
+fn run(plan: Plan) -> Trial {
+    let mut trial = Trial::new(plan);
+    trial.cast(trial.plan.lengths.len());
+    trial.run();
+    assert!(trial.is_over(), "not over at {:?}: {:?}", trial.fabric.now(), trial.plan);
+    trial
+}
+
+#[test]
+fn cast__a_long_object_reaches_everybody_and_leaves_once() {
+    let mut trial = run(Plan::of(4, &[10_050]));
+    let root = trial.record(0);
+    assert_eq!((root.sent, root.repairs), (101, 0));
+    for rank in 1..4 {
+        let record = trial.record(rank);
+        assert_eq!((record.received, record.doubled, record.damaged), (101, 0, 0));
+        assert_eq!(trial.processes[rank as usize].stable, [0]);
+    }
+}
+
+#[test]
+fn cast__many_sizes_in_order() {
+    let lengths = [0, 1, 100, 101, 5_000, 3, 3, 99, 12_345, 0, 100, 7];
+    let trial = run(Plan::of(5, &lengths));
+    assert!(trial.processes.iter().all(|process| process.stable.len() == lengths.len()));
+}
+
+#[test]
+fn cast__alone_everything_is_stable_at_once() {
+    let trial = run(Plan::of(1, &[10, 1000, 10]));
+    assert_eq!(trial.processes[0].stable, [0, 1, 2]);
+}
+
+#[test]
+fn cast__short_messages_share_their_polls() {
+    let mut trial = run(Plan { slots: 128, ..Plan::of(4, &[4; 200]) });
+    let polls = trial.record(0).polls;
+    assert!(polls <= 200 / 16 + 12, "{polls} polls for 200 messages");
+}
+
+#[test]
+fn flush__the_poll_travels_with_the_last_message() {
+    let mut trial = Trial::new(Plan::of(3, &[4, 4]));
+    while !trial.processes[0].events.contains(&Event::Ready) {
+        trial.turn();
+    }
+    trial.cast(1);
+    trial.command(0, Command::Flush);
+    let start = trial.fabric.now();
+    while trial.processes[0].stable.is_empty() {
+        trial.turn();
+    }
+    assert!(trial.fabric.now().since(start) < Nanos::from_micros(50), "one way there and one back, 10 us each");
+}
+
+#[test]
+fn release__slots_hold_the_root_back() {
+    let mut trial = Trial::new(Plan { slots: 8, keep: 5_000_000, ..Plan::of(3, &[50; 40]) });
+    trial.cast(40);
+    trial.run();
+    assert!(trial.is_over());
+}
+
+#[test]
+fn loss__what_is_missing_is_repaired_and_little_else() {
+    for way in [Way::Multicast, Way::Chain, Way::Tree] {
+        let mut trial = run(Plan {
+            loss: 10_000,
+            way,
+            rate: Some(BitsPerSec::mega(100)),
+            ..Plan::of(8, &[400_000, 50, 60, 100_000])
+        });
+        let [sent, received] = [0_u64, 1].map(|what| {
+            (0..8)
+                .map(|rank| trial.record(rank))
+                .map(|record| if what == 0 { record.sent } else { record.received })
+                .sum::<u64>()
+        });
+        let least = if way == Way::Multicast { 5_002 } else { 7 * 5_002 };
+        assert_eq!(received, 7 * 5_002, "{way:?}");
+        assert!(sent < least * 13 / 10, "{way:?}: {sent} sent for {least}");
+    }
+}
+
+#[test]
+fn faults__doubled_late_and_damaged_messages_change_nothing() {
+    for way in [Way::Multicast, Way::Chain, Way::Tree] {
+        let rough = Rough { doubled: 50_000, late: 50_000, damaged: 20_000 };
+        let mut trial = run(Plan { way, rough, ..Plan::of(6, &[50_000, 10, 20, 30_000, 40]) });
+        assert!((1..6).map(|rank| trial.record(rank).damaged).sum::<u64>() > 0, "{way:?}");
+    }
+}
+
+#[test]
+fn ways__hand_on_without_a_group() {
+    for way in [Way::Chain, Way::Tree] {
+        for root in [0, 3] {
+            let mut trial = run(Plan { way, root, group: None, leaf: 3, ..Plan::of(10, &[20_000, 10]) });
+            let sent: u64 = (0..10).map(|rank| trial.record(rank).sent).sum();
+            assert_eq!(sent, 201 * 9, "{way:?}: nobody gets anything twice");
+        }
+    }
+}
+
+#[test]
+fn places__given_in_advance_need_no_announcement_first() {
+    let trial = run(Plan { places_first: Some(2), ..Plan::of(3, &[1_000, 2_000, 500]) });
+    let announced = trial.processes[1].events.iter().filter(|event| matches!(event, Event::Announced { .. })).count();
+    assert_eq!(announced, 1, "only the third one has to ask");
+}
+
+#[test]
+fn slow__a_receiver_holds_the_window_back_and_is_served() {
+    let mut trial = Trial::new(Plan { room: 100_000, ..Plan::of(4, &[300_000]) });
+    trial.faults.insert(50_000, alloc::vec![(2, Fault::Slow(2_000_000))]);
+    trial.cast(1);
+    trial.run();
+    assert!(trial.is_over());
+}
+
+#[test]
+fn stopped__everybody_waits_and_goes_on() {
+    let mut trial = Trial::new(Plan::of(4, &[300_000, 5]));
+    trial.faults.insert(100_000, alloc::vec![(2, Fault::Pause(50_000_000))]);
+    trial.cast(2);
+    trial.run();
+    assert!(trial.is_over() && trial.processes.iter().all(|process| process.stable == [0, 1]));
+}
+
+#[test]
+fn no_room__refused_symbols_leave_later() {
+    let trial = run(Plan { room: 12, ..Plan::of(4, &[60_000]) });
+    assert!(trial.is_over());
+}
+
+#[test]
+fn rate__symbols_leave_at_the_pace_of_the_link() {
+    let rate = BitsPerSec::mega(80);
+    let trial = run(Plan { rate: Some(rate), ..Plan::of(3, &[100_000]) });
+    // 1000 symbols of 100 bytes, 42 of header and 58 of the link: 20 us each, between the first and the last.
+    assert!(trial.fabric.now() >= LocalNs(999 * 20_000));
+}
+
+#[test]
+fn deterministic__the_same_seed_gives_the_same_records() {
+    let records = |seed| {
+        let mut trial = run(Plan { seed, loss: 30_000, ..Plan::of(6, &[60_000, 10]) });
+        (0..6).map(|rank| trial.record(rank)).collect::<alloc::vec::Vec<_>>()
+    };
+    assert_eq!(records(5), records(5));
+}
+
+#[test]
+fn death__of_a_receiver_or_leader_lets_the_others_finish() {
+    for (dead, known) in [(1, false), (4, false), (4, true)] {
+        let mut trial = Trial::new(Plan { leaf: 4, ..Plan::of(9, &[300_000, 10, 5_000]) });
+        trial.faults.insert(100_000, alloc::vec![(dead, Fault::Kill)]);
+        if known {
+            trial.faults.insert(300_000, alloc::vec![(dead, Fault::Told)]);
+        }
+        trial.cast(3);
+        trial.run();
+        assert!(trial.is_over());
+        assert_eq!(trial.check_outcome(), (3, None));
+        assert!(trial.processes[0].events.contains(&Event::Lost { rank: Rank(dead) }));
+        assert!(trial.processes[0].events.contains(&Event::Stable { object: 2, missing: 1 }));
+        assert_eq!(trial.fabric.now() > LocalNs(200_000_000), !known, "silence is waited for only when nobody knows");
+    }
+}
+
+#[test]
+fn death__of_the_root_ends_the_cast_for_all_alike() {
+    let mut ends = alloc::collections::BTreeSet::new();
+    for at in (0..60).map(|step| step * 10_000) {
+        let mut trial = Trial::new(Plan {
+            leaf: 3,
+            loss: 20_000,
+            seed: at,
+            silence: Nanos::from_millis(20),
+            ..Plan::of(7, &[9_000, 20, 9_000, 30, 9_000])
+        });
+        trial.faults.insert(at, alloc::vec![(0, Fault::Kill)]);
+        trial.cast(5);
+        trial.run();
+        assert!(trial.is_over(), "killed at {at}, not over at {:?}", trial.fabric.now());
+        let (stable, end) = trial.check_outcome();
+        assert_eq!(end.unwrap_or(5), stable as u32, "killed at {at}");
+        ends.insert(stable);
+    }
+    assert!(ends.len() > 2, "all at the same point: {ends:?}");
+}
+
+#[test]
+fn death__too_few_left_wait_until_it_is_known() {
+    let mut trial =
+        Trial::new(Plan { silence: Nanos::from_millis(20), until: LocalNs(400_000_000), ..Plan::of(2, &[300_000]) });
+    trial.faults.insert(100_000, alloc::vec![(0, Fault::Kill)]);
+    trial.faults.insert(300_000_000, alloc::vec![(0, Fault::Told)]);
+    trial.cast(1);
+    trial.run();
+    assert!(trial.is_over());
+    assert!(trial.processes[1].events.contains(&Event::Helpless));
+    assert_eq!(trial.check_outcome(), (0, Some(0)));
+}
+
+#[test]
+fn abort__is_told_to_all_with_the_same_end() {
+    for who in [0, 3] {
+        let mut trial = Trial::new(Plan::of(5, &[9_000, 300_000]));
+        trial.faults.insert(200_000, alloc::vec![(who, Fault::Abort)]);
+        trial.cast(2);
+        trial.run();
+        assert!(trial.is_over());
+        let (stable, end) = trial.check_outcome();
+        assert_eq!(end, Some(stable as u32));
+        assert!(stable < 2);
+    }
+}
+
+#[test]
+fn laggards__evicted_or_parked_by_the_rule() {
+    let plan = |laggards| Plan { laggards, window: 64, ..Plan::of(4, &[6_000, 2_000]) };
+    let mut trial = Trial::new(plan(Laggards::Evict(Nanos::from_millis(80))));
+    trial.faults.insert(50_000, alloc::vec![(2, Fault::Pause(150_000_000))]);
+    trial.cast(2);
+    trial.run();
+    assert!(trial.is_over() && trial.processes[2].out);
+    assert_eq!(trial.check_outcome(), (2, None));
+    let mut trial = Trial::new(plan(Laggards::Park(Nanos::from_millis(10))));
+    trial.faults.insert(50_000, alloc::vec![(2, Fault::Pause(150_000_000))]);
+    trial.cast(2);
+    trial.run();
+    assert!(trial.is_over() && trial.processes[0].events.contains(&Event::CaughtUp));
+    assert!(trial.processes[0].events.contains(&Event::Parked { rank: Rank(2) }));
+    assert_eq!(trial.check_outcome(), (2, None));
+}
+
+#[test]
+fn symbol_beside__fills_a_message_with_its_header_or_says_no() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
+    let mut capabilities = fabric.wire(Rank(0)).capabilities().clone();
+    assert_eq!(NodeConfig::symbol_beside(&capabilities), Some(1_456 - 42));
+    capabilities.operations = OperationSet::of(&[OperationKind::Send, OperationKind::Copy]);
+    assert_eq!(NodeConfig::symbol_beside(&capabilities), None, "without digests");
+}

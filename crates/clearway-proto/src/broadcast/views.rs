@@ -1,0 +1,199 @@
+//! Who takes part from now on: silence, deaths that are known, and how everybody learns of them.
+//!
+//! # Model
+//! The root puts out who is silent; members above others tell it who is. When the root itself is silent the first living member of
+//! the list takes its part, the second one after twice the silence, and so on. A view is told to all, and by everybody to those
+//! from whom something of another view comes. Of two views the later one counts, and nothing of another view is listened to.
+//!
+//! # Invariants
+//! I1. On silence alone a view follows only if it keeps more than half of the one before, or half of it with its root: two halves
+//!     of a network that is cut do not both go on. A death that is known needs no such count.
+//! I2. Who stood still itself does not blame the others for what it did not hear.
+
+use super::context::{Event, Laggards};
+use super::frame::Frame;
+use super::node::Node;
+use super::polls::Polls;
+use super::root::Root;
+use super::tree::View;
+use crate::base::{LocalNs, Nanos};
+use crate::wire::Out;
+
+/// Looks at who is silent, in one silence.
+const LOOKS: u64 = 4;
+
+/// What is known besides views.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Dead for certain.
+    dead: alloc::vec::Vec<u16>,
+    look_at: LocalNs,
+    last_input: LocalNs,
+    answered_at: LocalNs,
+    helpless: bool,
+}
+
+impl Watch {
+    pub(super) const fn new() -> Self {
+        let zero = LocalNs(0);
+        Self { dead: alloc::vec::Vec::new(), look_at: zero, last_input: zero, answered_at: zero, helpless: false }
+    }
+
+    pub(super) const fn deadline(&self) -> LocalNs {
+        self.look_at
+    }
+}
+
+impl Node {
+    /// Notes an input, and whether this node stood still before it.
+    pub(super) fn note(&mut self, now: LocalNs) {
+        let gap = now.since(self.watch.last_input);
+        self.watch.last_input = now;
+        if gap.0 > self.state.config.silence.0 / 2 {
+            self.state.reports.forgive(now);
+            if let Some(receiver) = &mut self.receiver {
+                receiver.root_heard = now;
+            }
+        }
+    }
+
+    /// Looks at who is silent.
+    pub(super) fn look(&mut self, now: LocalNs, out: &mut Out<Event>) {
+        if self.watch.look_at > now {
+            return;
+        }
+        let silence = self.state.config.silence;
+        self.watch.look_at = now + Nanos((silence.0 / LOOKS).max(1));
+        let silent: alloc::vec::Vec<u16> = self.state.reports.silent(silence, now).collect();
+        let root = self.state.view.root();
+        for place in silent {
+            match self.root.is_some() {
+                true => self.remove(place, now, out),
+                false => self.state.send(root, &Frame::Suspect { place }, 0, out),
+            }
+        }
+        self.look_at_root(now, out);
+        self.evict(now, out);
+    }
+
+    /// Takes the root's part if that is silent and everybody before this member in the list had the time to.
+    fn look_at_root(&mut self, now: LocalNs, out: &mut Out<Event>) {
+        let (None, Some(receiver)) = (&self.root, &self.receiver) else { return };
+        let root = self.state.view.root();
+        let is_dead = |place: &u16| self.watch.dead.contains(place);
+        let before = self.state.view.places().filter(|place| *place != root && *place < self.state.me);
+        let before: alloc::vec::Vec<u16> = before.filter(|place| !is_dead(place)).collect();
+        let known = is_dead(&root);
+        let turns = before.len() as u64 + u64::from(!known);
+        if now.since(receiver.root_heard) < self.state.config.silence.times(turns)
+            || (known && turns > 0 && !self.is_late(now, turns))
+        {
+            return;
+        }
+        let dead = self.watch.dead.clone();
+        let gone = core::iter::once(root).chain(before).chain(dead);
+        let mut view = self.state.view.clone();
+        for place in gone {
+            view = view.without(place, self.state.me).unwrap_or(view);
+        }
+        self.follow(view, now, out);
+    }
+
+    fn is_late(&self, now: LocalNs, turns: u64) -> bool {
+        let silence = self.state.config.silence.times(turns);
+        self.receiver.as_ref().is_some_and(|receiver| now.since(receiver.root_heard) >= silence)
+    }
+
+    /// Puts out who holds everybody up for too long, if that is the rule.
+    fn evict(&mut self, now: LocalNs, out: &mut Out<Event>) {
+        let Laggards::Evict(patience) = self.state.config.laggards else { return };
+        if let Some(place) = self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now)) {
+            self.remove(place, now, out);
+        }
+    }
+
+    /// Root: `place` does not take part any more.
+    pub(super) fn remove(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
+        if let Some(view) = self.state.view.without(place, self.state.me) {
+            self.follow(view, now, out);
+        }
+    }
+
+    /// Somebody knows that `place` is dead.
+    pub(super) fn known_dead(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
+        if !self.watch.dead.contains(&place) && place != self.state.me {
+            self.watch.dead.push(place);
+        }
+        self.watch.helpless = false;
+        if self.root.is_some() && place != self.state.me {
+            self.remove(place, now, out);
+        }
+        self.look_at_root(now, out);
+    }
+
+    /// Makes `view` the one that counts, if it may follow the present one.
+    fn follow(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+        let removed = &view.removed().as_slice()[self.state.view.removed().as_slice().len()..];
+        let all_known = removed.iter().all(|place| self.watch.dead.contains(place));
+        if view == self.state.view || !all_known && !view.may_follow(&self.state.view) {
+            if !self.watch.helpless && view != self.state.view {
+                self.watch.helpless = true;
+                out.tell(Event::Helpless);
+            }
+            return;
+        }
+        self.adopt(view, now, out);
+        let frame = Frame::View(*self.state.view.removed());
+        self.state.send_to_group(&frame, 0, now, out);
+    }
+
+    /// A view was told.
+    pub(super) fn told(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+        if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
+            self.is_out = true;
+            self.state.view = view;
+            out.tell(Event::Out);
+            return;
+        }
+        self.adopt(view, now, out);
+    }
+
+    fn adopt(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+        let before = core::mem::replace(&mut self.state.view, view);
+        self.watch.helpless = false;
+        let lost = before.places().filter(|place| !self.state.view.is_in(*place));
+        for place in lost {
+            out.tell(Event::Lost { rank: self.state.config.members[usize::from(place)].rank });
+        }
+        self.state.rewire(now);
+        if before.root() != self.state.view.root() {
+            self.state.reports.forget_polls();
+            if self.state.is_root() {
+                self.inherit(now);
+            }
+        }
+        if let Some(root) = &mut self.root {
+            root.viewed(&mut self.state, now);
+        }
+        if let Some(receiver) = &mut self.receiver {
+            receiver.viewed(&self.state, now, out);
+        }
+        let frame = Frame::View(*self.state.view.removed());
+        self.state.send_down(&frame, 0, None, out);
+    }
+
+    /// This member is the root from now on, of what is left.
+    fn inherit(&mut self, now: LocalNs) {
+        self.root = Some(alloc::boxed::Box::new(Root::heir(&self.state, now)));
+        self.state.polls = Some(Polls::new(self.state.config.window, self.state.config.sync_every, now));
+    }
+
+    /// Something of another view came from `place`: who is behind is told. Who is ahead tells when it sees how far this node is.
+    pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
+        // One answer in a round trip of a local network: whoever did not get it sends again.
+        if now.since(self.watch.answered_at) >= Nanos::from_micros(20) || self.watch.answered_at == LocalNs(0) {
+            self.watch.answered_at = now;
+            self.state.send(place, &Frame::View(*self.state.view.removed()), 0, out);
+        }
+    }
+}
