@@ -162,9 +162,10 @@ impl Inspector {
         self.tally.items += 1;
     }
 
-    /// Looks at the next timeslice, of no archive.
+    /// Looks at a timeslice of no archive: in whatever order they come.
     pub fn look_at<'a>(&mut self, descriptor: &TimesliceDescriptor, components: impl Iterator<Item = Component<'a>>) {
         let place = Place { item: self.tally.items, component: None, microslice: None };
+        self.timeslice = None;
         self.timeslice(descriptor, components, Versions::NEWEST, place);
         self.tally.items += 1;
     }

@@ -159,6 +159,7 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Builder {
     place: usize,
+    run: u32,
     lines: Vec<Line>,
     /// The first position that is not released.
     first: u64,
@@ -190,6 +191,7 @@ impl Builder {
         };
         let mut builder = Self {
             place,
+            run: config.run.into(),
             lines: inputs.iter().enumerate().map(line).collect(),
             first: 0,
             freed: BTreeSet::new(),
@@ -242,9 +244,9 @@ impl Builder {
         self.assemblies.awaited()
     }
 
-    /// The oldest timeslice that is not complete.
-    pub(super) fn oldest(&self, journal: &Journal) -> Option<u64> {
-        journal.nth(self.place, self.assemblies.row())
+    /// The position of the first timeslice of its order that is not complete.
+    pub(super) const fn row(&self) -> u64 {
+        self.assemblies.row()
     }
 
     pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
@@ -378,7 +380,7 @@ impl Builder {
         at: LocalNs,
     ) -> Option<(u64, u64, u32)> {
         let (mark, line) = (Mark::of(word), &mut self.lines[place]);
-        if !line.is_in || !line.welcomed || !mark.is_of(line.life) {
+        if !line.is_in || !line.welcomed || !mark.is_of(line.life, self.run) {
             self.record.strangers += 1;
             return None;
         }
@@ -437,7 +439,7 @@ impl Builder {
         let ring = cx.config.ring.0.max(1);
         self.lines.iter().for_each(|line| self.record.fill.record(line.fill * MILLION / ring));
         self.held.insert(timeslice, position);
-        cx.out.tell(Event::Complete { timeslice, missing });
+        cx.out.tell(Event::Complete { timeslice, position, missing });
         if cx.config.release == Release::AtOnce {
             self.free(cx, timeslice);
         }

@@ -48,6 +48,8 @@ pub enum Release {
 pub struct NodeConfig {
     /// This rank.
     pub rank: Rank,
+    /// Tells jobs apart that the same ranks do one after the other; a number other than those of the few before.
+    pub run: u16,
     /// Who is what.
     pub layout: Arc<Layout>,
     /// Who may send what when.
@@ -88,6 +90,8 @@ pub enum Event {
     Complete {
         /// Which.
         timeslice: u64,
+        /// How many stand before it in this builder's order: what was inherited of others may be older than what was built.
+        position: u64,
         /// Inputs whose contribution will not come.
         missing: u32,
     },
@@ -188,7 +192,8 @@ impl Context<'_> {
     /// Sends a header to the peer at `place`.
     pub(super) fn send(&mut self, to: Rank, place: usize, frame: Frame) {
         let token = Label::Frame { place: place as u32, kind: frame.kind() }.token();
-        let head = frame.encode();
+        let mut head = frame.encode();
+        head.put(&self.config.run.to_le_bytes());
         self.out.send(Destination::One(to), self.config.control, head.bytes(), Span::EMPTY, Some(token));
     }
 }

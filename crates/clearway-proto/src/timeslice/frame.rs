@@ -1,7 +1,8 @@
 //! The headers of timeslice building's messages, and the word that comes with a contribution, byte by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins with its kind (1 byte) and goes on, by kind:
+//! All numbers little-endian. Every header begins with its kind (1 byte), ends with the low part of its run's number (2 bytes), and
+//! has between them, by kind:
 //!
 //! | kind | frame | direction | fields (bytes) |
 //! |---|---|---|---|
@@ -19,13 +20,14 @@
 //! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
 //!
 //! A *life* is the epoch in which the younger end of the connection joined: what is left of an earlier connection of the same two
-//! ranks is no part of this one.
+//! ranks is no part of this one. A *run* is one job after another of the same ranks over the same wire: what is left of an earlier
+//! one is no part of this one either.
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
 //! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the low half of the timeslice's
 //! number, bits 32 to 55 the low part of the contribution's position in the builder's order, bits 56 and 57 of how many
-//! writes the contribution consists, less one, bits 58 to 63 the low part of the connection's life.
+//! writes the contribution consists, less one, bits 58 to 63 the low part of the connection's life and eight times the run.
 //!
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
@@ -35,12 +37,14 @@ use super::policy::{Proposal, Report};
 use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::wire::{Head, RegionId, RemoteSpan};
 
-/// The longest header.
-const LONGEST: usize = 25;
+/// The longest header, with its run.
+const LONGEST: usize = 27;
 /// Bits of a position that travel with a contribution: a thousand times as many as contributions fit a ring.
 const SEQUENCE_BITS: u32 = 24;
-/// Bits of a life that do: what is under way is at most a few epochs old.
+/// Bits of a life that do: what is under way is at most a few epochs old, or of one of the last few runs.
 const LIFE_MASK: u32 = 0x3f;
+/// How far the lives of two runs lie apart there: decisions in one run that has writes under way at its end.
+const LIVES_OF_RUN: u32 = 8;
 /// The largest number that fits them.
 pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
 /// The most writes of one contribution: descriptors and contents, each cut in two where its ring ends.
@@ -239,6 +243,12 @@ const fn burden([byte]: [u8; 1]) -> Option<Burden> {
     }
 }
 
+/// `head` of a message without its end, if that says that it is of `run`.
+pub(super) fn of_run(head: &[u8], run: u16) -> Option<&[u8]> {
+    let (frame, its) = head.split_last_chunk()?;
+    (u16::from_le_bytes(*its) == run).then_some(frame)
+}
+
 /// What has not been read of a header.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -267,20 +277,20 @@ pub(super) struct Mark {
     pub(super) sequence: u32,
     /// Of how many writes the contribution consists, from one.
     pub(super) pieces: u8,
-    /// The low bits of the connection's life.
+    /// The low bits of the connection's life and run.
     life: u32,
 }
 
 impl Mark {
-    /// Marks one of `pieces` writes of the contribution at `position`, which belongs to `timeslice`, on a connection in `life`.
-    pub(super) const fn new(timeslice: u64, position: u64, pieces: u8, life: u32) -> Self {
+    /// Marks one of `pieces` writes of the contribution at `position`, which belongs to `timeslice`, on a connection in `life` of a run.
+    pub(super) const fn new(timeslice: u64, position: u64, pieces: u8, [life, run]: [u32; 2]) -> Self {
         let sequence = position as u32 & SEQUENCE_MASK;
-        Self { timeslice: timeslice as u32, sequence, pieces, life: life & LIFE_MASK }
+        Self { timeslice: timeslice as u32, sequence, pieces, life: life_bits(life, run) }
     }
 
-    /// Whether the connection may be in `life`.
-    pub(super) const fn is_of(self, life: u32) -> bool {
-        self.life == life & LIFE_MASK
+    /// Whether the connection may be in `life` of `run`.
+    pub(super) const fn is_of(self, life: u32, run: u32) -> bool {
+        self.life == life_bits(life, run)
     }
 
     /// As the word of a write.
@@ -299,6 +309,10 @@ impl Mark {
         let behind = sequence_between(first, self.sequence);
         if behind < 1 << (SEQUENCE_BITS - 1) { Some(behind) } else { None }
     }
+}
+
+const fn life_bits(life: u32, run: u32) -> u32 {
+    life.wrapping_add(run.wrapping_mul(LIVES_OF_RUN)) & LIFE_MASK
 }
 
 /// How many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
@@ -344,16 +358,23 @@ mod tests {
     }
 
     #[test]
+    fn of_run__is_told_by_the_last_two_bytes() {
+        assert_eq!(of_run(&[6, 2, 1], 0x0102), Some(&[6][..]));
+        assert_eq!((of_run(&[6, 2, 1], 0x0101), of_run(&[6], 6)), (None, None));
+    }
+
+    #[test]
     fn mark__comes_back_from_its_word() {
-        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4, 0x41);
+        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4, [0x41, 0]);
         assert_eq!(mark.word(), 0x0700_0001_2345_6789);
         assert_eq!(Mark::of(mark.word()), mark);
-        assert!(mark.is_of(1) && mark.is_of(0x41) && !mark.is_of(2));
+        assert!(mark.is_of(1, 0) && mark.is_of(0x41, 0) && !mark.is_of(2, 0) && !mark.is_of(1, 1));
+        assert_eq!(Mark::new(0, 0, 1, [0, 3]).word(), 0x6000_0000_0000_0000);
     }
 
     #[test]
     fn behind__counts_across_the_end_of_the_bits() {
-        assert_eq!(Mark::new(0, 0x0100_0002, 1, 0).behind(0x00ff_fffe), Some(4));
-        assert_eq!(Mark::new(0, 5, 1, 0).behind(6), None);
+        assert_eq!(Mark::new(0, 0x0100_0002, 1, [0; 2]).behind(0x00ff_fffe), Some(4));
+        assert_eq!(Mark::new(0, 5, 1, [0; 2]).behind(6), None);
     }
 }

@@ -428,7 +428,8 @@ impl Input {
             class: cx.config.class,
             from: spans[usize::from(piece)],
             into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
-            immediate: Mark::new(timeslice, position, spans.len() as u8, connection.life).word(),
+            immediate: Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()])
+                .word(),
             token: Some(Label::Write { place: place as u32, sequence, piece }.token()),
         });
         connection.writes += 1;

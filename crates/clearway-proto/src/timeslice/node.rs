@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 
 use super::builder::Builder;
 use super::context::{Context, Event, Label, NodeConfig};
-use super::frame::Frame;
+use super::frame::{Frame, of_run};
 use super::input::Input;
 use super::layout::Role;
 use super::membership::{self, Change, Decision, FIRST_KIND, Journal, Member, Membership, Stake, Wish};
@@ -102,12 +102,18 @@ impl Node {
         }
     }
 
-    /// Builder: the oldest of its timeslices that is not complete.
-    pub fn oldest(&self) -> Option<u64> {
+    /// Builder: the position of the first timeslice of its order that is not complete.
+    pub fn row(&self) -> Option<u64> {
         match &self.part {
-            Part::Builder(builder) => builder.oldest(&self.journal),
+            Part::Builder(builder) => Some(builder.row()),
             _ => None,
         }
+    }
+
+    /// The timeslices that removed builders have built, by decision, in their order; as far as this node knows. What else such a builder
+    /// has told to be complete is built by others. O(1) for each.
+    pub fn settled(&self) -> impl Iterator<Item = (Rank, u64)> + '_ {
+        self.journal.settled().map(|(member, timeslice)| (self.journal.rank(member), timeslice))
     }
 
     /// Builder: the first input whose contribution to the oldest timeslice in the making is missing.
@@ -171,6 +177,7 @@ impl Node {
     }
 
     fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<Event>) -> More {
+        let Some(head) = of_run(head, self.config.run) else { return More::No };
         if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
             return self.about_members(now, from, head, out);
         }

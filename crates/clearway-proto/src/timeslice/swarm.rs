@@ -225,6 +225,7 @@ impl Trial {
         let region = wire.register(Bytes(length)).expect("there is room");
         let node = Node::new(NodeConfig {
             rank: Rank(rank),
+            run: 0,
             layout: self.layout.clone(),
             policy: self.policy,
             window: Window { least: 2, most: 8 },

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::collections::BTreeMap;
 
+use super::frame::{Frame, Mark};
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
@@ -12,6 +13,7 @@ use crate::wire::{Arrival, Datagram, Driver, Engine, Input, Out, PathId, RegionI
 /// What a job is made of.
 #[derive(Clone, Copy)]
 struct Shape {
+    run: u16,
     inputs: u32,
     builders: u32,
     policy: Policy,
@@ -23,6 +25,7 @@ struct Shape {
 }
 
 const SMALL: Shape = Shape {
+    run: 0,
     inputs: 3,
     builders: 2,
     policy: Policy::Token,
@@ -62,6 +65,7 @@ impl Job {
             let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
             let node = Node::new(NodeConfig {
                 rank: Rank(rank),
+                run: shape.run,
                 layout: layout.clone(),
                 policy: shape.policy,
                 window: shape.window,
@@ -145,7 +149,7 @@ impl Job {
 
     fn hear(&mut self, rank: Rank, event: Event) {
         match event {
-            Event::Complete { timeslice, missing } => {
+            Event::Complete { timeslice, missing, .. } => {
                 assert_eq!(missing, 0);
                 assert_eq!(self.built.insert(timeslice, rank), None, "timeslice {timeslice} was built twice");
                 if self.shape.release == Release::ByCommand {
@@ -323,6 +327,7 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
             for length in 0..26 {
                 let mut head = std::vec![fill; length];
                 head.iter_mut().take(1).for_each(|first| *first = kind);
+                head.extend(job.shape.run.to_le_bytes());
                 // An abort is no nonsense, and ends everything; a hello of another start is answered.
                 if kind == 6 || kind == 1 || kind == 4 {
                     continue;
@@ -348,6 +353,30 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
 }
 
 #[test]
+fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
+    for policy in BUILDING {
+        let mut job = Job::new(Shape { run: 1, policy, ..SMALL }, Source::Given);
+        job.run(LocalNs(5_000));
+        // An end that an input repeated because its answer was late, and that it was late itself; and a write of a rank that was out.
+        let end = [&Frame::End { life: 0, timeslices: 9 }.encode().bytes()[..], &0_u16.to_le_bytes()].concat();
+        let word = Mark::new(0, 0, 1, [0, 0]).word();
+        for (input, builder) in (0..3).flat_map(|input| [(input, 3), (input, 4)]) {
+            let at = Stamp::Taken(job.fabric.now());
+            let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
+            let datagram = Datagram { from: Rank(input), path, class, congestion_marked: false, at, head: &end, body };
+            strange(&mut job, builder, Arrival::Datagram(datagram));
+            let into = Span { region: RegionId(0), offset: 0, length: 8 };
+            strange(&mut job, builder, Arrival::Landed { from: Rank(input), into, immediate: word, at });
+        }
+        job.run(LocalNs(20_000));
+        assert_eq!((job.built.len(), job.ended.len()), (0, 0), "{policy:?}");
+        job.feed(40, |_| 100);
+        job.run(LATE);
+        assert_eq!((job.built.len(), job.ended.len()), (40, 5), "{policy:?}");
+    }
+}
+
+#[test]
 fn job__nonsense_about_members_decides_nothing() {
     let mut job = Job::new(Shape { heartbeat: Some(Nanos(20_000)), ..SMALL }, Source::Given);
     job.run(LocalNs(50_000));
@@ -355,6 +384,7 @@ fn job__nonsense_about_members_decides_nothing() {
         for length in 0..70 {
             let mut head = std::vec![fill; length];
             head.iter_mut().take(1).for_each(|first| *first = kind);
+            head.extend(job.shape.run.to_le_bytes());
             for (from, to) in [(3, 0), (0, 3), (1, 0), (4, 3)] {
                 let at = Stamp::Taken(job.fabric.now());
                 let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);

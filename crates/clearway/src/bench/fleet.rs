@@ -8,7 +8,7 @@
 //! I1. Every rank of this machine is ended: dropping the fleet closes all pipes first, which ends the ranks, then reaps them.
 //!     Connections belong to whoever gave them, who ends those ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -125,10 +125,19 @@ pub(super) fn ending(status: ExitStatus) -> String {
 /// What the reader of one rank's output found.
 type Heard = (Rank, Option<FromRank>);
 
+/// What is heard of a rank.
+pub(super) enum Word {
+    Said(FromRank),
+    /// Its process ended, or its host did; and how.
+    Gone(String),
+}
+
 /// All ranks.
 pub(super) struct Fleet {
     members: Vec<Member>,
     heard: Receiver<Heard>,
+    /// Those that were missed and told to be.
+    gone: BTreeSet<Rank>,
     facts: Ready,
     far: Far,
     /// What they talk over, for a person, by name.
@@ -148,7 +157,8 @@ impl Fleet {
     ) -> Result<Self> {
         let (sender, heard) = channel();
         let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
-        let mut fleet = Self { members, heard, facts, far: Far::Nothing, wires: BTreeMap::new() };
+        let mut fleet =
+            Self { members, heard, gone: BTreeSet::new(), facts, far: Far::Nothing, wires: BTreeMap::new() };
         for (rank, member) in (0..).map(Rank).zip(&mut fleet.members) {
             listen(rank, member.output()?, sender.clone());
         }
@@ -221,8 +231,7 @@ impl Fleet {
 
     /// Gives `rank` an order.
     pub(super) fn tell(&mut self, rank: Rank, order: &ToRank) -> Result<()> {
-        let mut line = serde_json::to_vec(order).context("an order that JSON cannot hold")?;
-        line.push(b'\n');
+        let line = line_of(order)?;
         let member = self.members.get_mut(rank.index()).context("no such rank")?;
         if member.write(&line).is_err() {
             return Err(self.silence(rank));
@@ -289,6 +298,59 @@ impl Fleet {
         Ok(ranks.iter().filter_map(|rank| answers.remove(rank)).collect())
     }
 
+    /// The next that a rank says, or that it is gone, for runs that go on without it. `watch` is called first and can end the wait.
+    pub(super) fn hear_or_miss(
+        &mut self,
+        patience: Duration,
+        watch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<(Rank, Word)>> {
+        watch()?;
+        match self.heard.recv_timeout(patience) {
+            Ok((rank, _)) if self.gone.contains(&rank) => Ok(None),
+            Ok((rank, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
+            Ok((rank, Some(FromRank::Ended(how)))) => Ok(Some(self.miss(rank, how))),
+            Ok((rank, Some(message))) => Ok(Some((rank, Word::Said(message)))),
+            Ok((rank, None)) => {
+                // The user's interrupt may have ended the rank first.
+                watch()?;
+                let how = self.ending(rank);
+                Ok(Some(self.miss(rank, how)))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
+        }
+    }
+
+    fn miss(&mut self, rank: Rank, how: String) -> (Rank, Word) {
+        self.gone.insert(rank);
+        (rank, Word::Gone(how))
+    }
+
+    /// Gives `rank` an order, if it is there: whoever hears the fleet hears of its end.
+    pub(super) fn try_to_tell(&mut self, rank: Rank, order: &ToRank) -> Result<()> {
+        let line = line_of(order)?;
+        if let Some(member) = self.members.get_mut(rank.index()) {
+            let _ = member.write(&line);
+        }
+        Ok(())
+    }
+
+    /// Ends every rank of this machine.
+    pub(super) fn end(&mut self) {
+        for member in &mut self.members {
+            if let Link::Child(_, orders) = &mut member.link {
+                *orders = None;
+            }
+        }
+        for member in &mut self.members {
+            if let Link::Child(child, _) = &mut member.link {
+                // A rank that is stopped or stuck would not notice its closed pipe.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+
     /// The next that a rank says, if one does so within `patience`. `watch` is called first and can end the wait.
     pub(super) fn hear(
         &mut self,
@@ -321,13 +383,24 @@ impl Fleet {
 
     /// How a rank that went silent ended, as an error.
     fn silence(&mut self, rank: Rank) -> anyhow::Error {
-        let how = self.members.get_mut(rank.index()).map_or_else(String::new, Member::ending);
+        let how = self.ending(rank);
         self.death(rank, &how)
+    }
+
+    fn ending(&mut self, rank: Rank) -> String {
+        self.members.get_mut(rank.index()).map_or_else(String::new, Member::ending)
     }
 
     fn death(&self, rank: Rank, how: &str) -> anyhow::Error {
         anyhow!("{} {how} in the middle of the run; run again", self.name(rank))
     }
+}
+
+/// An order as a line.
+fn line_of(order: &ToRank) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(order).context("an order that JSON cannot hold")?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// What becomes of each class between hosts.
@@ -362,17 +435,6 @@ fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for member in &mut self.members {
-            if let Link::Child(_, orders) = &mut member.link {
-                *orders = None;
-            }
-        }
-        for member in &mut self.members {
-            if let Link::Child(child, _) = &mut member.link {
-                // A rank that is stopped or stuck would not notice its closed pipe.
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-        }
+        self.end();
     }
 }

@@ -105,10 +105,11 @@ pub(crate) struct TimesliceFlags {
     /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     packet: Option<Bytes>,
-    /// With --on sim: a rank that dies, and when after counting began: 40@2ms. Builders are the ranks behind the inputs.
-    #[arg(long, value_name = "RANK@TIME", requires = "heartbeat")]
-    kill: Option<Kill>,
-    /// With --on sim: how often ranks say that they are there, so that others go on without one that does not.
+    /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by SIGKILL. Builders are the ranks
+    /// behind the inputs.
+    #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
+    kill: Vec<Kill>,
+    /// How often ranks say that they are there, so that others go on without one that does not [default: in a lab or a job 250ms].
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<Time>,
     /// Seeds: a run for each, figures are medians of them.
@@ -137,7 +138,12 @@ struct Usual {
     warm_up: Time,
     measured: Time,
     dfs: Dfs,
+    heartbeat: Option<Time>,
 }
+
+/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s (its shortest time-out is 0.2 s, then
+/// 0.4 s), and a rank that waits for a processor on a busy machine by less.
+const HEARTBEAT: Time = Time(Nanos::from_millis(250));
 
 impl Usual {
     fn at(place: Place) -> Self {
@@ -150,6 +156,7 @@ impl Usual {
                 warm_up: Time::micros(40_000),
                 measured: Time::micros(10_000),
                 dfs: Dfs::default(),
+                heartbeat: None,
             },
             // Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
             Place::Lab => Self {
@@ -158,6 +165,7 @@ impl Usual {
                 warm_up: seconds(2),
                 measured: seconds(4),
                 dfs: Dfs { interval: 40, history: 10, ..Dfs::default() },
+                heartbeat: Some(HEARTBEAT),
             },
             Place::Cluster => Self {
                 contribution: kib(64),
@@ -165,6 +173,7 @@ impl Usual {
                 warm_up: seconds(2),
                 measured: seconds(4),
                 dfs: Dfs::default(),
+                heartbeat: Some(HEARTBEAT),
             },
         }
     }
@@ -186,17 +195,11 @@ impl TimesliceFlags {
         if measured.0.0 == 0 || measured > TIME_MAX || warm_up > TIME_MAX || self.start_skew > TIME_MAX {
             bail!("--measured, --warm-up and --start-skew are at most {TIME_MAX}, and something must be measured");
         }
-        if let Some(kill) = self.kill.filter(|kill| kill.rank >= inputs + builders || kill.at >= measured.0) {
-            bail!(
-                "--kill is rank {} at {}; ranks below {} and times below {measured} work",
-                kill.rank,
-                kill.at,
-                inputs + builders
-            );
-        }
+        let heartbeat = self.heartbeat.or(usual.heartbeat);
         if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
             bail!("--heartbeat is no time; 100us works");
         }
+        self.check_kills(heartbeat.is_some(), inputs + builders, measured)?;
         let speed_up = usual.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
         let dfs = Dfs {
             interval: self.interval.unwrap_or(usual.dfs.interval),
@@ -219,9 +222,22 @@ impl TimesliceFlags {
             rings: Rings::Empty,
             hosts: HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() },
             slowdown: None,
-            kill: self.kill,
-            heartbeat: self.heartbeat.map(|every| every.0),
+            kills: self.kill.clone(),
+            heartbeat: heartbeat.map(|every| every.0),
         })
+    }
+
+    /// Refuses deaths that never come, or that nobody would notice.
+    fn check_kills(&self, is_watched: bool, ranks: u32, measured: Time) -> Result<()> {
+        // What has a source of so many timeslices is over when it is.
+        let until = if self.feed.is_counted() { TIME_MAX } else { measured };
+        if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at >= until.0) {
+            bail!("--kill is rank {} at {}; ranks below {ranks} and times below {until} work", kill.rank, kill.at);
+        }
+        if let Some(kill) = self.kill.first().filter(|_| !is_watched) {
+            bail!("--kill {}@{} needs --heartbeat: nobody notices a death without", kill.rank, kill.at);
+        }
+        Ok(())
     }
 
     /// Where to build.
@@ -233,8 +249,6 @@ impl TimesliceFlags {
             ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
             ("--node-rate", self.node_rate.is_some(), place == Place::Sim, "sim"),
             ("--packet", self.packet.is_some(), place == Place::Sim, "sim"),
-            ("--kill", self.kill.is_some(), place == Place::Sim, "sim"),
-            ("--heartbeat", self.heartbeat.is_some(), place == Place::Sim, "sim"),
             ("--rate", self.rate.is_some(), place == Place::Lab, "lab"),
             ("--slow", self.slow.is_some(), place == Place::Lab, "lab"),
             ("--queue", self.queue.is_some(), place != Place::Cluster, "sim or lab"),

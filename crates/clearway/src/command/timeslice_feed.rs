@@ -65,6 +65,12 @@ impl FeedFlags {
         }
     }
 
+    /// Whether it is over when so many timeslices are built, and not after a time.
+    pub(super) fn is_counted(&self) -> bool {
+        let is_endless = matches!(self.source.as_deref(), None | Some("pattern" | "memory"));
+        self.timeslices.is_some() || !is_endless
+    }
+
     /// What ranks shall do for `plan`.
     pub(super) fn task(&self, plan: &Plan) -> Result<Task> {
         let shape = Shape { core: self.timeslice_size.unwrap_or(1), overlap: self.overlap.unwrap_or(0) };

@@ -46,6 +46,9 @@ struct State {
     completion_ms_p50: f64,
     completion_ms_p99: f64,
     ranks: Vec<RankState>,
+    /// Ranks that the run goes on without, and how each ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    out: Vec<String>,
 }
 
 /// One rank.
@@ -72,6 +75,7 @@ pub(super) struct Board {
     live: BTreeMap<Rank, Live>,
     completion: Histogram,
     timeslices: u64,
+    out: BTreeMap<Rank, String>,
 }
 
 /// What one rank did since the board was renewed.
@@ -96,12 +100,20 @@ impl Board {
         let now = Instant::now();
         let (live, completion) = (BTreeMap::new(), Histogram::default());
         let policy = Policy::Raw;
-        Self { path: path.ok(), names, policy, begun: now, renewed: now, live, completion, timeslices: 0 }
+        let out = BTreeMap::new();
+        Self { path: path.ok(), names, policy, begun: now, renewed: now, live, completion, timeslices: 0, out }
     }
 
     /// A run of `policy` begins.
     pub(super) fn begin(&mut self, policy: Policy) {
         (self.policy, self.begun, self.timeslices) = (policy, Instant::now(), 0);
+        self.out.clear();
+    }
+
+    /// The run goes on without `rank`, which ended as `how` says.
+    pub(super) fn lose(&mut self, rank: Rank, how: &str) {
+        self.live.remove(&rank);
+        self.out.insert(rank, how.to_owned());
     }
 
     /// Adds what `rank` says of itself, and renews the board if it is time.
@@ -147,6 +159,7 @@ impl Board {
             completion_ms_p50: millis(&self.completion, "p50"),
             completion_ms_p99: millis(&self.completion, "p99"),
             ranks: self.live.iter().map(rank).collect(),
+            out: self.out.iter().map(|(rank, how)| format!("{} {how}", self.name(rank.index()))).collect(),
         };
         if let Some(path) = &self.path {
             // A board that cannot be renewed is old, which a watcher sees.
@@ -254,6 +267,9 @@ fn page(state: &State) -> String {
             let mark = if *contributions < STRAGGLER * median { "  STRAGGLER" } else { "" };
             let _ = writeln!(text, "  {name}: {part}, {contributions:.0} contributions/s, waits for {waits}{mark}");
         }
+    }
+    for dead in &state.out {
+        let _ = writeln!(text, "  {dead}");
     }
     text
 }

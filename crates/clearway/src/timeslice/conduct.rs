@@ -9,74 +9,41 @@
 //! An input whose source is over before those of others goes on with empty contributions, as far as the others are: else their
 //! timeslices would never be complete.
 //!
+//! A rank that dies is noticed here by its end, and by the others in their own way (`course`); what it had built is said by them at the
+//! end. Where ranks can be started anew they are before the next run; where they cannot there is none.
+//!
 //! # Invariants
 //! I1. What was counted is told only of runs in which every timeslice was built, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clearway_proto::base::{Bytes, Nanos, Rank};
+use clearway_proto::base::{Bytes, Rank};
 use clearway_proto::stats::Histogram;
-use clearway_proto::timeslice::{Policy, Record};
+use clearway_proto::timeslice::Policy;
 
 use super::Run;
 use super::board::Board;
+use super::count::{Count, Length};
+use super::course::{Course, Death};
+use super::numbers::{Audit, Numbers};
 use super::plan::Plan;
 use super::simulated::Outcome;
-use super::words::{Account, Asked, Assignment, Feed, Progress, Said, SinkKind};
+use super::sink::BUILDER;
+use super::words::{Account, Asked, Assignment, Feed, Said, SinkKind};
+use crate::archive::filled;
 use crate::bench::{Held, Ranks};
 
-/// Samples of what is counted, at most.
-const SAMPLES_MAX: u64 = 200;
-/// The shortest sample: longer than ranks on a busy machine are away.
-const SAMPLE_LEAST: Nanos = Nanos::from_millis(50);
-/// The samples of a run that has a source.
-const SAMPLE: Nanos = Nanos::from_millis(200);
 /// How long ranks may take for what takes no time but that of a busy machine, and the last timeslices to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long nodes of a run that is over stay: what was said last, and nobody waits for, arrives meanwhile.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often a wait looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// How long a run is.
-#[derive(Clone, Copy)]
-enum Length {
-    /// These samples are not counted, then those are, each of this length.
-    Timed { skipped: u64, counted: u64, sample: Nanos },
-    /// As long as its sources are.
-    Source,
-}
-
-impl Length {
-    fn timed(plan: &Plan) -> Self {
-        let counted = (plan.measured.0 / SAMPLE_LEAST.0).clamp(1, SAMPLES_MAX);
-        let sample = Nanos((plan.measured.0 / counted).max(1));
-        Self::Timed { skipped: plan.warm_up.0.div_ceil(sample.0), counted, sample }
-    }
-
-    const fn sample(self) -> Nanos {
-        match self {
-            Self::Timed { sample, .. } => sample,
-            Self::Source => SAMPLE,
-        }
-    }
-
-    fn is_counted(self, number: u64) -> bool {
-        match self {
-            Self::Timed { skipped, counted, .. } => number > skipped && number <= skipped + counted,
-            Self::Source => true,
-        }
-    }
-
-    fn is_over(self, number: u64) -> bool {
-        match self {
-            Self::Timed { skipped, counted, .. } => number >= skipped + counted,
-            Self::Source => false,
-        }
-    }
-}
+/// Heartbeats before a run begins: then everybody was heard once, and is missed if it falls silent.
+const BEATS: u32 = 2;
 
 /// What ranks shall do.
 pub(crate) struct Task {
@@ -102,9 +69,27 @@ pub(crate) struct Built {
     pub(crate) completion: Histogram,
     /// Bytes that landed for each second of processor time of all ranks, by policy, a value for each seed.
     pub(crate) cost: BTreeMap<Policy, Vec<f64>>,
+    /// Timeslices that were counted as built.
+    pub(super) timeslices: u64,
+    /// Ranks that the runs went on without.
+    pub(super) deaths: Vec<Death>,
+    pub(super) audit: Audit,
 }
 
-/// Compares the policies of `plan` on `held`, made-up contributions of `feed` in all of them; what was built in all.
+impl Built {
+    /// Adds what was built in another run.
+    fn add(&mut self, built: Self) {
+        self.given += built.given;
+        self.timeslices += built.timeslices;
+        self.took += built.took;
+        built.cost.into_iter().for_each(|(policy, values)| self.cost.entry(policy).or_default().extend(values));
+        self.account = std::mem::take(&mut self.account).and(built.account);
+        self.deaths.extend(built.deaths);
+    }
+}
+
+/// Compares the policies of `plan` on `held`, made-up contributions of `feed` in all of them; what was built in all. Ends early when
+/// a rank died that cannot be started anew.
 ///
 /// # Errors
 /// One sentence: which rank cannot go on or is gone, or that a timeslice was lost.
@@ -112,17 +97,20 @@ pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<
     let mut conductor = Conductor::new(held, plan, task)?;
     let (mut runs, mut all) = (Vec::new(), Built::default());
     for seed in &plan.seeds {
-        let mut one = |policy: Policy| {
+        let mut one = |policy: Policy| -> Result<Option<Outcome>> {
+            if !conductor.is_complete()? {
+                return Ok(None);
+            }
             let (outcome, built) = conductor.run(policy, *seed, Length::timed(plan))?;
-            all.given += built.given;
-            all.took += built.took;
-            built.cost.into_iter().for_each(|(policy, values)| all.cost.entry(policy).or_default().extend(values));
-            all.account = std::mem::take(&mut all.account).and(built.account);
-            Ok(outcome)
+            all.add(built);
+            Ok(Some(outcome))
         };
-        let raw = one(Policy::Raw)?;
-        let policies = plan.policies.iter().map(|policy| one(*policy).map(|outcome| (*policy, outcome)));
-        runs.push(Run { host_rate: None, raw, policies: policies.collect::<Result<_>>()? });
+        let Some(raw) = one(Policy::Raw)? else { break };
+        let mut run = Run { host_rate: None, raw, policies: Vec::new() };
+        for policy in &plan.policies {
+            run.policies.extend(one(*policy)?.map(|outcome| (*policy, outcome)));
+        }
+        runs.push(run);
     }
     Ok((runs, all))
 }
@@ -140,79 +128,254 @@ pub(crate) fn build(held: &mut Held, plan: &Plan, task: &Task) -> Result<Built> 
 
 /// Conducts runs.
 struct Conductor<'a> {
-    ranks: &'a mut Ranks,
+    held: &'a mut Held,
     plan: &'a Plan,
     task: &'a Task,
     board: Board,
     runs: u32,
+    /// Ranks whose processes have ended.
+    gone: BTreeSet<Rank>,
 }
 
 impl<'a> Conductor<'a> {
     fn new(held: &'a mut Held, plan: &'a Plan, task: &'a Task) -> Result<Self> {
-        let ranks = held.ranks_mut();
+        let ranks = held.ranks();
         let (there, wanted) = (ranks.hosts().len(), plan.inputs + plan.builders);
         if there != wanted as usize {
             bail!("{} inputs and {} builders are {wanted} ranks, and there are {there}", plan.inputs, plan.builders);
         }
         let board = Board::open(&task.job, ranks.hosts());
-        Ok(Self { ranks, plan, task, board, runs: 0 })
+        Ok(Self { held, plan, task, board, runs: 0, gone: BTreeSet::new() })
     }
 
-    fn inputs(&self) -> impl Iterator<Item = Rank> + use<> {
-        (0..self.plan.inputs).map(Rank)
+    fn ranks(&mut self) -> &mut Ranks {
+        self.held.ranks_mut()
     }
 
-    fn builders(&self) -> impl Iterator<Item = Rank> + use<> {
-        (self.plan.inputs..self.plan.inputs + self.plan.builders).map(Rank)
+    fn name(&self, rank: Rank) -> String {
+        self.held.ranks().name(rank)
+    }
+
+    /// Whether a run can begin with all ranks: those that are gone are started anew, where that is possible.
+    fn is_complete(&mut self) -> Result<bool> {
+        self.settle()?;
+        let Some(first) = self.gone.first().copied() else { return Ok(true) };
+        let is_complete = self.held.renew()?;
+        if is_complete {
+            self.gone.clear();
+        } else {
+            eprintln!("clearway: {} is gone and is not started anew: nothing more is compared", self.name(first));
+        }
+        Ok(is_complete)
+    }
+
+    /// Hears what was told of the run before.
+    fn settle(&mut self) -> Result<()> {
+        let settled = Instant::now() + SETTLE;
+        while Instant::now() < settled {
+            self.hear(LOOK_EVERY)?;
+        }
+        Ok(())
+    }
+
+    /// The next that a rank says, or how it ended.
+    fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Result<Said, String>)>> {
+        let heard = self.ranks().hear(patience)?;
+        if let Some((rank, Err(_))) = &heard {
+            self.gone.insert(*rank);
+        }
+        Ok(heard)
+    }
+
+    fn ask(&mut self, rank: Rank, asked: Asked) -> Result<()> {
+        self.ranks().ask(rank, asked)
     }
 
     /// Runs `policy` once.
     fn run(&mut self, policy: Policy, seed: u64, length: Length) -> Result<(Outcome, Built)> {
         self.begin(policy, seed)?;
-        let started = Instant::now();
-        for rank in self.inputs().chain(self.builders()) {
-            self.ranks.ask(rank, Asked::Begin(length.sample()))?;
+        let mut course = Course::new(self.plan, policy, length.uncounted());
+        for rank in course.living().collect::<Vec<_>>() {
+            self.ask(rank, Asked::Begin(length.sample()))?;
         }
         let mut count = Count::new(self.plan, length);
         self.board.begin(policy);
-        let mut course = Course::default();
         let mut moved = Instant::now();
-        while course.done.len() < (self.plan.inputs + self.plan.builders) as usize {
-            match self.hear()? {
-                Some((rank, Said::Progress(progress))) => {
-                    let has_moved = count.add(rank, &progress);
-                    self.board.add(rank, &progress);
-                    moved = if has_moved { Instant::now() } else { moved };
+        while !course.is_over() {
+            if let Some(rank) = course.next_death() {
+                self.ask(rank, Asked::Die)?;
+            }
+            match self.hear(course.patience(LOOK_EVERY))? {
+                Some((rank, Ok(said))) => {
+                    if self.take(&mut course, &mut count, rank, said)? {
+                        moved = Instant::now();
+                    }
                 }
-                Some((rank, Said::Over(given))) => drop(course.over.insert(rank, given)),
-                Some((rank, Said::Done(account))) => drop(course.done.insert(rank, *account)),
-                Some((rank, Said::Failed(sentence))) => bail!("{}: {sentence}", self.ranks.name(rank)),
-                Some((rank, Said::Taken | Said::Ready)) => bail!("{} is confused", self.ranks.name(rank)),
-                None if course.end.is_some() && moved.elapsed() > PATIENCE => {
-                    let stuck = course.missing(self.plan).map_or_else(String::new, |rank| self.ranks.name(rank));
-                    bail!(
-                        "{stuck} waits for its last timeslices under {} and nothing has moved for {PATIENCE:?}",
-                        policy.name()
-                    )
+                Some((rank, Err(how))) => {
+                    moved = Instant::now();
+                    self.miss(&mut course, &mut count, rank, how)?;
                 }
-                None => {}
+                None => self.look_if_stuck(&course, policy, moved)?,
             }
             self.steer(&mut course, &count)?;
         }
-        let built = Built {
-            given: course.end.unwrap_or(0),
-            account: course.done.into_values().fold(Account::default(), Account::and),
-            took: started.elapsed(),
-            completion: Histogram::default(),
-            cost: BTreeMap::from([(policy, vec![count.cost()])]),
+        self.conclude(policy, course, count)
+    }
+
+    /// Takes notice of what `rank` said; whether anything moved.
+    fn take(&mut self, course: &mut Course, count: &mut Count, rank: Rank, said: Said) -> Result<bool> {
+        match said {
+            Said::Lost(other) if course.is_there(rank) => {
+                if course.know(Rank(other), rank) {
+                    count.lose(Rank(other));
+                    self.board.lose(Rank(other), "is out: it was silent for too long");
+                }
+                return Ok(true);
+            }
+            // What a rank that is out says late is of no use to anybody.
+            _ if !course.is_there(rank) => {}
+            Said::Progress(progress) => {
+                self.board.add(rank, &progress);
+                return Ok(count.add(rank, &progress));
+            }
+            Said::Over(given) => drop(course.over.insert(rank, given)),
+            Said::Done(account) => drop(course.done.insert(rank, *account)),
+            Said::Helpless => course.helpless(rank),
+            Said::Failed(sentence) => bail!("{}: {sentence}", self.name(rank)),
+            // The others say so as well, and theirs counts.
+            Said::Out | Said::Lost(_) => {}
+            Said::Taken | Said::Ready | Said::Settled(_) => bail!("{} is confused", self.name(rank)),
+        }
+        Ok(false)
+    }
+
+    /// The process of `rank` has ended.
+    fn miss(&mut self, course: &mut Course, count: &mut Count, rank: Rank, how: String) -> Result<()> {
+        if !course.is_watched {
+            bail!("{} {how} in the middle of the run; run again", self.name(rank));
+        }
+        self.board.lose(rank, &how);
+        let was_there = course.miss(rank, how);
+        if was_there {
+            count.lose(rank);
+        }
+        match course.lacks() {
+            Some(what) => bail!("{}; no {what} is left, so the run cannot go on", self.all_dead(course)),
+            None => Ok(()),
+        }
+    }
+
+    /// Who is out, and how, as the beginning of a sentence.
+    fn all_dead(&self, course: &Course) -> String {
+        let one = |death: &Death| format!("{} {}", self.name(death.rank), death.how());
+        course.deaths().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Refuses to wait any longer for what does not come.
+    fn look_if_stuck(&self, course: &Course, policy: Policy, moved: Instant) -> Result<()> {
+        if let Some(rank) = course.is_helpless() {
+            let (name, dead) = (self.name(rank), self.all_dead(course));
+            let dead = if dead.is_empty() { String::new() } else { format!(" ({dead})") };
+            bail!(
+                "{name} reaches too few of the others to go on{dead}: more than half of those that were there must be, or half with \
+                 the first of them"
+            );
+        }
+        if moved.elapsed() <= PATIENCE {
+            return Ok(());
+        }
+        if let Some((death, rank)) = course.unknown() {
+            bail!(
+                "{} {}, and {} does not know after {PATIENCE:?}",
+                self.name(death.rank),
+                death.how(),
+                self.name(rank)
+            );
+        }
+        if course.end.is_none() && course.deaths().next().is_some() {
+            bail!(
+                "{}, and the others have not moved for {PATIENCE:?}: inputs may be too far apart for what they can hold, and --memory gives \
+                 them more",
+                self.all_dead(course)
+            );
+        }
+        if course.end.is_some() {
+            let stuck = course.missing().map_or_else(String::new, |rank| self.name(rank));
+            bail!(
+                "{stuck} waits for its last timeslices under {} and nothing has moved for {PATIENCE:?}",
+                policy.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds up what all have, those that are out included.
+    fn conclude(&mut self, policy: Policy, course: Course, count: Count) -> Result<(Outcome, Built)> {
+        let took = course.took();
+        let settled = match course.living().next() {
+            Some(first) if course.deaths().next().is_some() => self.settled(first)?,
+            _ => Vec::new(),
         };
-        self.check(policy, &built)?;
-        Ok((count.outcome, built))
+        for kill in course.kills() {
+            eprintln!("clearway: {} was to die, but the run was over before", self.name(Rank(kill.rank)));
+        }
+        let (given, mut deaths) = (course.end.unwrap_or(0), course.deaths().cloned().collect::<Vec<_>>());
+        for death in &mut deaths {
+            let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
+            (death.policy, death.settled) = (Some(policy), own.map(|(_, numbers)| numbers.count()).sum());
+            death.name = self.name(death.rank);
+            death.archive = self.archive_of(death.rank);
+        }
+        let taken = course.done.values().map(|account| &account.taken);
+        let all = || taken.clone().chain(settled.iter().map(|(_, numbers)| numbers));
+        let audit = Audit::of(given, all());
+        let timeslices = all().map(Numbers::count).sum();
+        let cost = count.cost();
+        let mut outcome = Outcome { losses: course.losses(), ..count.outcome };
+        let built = Built {
+            given,
+            timeslices,
+            account: course.done.into_values().fold(Account::default(), Account::and),
+            took,
+            completion: Histogram::default(),
+            cost: BTreeMap::from([(policy, vec![cost])]),
+            deaths,
+            audit,
+        };
+        if policy.is_building() {
+            self.check(&built)?;
+            outcome.audit = Some(audit);
+        }
+        Ok((outcome, built))
+    }
+
+    /// What builders had built that are out, as `rank` knows it.
+    fn settled(&mut self, rank: Rank) -> Result<Vec<(u32, Numbers)>> {
+        self.ask(rank, Asked::Tell)?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.hear(LOOK_EVERY)? {
+                Some((_, Ok(Said::Settled(settled)))) => return Ok(settled),
+                Some((teller, Err(how))) if teller == rank => bail!("{} {how} at the end of the run", self.name(rank)),
+                _ => {}
+            }
+        }
+        bail!("{} does not say what those had built that are out", self.name(rank))
+    }
+
+    /// Where the builder `rank` writes, if it writes archives.
+    fn archive_of(&self, rank: Rank) -> Option<String> {
+        let place = rank.0.checked_sub(self.plan.inputs)?;
+        match &self.task.feed.sink {
+            SinkKind::Archives(template) => Some(filled(template, BUILDER, u64::from(place)).display().to_string()),
+            _ => None,
+        }
     }
 
     /// Gives every rank its part, builders first: an input that found a builder of the run before would take it for its own.
     fn begin(&mut self, policy: Policy, seed: u64) -> Result<()> {
         let plan = self.plan;
+        let heartbeat = plan.heartbeat.filter(|_| policy.is_building());
         let assignment = Assignment {
             number: self.runs,
             inputs: plan.inputs,
@@ -224,23 +387,22 @@ impl<'a> Conductor<'a> {
             memory: self.task.memory,
             start_skew: plan.start_skew,
             seed,
+            heartbeat,
             feed: self.task.feed.clone(),
         };
         self.runs += 1;
-        let settled = Instant::now() + SETTLE;
-        while Instant::now() < settled {
-            self.hear()?;
-        }
-        let (inputs, builders): (Vec<_>, Vec<_>) = (self.inputs().collect(), self.builders().collect());
+        self.settle()?;
+        let [inputs, builders] = [0..plan.inputs, plan.inputs..plan.inputs + plan.builders];
         for (ranks, answers) in [(builders, 1), (inputs, 2)] {
-            for rank in &ranks {
-                self.ranks.ask(*rank, Asked::Take(Box::new(assignment.clone())))?;
+            for rank in ranks.clone() {
+                self.ask(Rank(rank), Asked::Take(Box::new(assignment.clone())))?;
             }
             let (mut missing, deadline) = (ranks.len() * answers, Instant::now() + PATIENCE);
             while missing > 0 {
-                match self.hear()? {
-                    Some((_, Said::Taken | Said::Ready)) => missing -= 1,
-                    Some((rank, Said::Failed(sentence))) => bail!("{}: {sentence}", self.ranks.name(rank)),
+                match self.hear(LOOK_EVERY)? {
+                    Some((_, Ok(Said::Taken | Said::Ready))) => missing -= 1,
+                    Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
+                    Some((rank, Err(how))) => bail!("{} {how} before the run began; run again", self.name(rank)),
                     // What was told of the run before.
                     Some(_) => {}
                     None if Instant::now() > deadline => bail!("inputs and builders did not meet within {PATIENCE:?}"),
@@ -248,50 +410,47 @@ impl<'a> Conductor<'a> {
                 }
             }
         }
+        if let Some(rank) = self.gone.first() {
+            bail!("{} ended before the run began; run again", self.name(*rank));
+        }
+        thread::sleep(heartbeat.map_or(Duration::ZERO, |every| Duration::from_nanos(every.0) * BEATS));
         Ok(())
-    }
-
-    fn hear(&mut self) -> Result<Option<(Rank, Said)>> {
-        self.ranks.hear(LOOK_EVERY)
     }
 
     /// Tells inputs what follows from how far all are.
     fn steer(&mut self, course: &mut Course, count: &Count) -> Result<()> {
-        let inputs: Vec<Rank> = self.inputs().collect();
+        let inputs: Vec<Rank> = course.inputs().collect();
         if course.end.is_some() {
             return Ok(());
         }
         if course.over.len() == inputs.len() {
             let end = course.over.values().copied().max().unwrap_or(0);
             course.end = Some(end);
-            return inputs.into_iter().try_for_each(|rank| self.ranks.ask(rank, Asked::End(end)));
+            return inputs.into_iter().try_for_each(|rank| self.ask(rank, Asked::End(end)));
         }
         if !course.held && count.is_over() {
             course.held = true;
             course.over.clear();
-            return inputs.into_iter().try_for_each(|rank| self.ranks.ask(rank, Asked::Hold));
+            return inputs.into_iter().try_for_each(|rank| self.ask(rank, Asked::Hold));
         }
-        let furthest = count.given.values().copied().max().unwrap_or(0);
+        let furthest = count.furthest();
         let behind = course.over.iter().filter(|(_, given)| **given < furthest).map(|(rank, _)| *rank);
         for rank in behind.collect::<Vec<_>>() {
             if course.padded.insert(rank, furthest) < Some(furthest) {
-                self.ranks.ask(rank, Asked::Pad(furthest))?;
+                self.ask(rank, Asked::Pad(furthest))?;
             }
         }
         Ok(())
     }
 
     /// Refuses a run that did not build all of its timeslices.
-    fn check(&self, policy: Policy, built: &Built) -> Result<()> {
-        if !policy.is_building() {
-            return Ok(());
-        }
-        let Built { given, account, .. } = built;
-        let numbers = (0..*given).fold(0_u64, u64::wrapping_add);
-        if (account.timeslices, account.numbers) != (*given, numbers) {
+    fn check(&self, built: &Built) -> Result<()> {
+        let Built { given, account, audit, .. } = built;
+        if *audit != Audit::default() {
             bail!(
-                "{} of {given} timeslices were built, or one was built twice; this is a defect of the program",
-                account.timeslices
+                "{} of {given} timeslices were not built, and {} were built twice; this is a defect of the program",
+                audit.lost,
+                audit.duplicated
             );
         }
         if !account.faults.is_empty() && self.task.feed.sink == SinkKind::Check {
@@ -299,109 +458,5 @@ impl<'a> Conductor<'a> {
             eprintln!("clearway: {}", faults.collect::<Vec<_>>().join("; "));
         }
         Ok(())
-    }
-}
-
-/// How far a run is.
-#[derive(Default)]
-struct Course {
-    /// Inputs were told to hold.
-    held: bool,
-    /// Inputs that give no more by themselves, and how many they gave.
-    over: BTreeMap<Rank, u64>,
-    /// How far they were told to go on with empty contributions.
-    padded: BTreeMap<Rank, u64>,
-    end: Option<u64>,
-    done: BTreeMap<Rank, Account>,
-}
-
-impl Course {
-    /// The first rank that is not done.
-    fn missing(&self, plan: &Plan) -> Option<Rank> {
-        (0..plan.inputs + plan.builders).map(Rank).find(|rank| !self.done.contains_key(rank))
-    }
-}
-
-/// What was counted of a run.
-struct Count {
-    length: Length,
-    ranks: usize,
-    inputs: usize,
-    outcome: Outcome,
-    /// The last sample of each rank.
-    last: BTreeMap<Rank, u64>,
-    /// Timeslices that inputs gave.
-    given: BTreeMap<Rank, u64>,
-    /// Contributions of each input so far.
-    sent: BTreeMap<Rank, u64>,
-    /// Processor time of each rank before what is counted and at its end.
-    processor: BTreeMap<Rank, [Nanos; 2]>,
-    /// The same at each sample, until all inputs have told theirs.
-    samples: BTreeMap<u64, Vec<u64>>,
-}
-
-impl Count {
-    fn new(plan: &Plan, length: Length) -> Self {
-        Self {
-            length,
-            ranks: (plan.inputs + plan.builders) as usize,
-            inputs: plan.inputs as usize,
-            outcome: Outcome::of(plan, plan.measured),
-            last: BTreeMap::new(),
-            given: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            processor: BTreeMap::new(),
-            samples: BTreeMap::new(),
-        }
-    }
-
-    /// Whether every rank has told its last sample.
-    fn is_over(&self) -> bool {
-        self.last.len() == self.ranks && self.last.values().all(|number| self.length.is_over(*number))
-    }
-
-    /// Bytes that landed for each second of processor time.
-    fn cost(&self) -> f64 {
-        let spent: f64 = self.processor.values().map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9).sum();
-        if spent > 0.0 { self.outcome.bytes as f64 / spent } else { 0.0 }
-    }
-
-    /// Adds what `rank` counted; whether anything moved.
-    fn add(&mut self, rank: Rank, progress: &Progress) -> bool {
-        let Progress { number, ref record, timeslices, processor, .. } = *progress;
-        self.last.insert(rank, number);
-        let is_counted = self.length.is_counted(number);
-        let [before, at_end] = self.processor.entry(rank).or_insert([processor; 2]);
-        if is_counted {
-            *at_end = processor;
-        } else if *before == *at_end {
-            (*before, *at_end) = (processor, processor);
-        }
-        let outcome = &mut self.outcome;
-        if is_counted {
-            outcome.add(rank, record);
-        }
-        match record {
-            Record::Input(record) => {
-                self.given.insert(rank, timeslices);
-                let sent = self.sent.entry(rank).or_default();
-                *sent += record.contributions;
-                if is_counted {
-                    let sample = self.samples.entry(number).or_default();
-                    sample.push(*sent);
-                    if sample.len() == self.inputs {
-                        outcome.gap.record(sample.iter().max().unwrap_or(&0) - sample.iter().min().unwrap_or(&0));
-                        self.samples.remove(&number);
-                    }
-                }
-                record.contributions > 0
-            }
-            Record::Builder(record) => {
-                if is_counted && self.length.is_over(number) {
-                    outcome.windows.extend(record.window);
-                }
-                record.contributions > 0
-            }
-        }
     }
 }

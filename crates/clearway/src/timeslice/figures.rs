@@ -8,7 +8,7 @@ use clearway_proto::timeslice::{Cause, Policy};
 
 use super::plan::Plan;
 use super::simulated::Outcome;
-use super::{Run, recovery};
+use super::{Run, loss, recovery};
 use crate::report::model::{Figure, Real, labels};
 
 /// Bytes of each input in a second, in GB/s; label policy.
@@ -38,6 +38,10 @@ pub(super) const RECOVERY_INTERVALS: &str = "recovery_intervals";
 pub(super) const DETECTION: &str = "detection_ms";
 /// The same until the last one did, and so what it had was dealt to others.
 pub(super) const REDISTRIBUTION: &str = "redistribution_ms";
+/// Timeslices that living inputs had something for and nobody built; label policy.
+pub(super) const LOST: &str = "timeslices_lost";
+/// Timeslices that were built twice, by decision; label policy.
+pub(super) const DUPLICATED: &str = "timeslices_duplicated";
 /// Seconds of one processor for a simulated second; label policy.
 const SPEED: &str = "simulation_seconds_per_second";
 
@@ -142,13 +146,18 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
             tell(RECOVERY_INTERVALS, "", None, intervals);
         }
     }
-    if let Some(kill) = &plan.kill {
-        let since = |at: Option<Nanos>| at.map_or(f64::INFINITY, |at| (at.0 as f64 - kill.at.0 as f64) / 1e6);
-        tell(DETECTION, "ms", None, since(outcome.known.map(|known| known.first)));
-        tell(REDISTRIBUTION, "ms", None, since(outcome.known.map(|known| known.last)));
-        let [inputs, builders] = [plan.inputs, plan.builders].map(f64::from);
-        let of = if kill.rank < plan.inputs { inputs } else { builders };
-        tell(RECOVERY, "", None, recovery::rotations(outcome, kill.at..kill.at, (of - 1.0) / of, rotation));
+    if let Some([first, last]) = loss::slowest(&outcome.losses) {
+        tell(DETECTION, "ms", None, first);
+        tell(REDISTRIBUTION, "ms", None, last);
+        // Until all know, others carry what was granted before; then it shows how they go on.
+        let died = outcome.losses.values().map(|known| known.died).min().unwrap_or_default();
+        let last = outcome.losses.values().filter_map(|known| known.by).map(|[_, last]| last).max().unwrap_or(died);
+        let after = recovery::rotations(outcome, died..last, left(plan, outcome), rotation);
+        tell(RECOVERY, "", None, (last.0 - died.0) as f64 / rotation.0 as f64 + after);
+    }
+    if let Some(audit) = outcome.audit {
+        tell(LOST, "", None, audit.lost as f64);
+        tell(DUPLICATED, "", None, audit.duplicated as f64);
     }
     let whole = outcome.measured.as_secs_f64() * f64::from(plan.inputs);
     for cause in Cause::ALL {
@@ -156,6 +165,14 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
         tell(BLOCKED, "%", Some((CAUSE, cause.name())), value);
     }
     all
+}
+
+/// What part of what all carried those can that are left.
+fn left(plan: &Plan, outcome: &Outcome) -> f64 {
+    let inputs = outcome.losses.keys().filter(|rank| rank.0 < plan.inputs).count();
+    let builders = outcome.losses.len() - inputs;
+    let left = |of: u32, lost: usize| 1.0 - lost as f64 / f64::from(of);
+    left(plan.inputs, inputs).min(left(plan.builders, builders))
 }
 
 /// A quantile, 0 where nothing was counted.

@@ -58,7 +58,6 @@ impl Giver {
     fn write(&mut self, built: &Built) -> io::Result<()> {
         let (descriptor, components) = built.described(self.shape);
         self.account.incomplete += u64::from(descriptor.flags.is_incomplete());
-        self.account.add(&components);
         let header = Header {
             versions: Versions::NEWEST,
             kind: Kind::Timeslices,
@@ -137,12 +136,13 @@ pub(crate) fn consume(path: &Path, into: Option<&Path>) -> Result<String> {
         if !memory.advance()? {
             bail!("the builder at {shown} handed nothing over");
         }
-        let versions = memory.header().versions;
         match (memory.item(), &mut archive) {
             (Some(Item::Timeslice(timeslice)), Some(archive)) => {
                 archive.timeslice(&timeslice.descriptor, timeslice.components())?;
             }
-            (Some(item), None) => inspector.look(&item, versions),
+            (Some(Item::Timeslice(timeslice)), None) => {
+                inspector.look_at(&timeslice.descriptor, timeslice.components())
+            }
             _ => bail!("the builder at {shown} handed something else over than a timeslice"),
         }
         lines.get_mut().write_all(b"taken\n").context("the builder is gone")?;

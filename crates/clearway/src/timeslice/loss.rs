@@ -1,8 +1,9 @@
-//! A rank that dies in a simulated run, and how soon the others go on without it.
+//! A rank that dies in a run, on purpose or not, and how soon the others go on without it.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use clearway_proto::base::Nanos;
+use clearway_proto::base::{Nanos, Rank};
 
 use crate::scenario::Time;
 
@@ -25,20 +26,37 @@ impl FromStr for Kill {
     }
 }
 
-/// When the others knew of a death, since counting began.
+/// A rank that is out, and when the others knew of it; times since counting began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// The first of them.
-    pub(super) first: Nanos,
-    /// The last one: from then on everything that the dead rank had is dealt to others.
-    pub(super) last: Nanos,
+    /// When it died, as far as is known.
+    pub(super) died: Nanos,
+    /// When the first of them knew, and the last one: from then on everything that it had is dealt to others.
+    pub(super) by: Option<[Nanos; 2]>,
 }
 
 impl Known {
-    /// One more knows, `at`.
-    pub(super) fn and(known: Option<Self>, at: Nanos) -> Self {
-        Self { first: known.map_or(at, |known| known.first.min(at)), last: at }
+    /// A rank dies.
+    pub(super) const fn of(died: Nanos) -> Self {
+        Self { died, by: None }
     }
+
+    /// One more knows, `at`.
+    pub(super) fn and(&mut self, at: Nanos) {
+        self.by = Some(self.by.map_or([at; 2], |[first, last]| [first.min(at), last.max(at)]));
+    }
+
+    /// From the death until the first knew, and the last one, in ms; endless when nobody did.
+    pub(super) fn after_ms(&self) -> [f64; 2] {
+        let since = |at: Nanos| at.0.saturating_sub(self.died.0) as f64 / 1e6;
+        self.by.map_or([f64::INFINITY; 2], |by| by.map(since))
+    }
+}
+
+/// The slowest of `losses`, as [`Known::after_ms`]; nothing where nobody died.
+pub(super) fn slowest(losses: &BTreeMap<Rank, Known>) -> Option<[f64; 2]> {
+    let all = losses.values().map(Known::after_ms);
+    all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1])])
 }
 
 #[cfg(test)]
@@ -51,5 +69,16 @@ mod tests {
         for text in ["40", "@2ms", "40@", "x@2ms", "40@2", "40@2ms@"] {
             assert!(text.parse::<Kill>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn slowest__is_the_last_to_know_of_any() {
+        assert_eq!(slowest(&BTreeMap::new()), None);
+        let mut losses = BTreeMap::from([(Rank(1), Known::of(Nanos(1_000_000))), (Rank(2), Known::of(Nanos(0)))]);
+        assert_eq!(slowest(&losses), Some([f64::INFINITY; 2]), "nobody knows yet");
+        for (rank, at) in [(1, 5), (1, 3), (1, 4), (2, 3)] {
+            losses.get_mut(&Rank(rank)).expect("it died").and(Nanos(at * 1_000_000));
+        }
+        assert_eq!(slowest(&losses), Some([3.0, 4.0]));
     }
 }

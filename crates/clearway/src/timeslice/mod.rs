@@ -10,11 +10,14 @@
 
 mod board;
 mod conduct;
+mod count;
+mod course;
 mod figures;
 mod film;
 mod handover;
 mod intake;
 mod loss;
+mod numbers;
 mod outlet;
 mod page;
 mod plan;

@@ -1,15 +1,18 @@
-//! A builder's way out: complete timeslices go to a sink in the order of their numbers, and their room is given back afterwards.
+//! A builder's way out: complete timeslices go to a sink in the builder's order, and their room is given back afterwards.
 //!
 //! # Model
 //! A sink may wait, for a disk or for a consumer, so a thread of its own serves it. A timeslice is copied for it, and released
 //! only when the sink has it: until then its inputs can be asked for it again. A few are under way to the sink; all others wait
 //! in the rings, and full rings hold the inputs back. So a slow sink slows its builder's inputs down, and loses nothing.
 //!
+//! A builder's order is that of numbers, but for what it inherited of builders that are out: so of a builder that is out itself as many
+//! timeslices count as the decision says, and those are the first that its sink took.
+//!
 //! # Invariants
 //! I1. A timeslice is released once the sink has taken it, never before.
-//! I2. One that is complete waits for older ones of the same builder that are not.
+//! I2. One that is complete waits for those before it in the builder's order that are not.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -127,8 +130,10 @@ pub(super) struct Outlet {
     work: Option<Sender<Built>>,
     told: Receiver<Told>,
     bell: UnixStream,
-    /// Complete, and not under way.
-    complete: BTreeSet<u64>,
+    /// Held, so that the bell is silent and not at its end when the thread is over.
+    _ringer: UnixStream,
+    /// Complete, and not under way: by position in the builder's order.
+    complete: BTreeMap<u64, u64>,
     under_way: usize,
     /// Memory of timeslices that are over.
     spare: Vec<Built>,
@@ -159,6 +164,7 @@ impl Outlet {
         let (sender, told) = channel();
         let (bell, ringer) = UnixStream::pair().context("a way to wake this rank")?;
         bell.set_nonblocking(true).and_then(|()| ringer.set_nonblocking(true)).context("a way to wake this rank")?;
+        let own = ringer.try_clone().context("a way to wake this rank")?;
         thread::Builder::new()
             .name("sink".into())
             .spawn(move || {
@@ -171,8 +177,8 @@ impl Outlet {
                 say(serve(&mut *taker, &given, &|built| say(Told::Taken(built))));
             })
             .context("a thread for the sink")?;
-        let (complete, spare) = (BTreeSet::new(), Vec::new());
-        Ok(Self { work: Some(work), told, bell, complete, under_way: 0, spare, taken: 0, position: 0 })
+        let (complete, spare) = (BTreeMap::new(), Vec::new());
+        Ok(Self { work: Some(work), told, bell, _ringer: own, complete, under_way: 0, spare, taken: 0, position: 0 })
     }
 
     /// What can be read when there may be more to do.
@@ -185,18 +191,17 @@ impl Outlet {
         self.taken
     }
 
-    /// A timeslice is complete.
-    pub(super) fn complete(&mut self, timeslice: u64) {
-        self.complete.insert(timeslice);
+    /// `timeslice`, which stands at `position`, is complete.
+    pub(super) fn complete(&mut self, position: u64, timeslice: u64) {
+        self.complete.insert(position, timeslice);
     }
 
-    /// The next timeslice that shall leave, all before `oldest` being complete, and memory for it.
-    pub(super) fn next(&mut self, oldest: u64) -> Option<Built> {
+    /// The next timeslice that shall leave, all before the position `row` being complete, and memory for it.
+    pub(super) fn next(&mut self, row: u64) -> Option<Built> {
         if self.under_way == UNDER_WAY_MAX {
             return None;
         }
-        let timeslice = self.complete.first().copied().filter(|timeslice| *timeslice < oldest)?;
-        self.complete.remove(&timeslice);
+        let timeslice = self.complete.first_entry().filter(|first| *first.key() < row)?.remove();
         let mut built = self.spare.pop().unwrap_or_default();
         (built.timeslice, built.position) = (timeslice, self.position);
         self.position += 1;

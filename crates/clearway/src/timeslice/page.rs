@@ -6,7 +6,9 @@ use clearway_proto::stats::{Histogram, Quantile};
 use serde::Serialize;
 
 use super::conduct::Built;
+use super::course::Death;
 use super::figures::POLICY;
+use super::numbers::Audit;
 use super::plan::Plan;
 use crate::report::model::{Figure, Real};
 use crate::report::numerals::digits;
@@ -18,6 +20,12 @@ const COST: &str = "timeslice_bytes_per_processor_second";
 #[derive(Debug, Serialize)]
 pub(crate) struct Told {
     timeslices: u64,
+    /// Timeslices that nobody built although an input had something for them, and those that were built twice.
+    lost: u64,
+    duplicated: u64,
+    /// Ranks that it went on without.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    out: Vec<OutTold>,
     /// Timeslices that lack microslices of some input.
     incomplete: u64,
     microslices: u64,
@@ -34,11 +42,44 @@ pub(crate) struct Told {
     written: Vec<String>,
 }
 
+/// A rank that a run went on without.
+#[derive(Debug, Serialize)]
+struct OutTold {
+    rank: u32,
+    how: String,
+    /// Since the run began.
+    seconds: f64,
+    detection_ms: f64,
+    redistribution_ms: f64,
+    /// Of a builder: how many timeslices count as built by it; the first ones in its archive.
+    settled: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive: Option<String>,
+}
+
+impl From<&Death> for OutTold {
+    fn from(death: &Death) -> Self {
+        let [detection_ms, redistribution_ms] = death.known.after_ms();
+        Self {
+            rank: death.rank.0,
+            how: death.how().to_owned(),
+            seconds: death.known.died.as_secs_f64(),
+            detection_ms,
+            redistribution_ms,
+            settled: death.settled,
+            archive: death.archive.clone(),
+        }
+    }
+}
+
 /// What was built, and how it went.
 pub(crate) fn told(built: &Built) -> Told {
     let Built { account, took, .. } = built;
     Told {
-        timeslices: account.timeslices,
+        timeslices: built.timeslices,
+        lost: built.audit.lost,
+        duplicated: built.audit.duplicated,
+        out: built.deaths.iter().map(OutTold::from).collect(),
         incomplete: account.incomplete,
         microslices: account.microslices,
         bytes: account.bytes,
@@ -103,6 +144,11 @@ pub(crate) fn account(built: &Built) -> String {
     if account.cut > 0 {
         let _ = writeln!(text, "  cut        {} archives ended with a cut item, which was left out", account.cut);
     }
+    built.deaths.iter().for_each(|death| text.push_str(&lines_of(death)));
+    if !built.deaths.is_empty() {
+        let Audit { lost, duplicated } = built.audit;
+        let _ = writeln!(text, "  lost       {lost} of {} timeslices; built twice: {duplicated}", built.given);
+    }
     for (policy, values) in &built.cost {
         let cost = digits(Real::finite(median(values) / 1e6));
         let _ =
@@ -113,6 +159,32 @@ pub(crate) fn account(built: &Built) -> String {
     }
     for path in &account.written {
         let _ = writeln!(text, "  written    {path}");
+    }
+    text
+}
+
+/// Who died, and what counts of its work.
+fn lines_of(death: &Death) -> String {
+    let Death { name, settled, known, .. } = death;
+    let number = |value: f64| digits(Real::finite(value));
+    let policy = death.policy.map_or("", |policy| policy.name());
+    let mut text = format!("  out        {name} {} under {policy}", death.how());
+    if known.by.is_some() {
+        let [first, last] = known.after_ms().map(number);
+        let _ = write!(text, ": known after {first} ms, by all after {last} ms");
+    }
+    text.push('\n');
+    match &death.archive {
+        Some(path) => {
+            let _ = writeln!(
+                text,
+                "             the first {settled} timeslices of {path} count; others built what stands behind them"
+            );
+        }
+        None if *settled > 0 => {
+            let _ = writeln!(text, "             {settled} timeslices count that it had built");
+        }
+        None => {}
     }
     text
 }

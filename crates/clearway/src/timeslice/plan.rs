@@ -39,8 +39,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: HostConditions,
     /// A time in which inputs are slower.
     pub(crate) slowdown: Option<Slowdown>,
-    /// A rank that dies.
-    pub(crate) kill: Option<Kill>,
+    /// Ranks that die.
+    pub(crate) kills: Vec<Kill>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
 }
@@ -93,7 +93,7 @@ impl Plan {
     pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
             // Nobody is watched where nothing is built, and who writes unscheduled does not die: it is the line to compare with.
-            return Self { kill: None, heartbeat: None, ..self.clone() };
+            return Self { kills: Vec::new(), heartbeat: None, ..self.clone() };
         }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
         if self.rings == Rings::Empty || !unbounded {

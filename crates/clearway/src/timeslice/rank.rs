@@ -26,8 +26,10 @@ use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, raise};
 
 use super::intake::Intake;
+use super::numbers::Numbers;
 use super::outlet::{Outlet, Returned};
 use super::stream::Stream;
 use super::words::{Account, Asked, Assignment, Progress, Said, SinkKind, SourceKind};
@@ -49,7 +51,7 @@ pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit>
             Next::Gone => return Ok(Exit::Failed),
         };
         next = match Running::open(wire, &assignment, &mut memory, &mut orders) {
-            Ok((running, node)) => running.run(wire, node, assignment.number),
+            Ok((running, node)) => running.run(wire, node),
             Err(error) => {
                 say(Said::Failed(format!("{error:#}")))?;
                 return Ok(Exit::Good);
@@ -145,6 +147,8 @@ struct Running<'a> {
     commands: VecDeque<Command>,
     /// The conductor knows that this input is at rest.
     rest_told: bool,
+    /// This rank was removed by a decision of the others: nothing that it has counts any more.
+    is_out: bool,
     /// This rank's part is over, but for what is at the sink.
     ended: bool,
     next: Option<Next>,
@@ -171,6 +175,7 @@ impl<'a> Running<'a> {
         let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
         let node = Node::new(NodeConfig {
             rank,
+            run: assignment.number as u16,
             layout,
             policy: assignment.policy,
             window: assignment.window,
@@ -180,7 +185,7 @@ impl<'a> Running<'a> {
             rings: Span { region, offset: 0, length: 0 },
             ring: assignment.ring,
             release,
-            heartbeat: None,
+            heartbeat: assignment.heartbeat,
             class: Class::Bulk,
             control: Class::Control,
         });
@@ -195,6 +200,7 @@ impl<'a> Running<'a> {
             events: VecDeque::new(),
             commands: VecDeque::new(),
             rest_told: false,
+            is_out: false,
             ended: false,
             next: None,
         };
@@ -202,7 +208,7 @@ impl<'a> Running<'a> {
     }
 
     /// Runs until the conductor wants something else.
-    fn run(mut self, wire: &mut dyn Waitable, node: Node, number: u32) -> Next {
+    fn run(mut self, wire: &mut dyn Waitable, node: Node) -> Next {
         let bell = match &self.part {
             Part::Input(intake) => intake.stream().bell().try_clone().ok(),
             Part::Builder(outlet) => outlet.bell().try_clone().ok(),
@@ -212,7 +218,7 @@ impl<'a> Running<'a> {
         if say(Said::Taken).is_err() {
             return Next::Gone;
         }
-        let mut driver = Driver::boot(node, clock::now(), number);
+        let mut driver = Driver::boot(node, clock::now(), 0);
         let mut control = vec![input.as_fd()];
         control.extend(bell.as_ref().map(AsFd::as_fd));
         let mut host = Host { running: &mut self, bell: bell.as_ref() };
@@ -234,7 +240,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn obey(&mut self, order: TimesliceOrder, now: LocalNs) {
+    fn obey(&mut self, order: TimesliceOrder, now: LocalNs, driver: &mut Driver<Node>) {
         match order {
             TimesliceOrder::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
             TimesliceOrder::Asked(Asked::Begin(every)) => {
@@ -270,6 +276,14 @@ impl<'a> Running<'a> {
                 }
                 self.commands.push_back(Command::Finish { timeslice });
             }
+            TimesliceOrder::Asked(Asked::Die) => {
+                // As if somebody else had done it: nothing of this process gets to run any more.
+                let _ = raise(Signal::SIGKILL);
+            }
+            TimesliceOrder::Asked(Asked::Tell) => {
+                let settled = settled(driver.engine_mut());
+                self.say(Said::Settled(settled));
+            }
             TimesliceOrder::Leave => self.next = Some(Next::Leave),
         }
     }
@@ -280,7 +294,9 @@ impl<'a> Running<'a> {
             (Event::Ready, _) => self.say(Said::Ready),
             (Event::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
             (Event::Free { timeslice }, Part::Same(same)) => same.free = timeslice,
-            (Event::Complete { timeslice, .. }, Part::Builder(outlet)) => outlet.complete(timeslice),
+            (Event::Complete { timeslice, position, .. }, Part::Builder(outlet)) => {
+                outlet.complete(position, timeslice)
+            }
             (Event::Complete { timeslice, .. }, Part::Discard { account }) => account.take(timeslice),
             (Event::Ended, _) => self.ended = true,
             (Event::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
@@ -292,13 +308,25 @@ impl<'a> Running<'a> {
             (Event::Refused { missing, .. }, _) => {
                 self.fail(format!("timeslices cannot be built over this wire: {missing}"))
             }
-            // Without a heartbeat nobody comes or goes.
+            (Event::Lost { rank }, _) => self.say(Said::Lost(rank.0)),
+            (Event::Helpless, _) => self.say(Said::Helpless),
+            // What its sink has that is void stands behind what counts; the conductor says how much that is.
+            (Event::Out, part) => {
+                if let Part::Builder(outlet) = part {
+                    outlet.end();
+                }
+                (self.is_out, self.telling) = (true, None);
+                self.say(Said::Out);
+            }
             _ => {}
         }
     }
 
     /// Moves microslices in and timeslices out.
     fn move_on(&mut self, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
+        if self.is_out {
+            return;
+        }
         let failed = match &mut self.part {
             Part::Input(intake) => match wire.region_mut(self.region) {
                 Some(memory) => {
@@ -326,6 +354,9 @@ impl<'a> Running<'a> {
 
     /// Tells the conductor what it waits for.
     fn report(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+        if self.is_out {
+            return;
+        }
         if let Some(telling) = self.telling.as_mut().filter(|telling| telling.next <= now) {
             let number = telling.number;
             // One that was away tells once and goes on from here.
@@ -337,7 +368,7 @@ impl<'a> Running<'a> {
                 Part::Same(same) => same.given,
                 Part::Endless { given } => *given,
                 Part::Builder(outlet) => outlet.taken(),
-                Part::Discard { account } => account.timeslices,
+                Part::Discard { account } => account.taken.count(),
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
                 let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
@@ -436,7 +467,7 @@ fn hand_over(
             Returned::Nothing => break,
         }
     }
-    while let Some(mut built) = outlet.next(node.oldest().unwrap_or(u64::MAX)) {
+    while let Some(mut built) = outlet.next(node.row().unwrap_or(0)) {
         for place in 0..inputs as usize {
             let span = node.contribution(place, built.timeslice);
             let bytes = span.and_then(|Span { region, offset, length }| {
@@ -447,6 +478,18 @@ fn hand_over(
         outlet.give(built);
     }
     None
+}
+
+/// What builders had built that are out, by decision.
+fn settled(node: &Node) -> Vec<(u32, Numbers)> {
+    let mut settled: Vec<(u32, Numbers)> = Vec::new();
+    for (rank, timeslice) in node.settled() {
+        match settled.last_mut() {
+            Some((last, numbers)) if *last == rank.0 => numbers.push(timeslice),
+            _ => settled.push((rank.0, Numbers::from_iter([timeslice]))),
+        }
+    }
+    settled
 }
 
 /// Processor time of this process so far.
@@ -467,7 +510,7 @@ impl progress::Host<Node> for Host<'_, '_> {
         self.running.events.push_back(event);
     }
 
-    fn control(&mut self, which: usize, now: LocalNs, _driver: &mut Driver<Node>) {
+    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<Node>) {
         if which > 0 {
             if let Some(mut bell) = self.bell {
                 let _ = bell.read(&mut [0; 64]);
@@ -475,7 +518,7 @@ impl progress::Host<Node> for Host<'_, '_> {
             return;
         }
         match self.running.orders.waiting_of_timeslices() {
-            Some(orders) => orders.into_iter().for_each(|order| self.running.obey(order, now)),
+            Some(orders) => orders.into_iter().for_each(|order| self.running.obey(order, now, driver)),
             None => self.running.next = Some(Next::Gone),
         }
     }

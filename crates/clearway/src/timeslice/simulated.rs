@@ -1,5 +1,6 @@
 //! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end of what is counted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use clearway_sim::world::{Told, World};
 
 use super::film::{self, Film};
 use super::loss::Known;
+use super::numbers::Audit;
 use super::plan::{HostConditions, Plan};
 use crate::scenario::Fabric;
 
@@ -60,8 +62,10 @@ pub(super) struct Outcome {
     pub(super) windows: Vec<u32>,
     /// Bytes that landed in each sample.
     pub(super) pulse: Vec<u64>,
-    /// When the others knew of the rank that died.
-    pub(super) known: Option<Known>,
+    /// Ranks that died, and when the others knew of it.
+    pub(super) losses: BTreeMap<Rank, Known>,
+    /// How much was lost, or came twice; where all of it was counted.
+    pub(super) audit: Option<Audit>,
     /// What one builder made of the intervals, where the policy has any; from the beginning on.
     pub(super) intervals: Vec<IntervalRecord>,
     /// Who sent to whom behind what was counted, where it was asked for.
@@ -153,11 +157,14 @@ impl Ground {
         }
         let started = processor_time();
         let mut world = self.begun(plan, policy, seed)?;
-        let (mut refused, mut known) = (None, None);
+        let mut refused = None;
+        let deaths = plan.kills.iter().map(|kill| (Rank(kill.rank), Known::of(kill.at)));
+        let mut losses: BTreeMap<Rank, Known> = deaths.collect();
         let mut hear = |told: Told<'_, Node>| match told.event {
             Event::Refused { missing, .. } => refused = refused.or(Some(missing)),
-            Event::Lost { rank } if plan.kill.is_some_and(|kill| kill.rank == rank.0) => {
-                known = Some(Known::and(known, told.at.nanos() - plan.warm_up));
+            Event::Lost { rank } => {
+                let known = losses.get_mut(&rank);
+                known.into_iter().for_each(|known| known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0))));
             }
             _ => {}
         };
@@ -171,7 +178,7 @@ impl Ground {
             let length = plan.rotation_at(rate).times(FILM_ROTATIONS);
             outcome.film = Some(film::shoot(&mut world, plan, length, slot, &mut hear));
         }
-        outcome.known = known;
+        outcome.losses = losses;
         refused.map_or(Ok(outcome), |missing: Missing| {
             Err(anyhow!("timeslices cannot be built on this fabric: {missing}"))
         })
@@ -213,7 +220,9 @@ impl Ground {
                 self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
             let step = Nanos(plan.measured.0 / samples);
-            if let Some(kill) = plan.kill.filter(|kill| (at..at + step).contains(&kill.at)) {
+            let mut kills: Vec<_> = plan.kills.iter().filter(|kill| (at..at + step).contains(&kill.at)).collect();
+            kills.sort_by_key(|kill| kill.at);
+            for kill in kills {
                 world.run_until(Picos::from(plan.warm_up + kill.at), hear);
                 world.crash(Rank(kill.rank));
             }
@@ -273,7 +282,7 @@ impl Tally {
 /// How often progress is looked at: twice a rotation where something is to be seen of recovery.
 fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
-    let wanted = if plan.slowdown.is_some() || plan.kill.is_some() { plan.measured.0 / half } else { SAMPLES };
+    let wanted = if plan.slowdown.is_some() || !plan.kills.is_empty() { plan.measured.0 / half } else { SAMPLES };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
 }
 
@@ -312,6 +321,7 @@ fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -
     let memory = Span { region: source, offset: 0, length: plan.contribution.0 as u32 };
     Node::new(NodeConfig {
         rank: wire.rank(),
+        run: 0,
         layout: layout.clone(),
         policy,
         window: plan.window,

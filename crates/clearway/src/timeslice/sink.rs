@@ -83,8 +83,6 @@ impl Taker for Check {
     fn finish(&mut self) -> Result<Account> {
         let tally = self.inspector.tally();
         let mut account = std::mem::take(&mut self.account);
-        account.microslices = tally.microslices;
-        account.bytes = tally.content_bytes;
         account.checked = tally.microslices - tally.unchecked;
         let found = Finding::ALL.iter().map(|finding| (finding.sentence().to_owned(), tally.found(*finding).0));
         account.faults = found.filter(|(_, count)| *count > 0).collect();
@@ -104,7 +102,6 @@ impl Taker for Archive {
     fn take(&mut self, built: &Built) -> Result<()> {
         let (descriptor, components) = built.described(self.shape);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
-        self.account.add(&components);
         match &mut self.sink {
             Some(sink) => sink.timeslice(&descriptor, components.into_iter()),
             None => bail!("the archive is closed; this is a defect of the program"),

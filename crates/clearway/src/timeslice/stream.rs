@@ -71,6 +71,8 @@ pub(super) struct Stream {
     batches: Receiver<Drawn>,
     used: Sender<Batch>,
     bell: UnixStream,
+    /// Held, so that the bell is silent and not at its end when the thread is over.
+    _ringer: UnixStream,
 }
 
 impl Stream {
@@ -96,6 +98,7 @@ impl Stream {
         let (used, returned) = channel();
         let (bell, ringer) = UnixStream::pair().context("a way to wake this rank")?;
         bell.set_nonblocking(true).and_then(|()| ringer.set_nonblocking(true)).context("a way to wake this rank")?;
+        let own = ringer.try_clone().context("a way to wake this rank")?;
         let mut pump = Pump { batch: Batch::default(), sender, returned, ringer };
         thread::Builder::new()
             .name("source".into())
@@ -108,7 +111,7 @@ impl Stream {
                 pump.ring();
             })
             .context("a thread for the source")?;
-        Ok(Some(Self { batches, used, bell }))
+        Ok(Some(Self { batches, used, bell, _ringer: own }))
     }
 
     /// The next batch, without waiting.

@@ -3,7 +3,8 @@
 use clearway_proto::timeslice::Policy;
 
 use super::figures::{
-    COMPLETION, DETECTION, FILL, FRACTION, GAP, POLICY, RATE, RECOVERY, REDISTRIBUTION, ROTATIONS, WINDOW,
+    COMPLETION, DETECTION, DUPLICATED, FILL, FRACTION, GAP, LOST, POLICY, RATE, RECOVERY, REDISTRIBUTION, ROTATIONS,
+    WINDOW,
 };
 use super::plan::Plan;
 use crate::report::model::{Figure, Real, labels};
@@ -54,7 +55,9 @@ fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
     };
     let [first, last, back] = [find(DETECTION)?, find(REDISTRIBUTION)?, find(RECOVERY)?];
     let known = format!("{policy}: the death is known after {first} ms, to all after {last} ms,");
-    Some(format!("{known}\n  and throughput is back after {back} rotations"))
+    let lost = find(LOST).zip(find(DUPLICATED));
+    let lost = lost.map_or_else(String::new, |(lost, twice)| format!("; lost: {lost}, built twice: {twice}"));
+    Some(format!("{known}\n  and throughput is back after {back} rotations{lost}"))
 }
 
 fn row(policy: &str, figures: &[Figure]) -> String {

@@ -13,13 +13,21 @@
 //!    Pad           ->             (input whose source is over) others have more: yours are empty
 //!    End           ->             (input) the stream of all ends before this timeslice
 //!                  <-     Done    everything was built, and is where it shall be
+//!
+//!    Die           ->             kill yourself: somebody wants to see what becomes of the run
+//!                  <-     Lost    another rank is out, by a decision of all
+//!                  <-     Out     this rank is, and takes no further part in this run
+//!                  <-     Helpless  others are silent, and nothing can be decided
+//!    Tell          ->             what had those built that are out?
+//!                  <-     Settled
 //! ```
 
-use clearway_proto::archive::Component;
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
 use clearway_proto::timeslice::{Dfs, Policy, Record, Window};
 use serde::{Deserialize, Serialize};
+
+use super::numbers::Numbers;
 
 /// To a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +41,8 @@ pub(crate) enum Asked {
     Pad(u64),
     /// Before this timeslice.
     End(u64),
+    Die,
+    Tell,
 }
 
 /// From a rank.
@@ -45,6 +55,12 @@ pub(crate) enum Said {
     /// So many timeslices were given.
     Over(u64),
     Done(Box<Account>),
+    /// This rank.
+    Lost(u32),
+    Out,
+    Helpless,
+    /// By rank; once for each time that it was out.
+    Settled(Vec<(u32, Numbers)>),
     /// It cannot go on; one sentence.
     Failed(String),
 }
@@ -67,6 +83,8 @@ pub(crate) struct Assignment {
     /// Inputs begin within this time of each other.
     pub(super) start_skew: Nanos,
     pub(super) seed: u64,
+    /// How often ranks say that they are there; none where nobody is watched.
+    pub(super) heartbeat: Option<Nanos>,
     pub(super) feed: Feed,
 }
 
@@ -154,13 +172,12 @@ pub(crate) struct Progress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// Timeslices that the sink has taken.
-    pub(super) timeslices: u64,
-    /// The sum of their numbers, modulo 2^64: with how many there are it tells whether one was lost and another one came twice.
-    pub(super) numbers: u64,
+    pub(super) taken: Numbers,
     /// Timeslices that lack something.
     pub(super) incomplete: u64,
+    /// Input: microslices that it gave.
     pub(super) microslices: u64,
-    /// Bytes of contents.
+    /// Input: bytes of their contents.
     pub(super) bytes: u64,
     /// Contents that were compared with what is known of them: CRC or pattern.
     pub(super) checked: u64,
@@ -175,20 +192,11 @@ pub(crate) struct Account {
 impl Account {
     /// A timeslice was taken.
     pub(super) fn take(&mut self, timeslice: u64) {
-        self.timeslices += 1;
-        self.numbers = self.numbers.wrapping_add(timeslice);
+        self.taken.push(timeslice);
     }
 
-    /// The contributions of one, which were not looked at.
-    pub(super) fn add(&mut self, components: &[Component<'_>]) {
-        self.microslices += components.iter().map(|it| it.descriptor.microslices).sum::<u64>();
-        self.bytes += components.iter().map(|it| it.data.len() as u64).sum::<u64>();
-    }
-
-    /// Both together.
+    /// Both together, but for which timeslices they were.
     pub(super) fn and(mut self, other: Self) -> Self {
-        self.timeslices += other.timeslices;
-        self.numbers = self.numbers.wrapping_add(other.numbers);
         self.incomplete += other.incomplete;
         self.microslices += other.microslices;
         self.bytes += other.bytes;

@@ -9,7 +9,8 @@ use super::*;
 use crate::timeslice::membership::{Change, Decision, Member, Stake};
 
 /// An input goes on for so many rotations while a decision is made: as many as rings are ahead under policies that grant, so
-/// that nobody stands still for one.
+/// that nobody stands still for one. But no further than it has something to send: what a dead builder left stands behind what is dealt by
+/// the old turns, and an input whose memory is full of it gets nothing more before that was sent.
 const HEADROOM_ROTATIONS: u64 = 4;
 /// And for so many timeslices at least, where rotations are short.
 const HEADROOM_LEAST: u64 = 64;
@@ -19,7 +20,8 @@ impl Input {
     pub(in crate::timeslice) fn stake(&mut self, target: Member) -> Stake {
         let journal = self.connections.journal.clone();
         let rotations = HEADROOM_ROTATIONS * self.connections.all.len() as u64;
-        let ahead = self.reached.max(journal.from()).saturating_add(rotations.max(HEADROOM_LEAST));
+        let least = self.reached.max(journal.from());
+        let ahead = least.saturating_add(rotations.max(HEADROOM_LEAST)).min(self.connections.supply.ready().max(least));
         let horizon = *self.connections.horizon.get_or_insert(ahead);
         let released = match journal.role(target) {
             Role::Builder(place) if place < self.connections.all.len() => {

@@ -1,8 +1,8 @@
 //! The headers that members send each other about who takes part, byte by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins with its kind (1 byte) and the epoch that the sender has come to (4 bytes); those
-//! of an agreement are about the epoch after it.
+//! All numbers little-endian. Every header begins with its kind (1 byte) and the epoch that the sender has come to (4 bytes), and ends
+//! with its run (2 bytes, as inputs' and builders' headers do); those of an agreement are about the epoch after it.
 //!
 //! | kind | frame | fields (bytes) |
 //! |---|---|---|
@@ -27,8 +27,8 @@ use crate::wire::Head;
 
 /// The lowest kind: lower ones are an input's and a builder's.
 pub(in crate::timeslice) const FIRST_KIND: u8 = 16;
-/// The longest header: a promise.
-const LONGEST: usize = 62;
+/// The longest header: a promise, with its run.
+const LONGEST: usize = 64;
 
 /// One header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

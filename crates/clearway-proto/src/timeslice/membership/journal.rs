@@ -97,6 +97,8 @@ pub(in crate::timeslice) struct Journal {
     turns: Arc<Turns>,
     from: u64,
     deals: Vec<Deal>,
+    /// What builders left that were removed, and how many positions of it are built.
+    settled: Vec<(Member, Arc<Order>, u64)>,
 }
 
 impl Journal {
@@ -118,6 +120,7 @@ impl Journal {
             turns: Arc::new(turns),
             from: 0,
             deals: Vec::new(),
+            settled: Vec::new(),
             layout: layout.clone(),
         };
         journal.note_deal();
@@ -265,6 +268,15 @@ impl Journal {
         Some((position, timeslice))
     }
 
+    /// The timeslices that removed builders have built, in their order.
+    pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (Member, u64)> + '_ {
+        let of_one = |(member, order, settled): &'_ (Member, Arc<Order>, u64)| {
+            let (member, order) = (*member, order.clone());
+            (0..*settled).map_while(move |position| order.nth(position)).map(move |timeslice| (member, timeslice))
+        };
+        self.settled.iter().flat_map(of_one)
+    }
+
     /// Whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
     pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(Member) -> bool) -> bool {
         let all = self.members().count();
@@ -335,6 +347,7 @@ impl Journal {
                 self.weights[place] = 0;
                 self.orders[place].cut(from);
                 let left = Arc::new(core::mem::replace(&mut self.orders[place], Order::new(place)));
+                self.settled.push((member, left.clone(), settled));
                 self.redeal(from, Some((left, settled)))
             }
         }

@@ -48,7 +48,9 @@ impl Node {
         {
             let token = Label::Frame { place: to.0, kind: frame.kind() }.token();
             let to = Destination::One(self.journal.rank(to));
-            out.send(to, self.config.control, frame.encode().bytes(), Span::EMPTY, Some(token));
+            let mut head = frame.encode();
+            head.put(&self.config.run.to_le_bytes());
+            out.send(to, self.config.control, head.bytes(), Span::EMPTY, Some(token));
         }
         more
     }

@@ -1,6 +1,6 @@
 //! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
 
-use std::io::{self, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, ExitStatus, Stdio};
@@ -12,7 +12,7 @@ use clearway_runtime::launch::Job;
 
 use super::{PATIENCE, Sealing, door, exchange, give_up, secret_word};
 use crate::bench::fleet::ending;
-use crate::bench::message::FromRank;
+use crate::bench::message::{FromRank, ToRank};
 use crate::bench::rank::{RANK, SECRET_VARIABLE, WITH_PARENT};
 use crate::exit::Exit;
 
@@ -22,14 +22,23 @@ fn ssh_came_from() -> Option<Ipv4Addr> {
     words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
 }
 
-/// How long a launcher, or the conductor, has to end a job one of whose processes is gone, before a rank does it. They do it within
-/// some tenths of a second, but for Slurm, which does not do it at all unless it is told to.
+/// How long a launcher has to end a job whose conductor is gone, before a rank does it. Launchers do it within some tenths of a second, but
+/// for Slurm, which does not do it at all unless it is told to.
 const ENDING: Duration = Duration::from_secs(3);
 
 /// A rank of a job that another conducts.
 pub(crate) struct Follower {
     job: Job,
     conductor: Conductor,
+}
+
+/// How a run ends for a follower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The conductor says so.
+    Ordered,
+    /// Its connection ends.
+    Lost,
 }
 
 /// The other end.
@@ -52,7 +61,8 @@ impl Follower {
     /// Obeys until the conductor is done.
     pub(crate) fn follow(mut self) -> Result<Exit> {
         let status = self.conductor.obey()?;
-        if !status.success() {
+        // A run may go on without this rank; the conductor says when it is over.
+        if !status.success() && self.conductor.wait_for_the_end(status) == End::Lost {
             self.end_job(status);
         }
         drop(self.conductor);
@@ -65,14 +75,10 @@ impl Follower {
     fn end_job(self, status: ExitStatus) -> ! {
         let (conductor, own) = (&self.conductor, self.job.rank());
         let mut patience = ENDING;
-        let sentence = if conductor.is_gone() {
-            // One voice is enough; the others speak up if it is not.
-            patience *= own.0.min(2);
-            format!("{}, which conducts this run, is gone", conductor.name)
-        } else {
-            conductor.tell(&FromRank::Ended(ending(status)));
-            format!("rank {own} {}, and the conductor of this run, {}, does not end it", ending(status), conductor.name)
-        };
+        // One voice is enough; the others speak up if it is not.
+        patience *= own.0.min(2);
+        let sentence =
+            format!("rank {own} {}, and {}, which conducts this run, is gone", ending(status), conductor.name);
         thread::sleep(patience);
         self.job.abort(Exit::Failed as i32, &format!("clearway: {sentence}"))
     }
@@ -110,11 +116,13 @@ impl Conductor {
         rank.wait().context("this rank's process cannot be waited for")
     }
 
-    /// Whether its end of the connection is closed.
-    fn is_gone(&self) -> bool {
-        let closed = |error: &io::Error| error.kind() != io::ErrorKind::WouldBlock;
-        self.connection.set_nonblocking(true).is_err()
-            || self.connection.peek(&mut [0]).map_or_else(|error| closed(&error), |count| count == 0)
+    /// Says that the rank's process ended with `status`, and waits until the conductor ends the run, in one way or the other.
+    fn wait_for_the_end(&self, status: ExitStatus) -> End {
+        self.tell(&FromRank::Ended(ending(status)));
+        // The process may have taken the beginning of a line with it.
+        let is_leave = |line: &str| matches!(serde_json::from_str(line), Ok(ToRank::Leave));
+        let mut lines = BufReader::new(&self.connection).lines();
+        if lines.by_ref().map_while(Result::ok).any(|line| is_leave(&line)) { End::Ordered } else { End::Lost }
     }
 
     /// Says `what`, if it can still be said.

@@ -1,7 +1,7 @@
 //! Ranks that are processes, for tests that conduct them without phases: in the hosts of a laboratory, or those of a job.
 //!
 //! # Invariants
-//! I1. A rank that ends in the middle of a run ends the run, with its name.
+//! I1. A rank that ends is told once, by name; whether the run goes on without it is decided by who conducts it.
 
 use anyhow::Result;
 use clearway_lab::Topology;
@@ -47,6 +47,15 @@ impl Held {
             self.about += &format!("; the first host has {rate}");
         }
         Ok(())
+    }
+
+    /// Starts all ranks anew where that is possible, after one of them ended; whether it is.
+    pub(crate) fn renew(&mut self) -> Result<bool> {
+        match &mut self.holder {
+            Holder::Lab(lab) => lab.renew().map(|()| true),
+            // Whoever started the ranks of a job does not start one twice.
+            Holder::Job(_) => Ok(false),
+        }
     }
 
     /// What it is, for a person.

@@ -29,6 +29,7 @@ const PORT: u16 = 7_470;
 /// The laboratory.
 pub(in crate::bench) struct LabStage {
     lab: Lab,
+    crew: Crew,
     pub(in crate::bench) ranks: Ranks,
     /// Time that the lab took to come up.
     up: Duration,
@@ -49,18 +50,22 @@ impl LabStage {
         let started = Instant::now();
         let lab = Lab::up(&name, &fabric.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
-        // Runs of one machine never meet, but a number of their own costs nothing.
-        let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
-        let run = Run { session, seed: crew.seed, measure: crew.measure };
-        let ways = Ways::apart(crew.wire.in_lab(crew.measure)?);
-        let fleet =
-            Fleet::gather(members(&lab, crew.per_host)?, Network::Lab, &ways, run, None, &mut || interrupt.check())?;
+        let fleet = gather(&lab, crew, &interrupt)?;
         let awake = Awake::keep().map_err(|why| why.to_string());
         if let Err(why) = &awake {
             eprintln!("{}", asleep(why));
         }
-        Ok(Self { lab, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new(), awake })
+        Ok(Self { lab, crew: *crew, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new(), awake })
     }
+}
+
+/// Starts `crew` in `lab`.
+fn gather(lab: &Lab, crew: &Crew, interrupt: &Interrupt) -> Result<Fleet> {
+    // Runs of one machine never meet, but a number of their own costs nothing.
+    let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
+    let run = Run { session, seed: crew.seed, measure: crew.measure };
+    let ways = Ways::apart(crew.wire.in_lab(crew.measure)?);
+    Fleet::gather(members(lab, crew.per_host)?, Network::Lab, &ways, run, None, &mut || interrupt.check())
 }
 
 /// Says that processors sleep, because of `why`.
@@ -95,6 +100,12 @@ impl LabStage {
 }
 
 impl LabStage {
+    /// Starts all ranks anew: one of them ended.
+    pub(super) fn renew(&mut self) -> Result<()> {
+        let (lab, crew) = (&self.lab, &self.crew);
+        self.ranks.replace(|interrupt| gather(lab, crew, interrupt))
+    }
+
     /// Gives the link of `host` another rate than all others have.
     pub(super) fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<()> {
         Ok(self.lab.slow(host, rate)?)

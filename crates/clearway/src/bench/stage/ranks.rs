@@ -14,7 +14,7 @@ use clearway_proto::gpcnet;
 use clearway_runtime::clock;
 
 use super::{Backdrop, Interrupt, Plan, Sighting};
-use crate::bench::fleet::Fleet;
+use crate::bench::fleet::{Fleet, Word};
 use crate::bench::message::{FromRank, RankRecord, Ready, Seen, ToRank, Waited};
 use crate::timeslice::{Asked, Said};
 
@@ -140,19 +140,27 @@ impl Ranks {
         ranks.into_iter().zip(answers).map(record).collect::<Option<_>>().context(ANSWER)
     }
 
-    /// Asks `rank` something of timeslice building.
+    /// Asks `rank` something of timeslice building, if it is there.
     pub(crate) fn ask(&mut self, rank: Rank, asked: Asked) -> Result<()> {
-        self.fleet.tell(rank, &ToRank::Timeslice(asked))
+        self.fleet.try_to_tell(rank, &ToRank::Timeslice(asked))
     }
 
-    /// The next that a rank says of it, if one does so within `patience`.
-    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Said)>> {
+    /// The next that a rank says of it, if one does so within `patience`; or how it ended, once.
+    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Result<Said, String>)>> {
         let interrupt = &self.interrupt;
-        match self.fleet.hear(patience, &mut || interrupt.check())? {
-            Some((rank, FromRank::Timeslice(said))) => Ok(Some((rank, said))),
-            Some(_) => bail!(ANSWER),
+        match self.fleet.hear_or_miss(patience, &mut || interrupt.check())? {
+            Some((rank, Word::Said(FromRank::Timeslice(said)))) => Ok(Some((rank, Ok(said)))),
+            Some((rank, Word::Gone(how))) => Ok(Some((rank, Err(how)))),
+            Some((_, Word::Said(_))) => bail!(ANSWER),
             None => Ok(None),
         }
+    }
+
+    /// Ends them, and goes on with others that `gather` brings, which hears of the user's interrupt.
+    pub(super) fn replace(&mut self, gather: impl FnOnce(&Interrupt) -> Result<Fleet>) -> Result<()> {
+        self.fleet.end();
+        self.fleet = gather(&self.interrupt)?;
+        Ok(())
     }
 
     /// A rank for a person.

@@ -32,6 +32,9 @@ fn nth__what_a_dead_builder_left_goes_to_the_others_in_turn() {
     assert_eq!(listed(&after, 2, 17), [2, 5, 8, 11, 10, 13, 15]);
     assert_eq!(after.nth(1, 0), None);
     assert_eq!((after.epoch(), after.takes_part(Member(2)), after.turn_of(13)), (1, false, 2));
+    let after = decide(&after, Change::Remove { member: Member(1), settled: 5 }, 20);
+    let settled: Vec<_> = after.settled().map(|(member, timeslice)| (member.0, timeslice)).collect();
+    assert_eq!(settled, [(2, 1), (2, 4), (1, 0), (1, 3), (1, 6), (1, 9), (1, 7)]);
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! What a run's ranks count, sample by sample, and how long that goes on.
+
+use std::collections::BTreeMap;
+
+use clearway_proto::base::{Nanos, Rank};
+use clearway_proto::timeslice::Record;
+
+use super::plan::Plan;
+use super::simulated::Outcome;
+use super::words::Progress;
+
+/// Samples of what is counted, at most.
+const SAMPLES_MAX: u64 = 200;
+/// The shortest sample: longer than ranks on a busy machine are away.
+const SAMPLE_LEAST: Nanos = Nanos::from_millis(50);
+/// The samples of a run that has a source.
+const SAMPLE: Nanos = Nanos::from_millis(200);
+
+/// How long a run is.
+#[derive(Clone, Copy)]
+pub(super) enum Length {
+    /// These samples are not counted, then those are, each of this length.
+    Timed { skipped: u64, counted: u64, sample: Nanos },
+    /// As long as its sources are.
+    Source,
+}
+
+impl Length {
+    pub(super) fn timed(plan: &Plan) -> Self {
+        let counted = (plan.measured.0 / SAMPLE_LEAST.0).clamp(1, SAMPLES_MAX);
+        let sample = Nanos((plan.measured.0 / counted).max(1));
+        Self::Timed { skipped: plan.warm_up.0.div_ceil(sample.0), counted, sample }
+    }
+
+    pub(super) const fn sample(self) -> Nanos {
+        match self {
+            Self::Timed { sample, .. } => sample,
+            Self::Source => SAMPLE,
+        }
+    }
+
+    fn is_counted(self, number: u64) -> bool {
+        match self {
+            Self::Timed { skipped, counted, .. } => number > skipped && number <= skipped + counted,
+            Self::Source => true,
+        }
+    }
+
+    fn is_over(self, number: u64) -> bool {
+        match self {
+            Self::Timed { skipped, counted, .. } => number >= skipped + counted,
+            Self::Source => false,
+        }
+    }
+
+    /// How long nothing is counted.
+    pub(super) const fn uncounted(self) -> Nanos {
+        match self {
+            Self::Timed { skipped, sample, .. } => Nanos(skipped * sample.0),
+            Self::Source => Nanos::ZERO,
+        }
+    }
+
+    /// How many samples are counted, where that is known.
+    const fn samples(self) -> usize {
+        match self {
+            Self::Timed { counted, .. } => counted as usize,
+            Self::Source => 0,
+        }
+    }
+
+    /// The place of a sample among those that are counted.
+    fn place_of(self, number: u64) -> Option<usize> {
+        match self {
+            Self::Timed { skipped, .. } => number.checked_sub(skipped + 1).map(|place| place as usize),
+            Self::Source => None,
+        }
+    }
+}
+
+/// What was counted of a run.
+pub(super) struct Count {
+    length: Length,
+    ranks: usize,
+    inputs: usize,
+    pub(super) outcome: Outcome,
+    /// The last sample of each rank.
+    last: BTreeMap<Rank, u64>,
+    /// Timeslices that inputs gave.
+    given: BTreeMap<Rank, u64>,
+    /// Contributions of each input so far.
+    sent: BTreeMap<Rank, u64>,
+    /// Processor time of each rank before what is counted and at its end.
+    processor: BTreeMap<Rank, [Nanos; 2]>,
+    /// The same at each sample, until all inputs have told theirs.
+    samples: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Count {
+    pub(super) fn new(plan: &Plan, length: Length) -> Self {
+        Self {
+            length,
+            ranks: (plan.inputs + plan.builders) as usize,
+            inputs: plan.inputs as usize,
+            outcome: Outcome { pulse: vec![0; length.samples()], ..Outcome::of(plan, plan.measured) },
+            last: BTreeMap::new(),
+            given: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            processor: BTreeMap::new(),
+            samples: BTreeMap::new(),
+        }
+    }
+
+    /// Whether every rank has told its last sample.
+    pub(super) fn is_over(&self) -> bool {
+        self.last.len() == self.ranks && self.last.values().all(|number| self.length.is_over(*number))
+    }
+
+    /// `rank` is out: nothing more is expected of it.
+    pub(super) fn lose(&mut self, rank: Rank) {
+        self.ranks -= 1;
+        self.inputs -= usize::from(rank.0 < self.outcome.inputs);
+        self.last.remove(&rank);
+        self.given.remove(&rank);
+        self.sent.remove(&rank);
+    }
+
+    /// How many timeslices the furthest input gave.
+    pub(super) fn furthest(&self) -> u64 {
+        self.given.values().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes that landed for each second of processor time.
+    pub(super) fn cost(&self) -> f64 {
+        let spent: f64 = self.processor.values().map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9).sum();
+        if spent > 0.0 { self.outcome.bytes as f64 / spent } else { 0.0 }
+    }
+
+    /// Adds what `rank` counted; whether anything moved.
+    pub(super) fn add(&mut self, rank: Rank, progress: &Progress) -> bool {
+        let Progress { number, ref record, timeslices, processor, .. } = *progress;
+        self.last.insert(rank, number);
+        let is_counted = self.length.is_counted(number);
+        let [before, at_end] = self.processor.entry(rank).or_insert([processor; 2]);
+        if is_counted {
+            *at_end = processor;
+        } else if *before == *at_end {
+            (*before, *at_end) = (processor, processor);
+        }
+        let outcome = &mut self.outcome;
+        if is_counted {
+            outcome.add(rank, record);
+        }
+        match record {
+            Record::Input(record) => {
+                self.given.insert(rank, timeslices);
+                let sent = self.sent.entry(rank).or_default();
+                *sent += record.contributions;
+                if is_counted {
+                    let sample = self.samples.entry(number).or_default();
+                    sample.push(*sent);
+                    if sample.len() == self.inputs {
+                        outcome.gap.record(sample.iter().max().unwrap_or(&0) - sample.iter().min().unwrap_or(&0));
+                        self.samples.remove(&number);
+                    }
+                }
+                record.contributions > 0
+            }
+            Record::Builder(record) => {
+                let place = self.length.place_of(number);
+                if let Some(sample) = place.and_then(|place| outcome.pulse.get_mut(place)) {
+                    *sample += record.bytes;
+                }
+                if is_counted && self.length.is_over(number) {
+                    outcome.windows.extend(record.window);
+                }
+                record.contributions > 0
+            }
+        }
+    }
+}
