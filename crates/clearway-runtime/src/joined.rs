@@ -312,6 +312,11 @@ impl<F: Wire + Source> Wire for Joined<F> {
         self.far.deadline()
     }
 
+    fn abandon(&mut self, peer: Rank) {
+        self.near.abandon(peer);
+        self.far.abandon(peer);
+    }
+
     fn counters(&self) -> Counters {
         let (near, far) = (self.near.counters(), self.far.counters());
         Counters {

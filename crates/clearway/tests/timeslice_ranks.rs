@@ -149,6 +149,98 @@ fn build__mistakes_have_a_sentence() {
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
+/// What a run with a death told, after a look at what every such run must hold to.
+fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
+    assert!(output.status.success(), "{}", text(output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [timeslices, 0, 0], "{told}");
+    let out = told["out"].as_array().expect("a list");
+    assert_eq!((out.len(), &out[0]["rank"]), (1, &rank.into()), "{told}");
+    assert_eq!(out[0]["how"], "was killed by signal 9", "{told}");
+    assert!(out[0]["detection_ms"].as_f64() <= out[0]["redistribution_ms"].as_f64(), "{told}");
+    told
+}
+
+#[test]
+fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
+    let directory = directory("ts-killed-builder");
+    let line =
+        "--inputs 2 --builders 3 --timeslices 6000 --kill 3@20ms --sink ts_%b.tsa --contribution 16KiB --ring 256KiB";
+    let Some(output) = build(&directory, "5", &format!("{line} --json")) else { return };
+    let told = survived(&output, 3, 6000);
+    assert_eq!(told["incomplete"], 0);
+    // The dead builder's archive may hold more than what counts, and a cut item.
+    let items = |builder: u32| {
+        let output = clearway(&directory, &format!("msa info ts_{builder}.tsa --json"));
+        let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        files[0]["contents"]["items"].as_u64().expect("a count")
+    };
+    let settled = told["out"][0]["settled"].as_u64().expect("a count");
+    assert_eq!(told["out"][0]["archive"], "ts_1.tsa");
+    assert_eq!(items(0) + settled + items(2), 6000, "{told}");
+    assert!(items(1) >= settled, "{told}");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
+    let directory = directory("ts-killed-input");
+    for policy in ["best-effort", "dfs"] {
+        let line = format!("--inputs 3 --builders 2 --timeslices 6000 --kill 1@20ms --policy {policy} --ring 256KiB");
+        let Some(output) = build(&directory, "5", &format!("{line} --contribution 16KiB --json")) else { return };
+        let told = survived(&output, 1, 6000);
+        assert!(told["incomplete"].as_u64().is_some_and(|count| (1..=6000).contains(&count)), "{told}");
+        assert_eq!(told["faults"], 0);
+    }
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__without_a_builder_or_too_many_it_ends_with_a_sentence() {
+    let directory = directory("ts-killed-all");
+    for (line, sentence) in [
+        (
+            "--inputs 1 --builders 1 --kill 1@20ms",
+            "was killed by signal 9; no builder is left, so the run cannot go on",
+        ),
+        ("--inputs 1 --builders 1 --kill 0@20ms", "was killed by signal 9; no input is left, so the run cannot go on"),
+        ("--inputs 3 --builders 3 --kill 0@0s,1@0s,3@0s,4@0s", "reaches too few of the others to go on"),
+    ] {
+        let ranks = if line.contains("--inputs 1") { "2" } else { "6" };
+        let Some(output) = build(&directory, ranks, &format!("{line} --timeslices 60000 --ring 256KiB")) else {
+            return;
+        };
+        assert!(!output.status.success(), "{line}");
+        assert!(text(&output).contains(sentence), "{line}: {}", text(&output));
+    }
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
+    let directory = directory("ts-killed-lab");
+    let line =
+        "timeslice --on lab --inputs 3 --builders 3 --policy token,best-effort --kill 1@100ms,4@200ms --warm-up 200ms";
+    let output = clearway(&directory, &format!("{line} --measured 2s --json"));
+    let said = text(&output);
+    if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    for (policy, name) in ["token", "best-effort"]
+        .into_iter()
+        .flat_map(|policy| ["timeslices_lost", "timeslices_duplicated", "detection_ms"].map(|name| (policy, name)))
+    {
+        let found = figures.iter().find(|figure| figure["name"] == name && figure["labels"]["policy"] == policy);
+        let value = found.and_then(|figure| figure["value"].as_f64());
+        assert!(value.is_some_and(|value| name == "detection_ms" || value == 0.0), "{policy} {name}: {figures:?}");
+    }
+    assert_eq!(said.matches("was killed by signal 9").count(), 4, "{said}");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
 #[test]
 fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     let directory = directory("ts-watch");

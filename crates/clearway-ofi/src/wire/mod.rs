@@ -465,6 +465,10 @@ impl Wire for OfiWire {
         given + self.give_room(sink)
     }
 
+    fn abandon(&mut self, peer: Rank) {
+        self.leave(peer);
+    }
+
     fn counters(&self) -> Counters {
         self.counters
     }

@@ -273,6 +273,64 @@ impl OfiWire {
         }
     }
 
+    /// Gives up everything for `peer`, whether it lives or not. What the provider has keeps its slot until the provider says that it is over.
+    pub(super) fn leave(&mut self, peer: Rank) {
+        if !self.peers.has(peer) {
+            return;
+        }
+        self.mute.retain(|(_, to)| *to != peer);
+        for lane in 0..self.lanes {
+            self.notes[lane].retain(|(to, _)| *to != peer);
+            let words = self.peers.words(peer, lane);
+            words.tickets.clear();
+            words.bytes = 0;
+        }
+        for slot in 0..self.slots.count() {
+            let entry = *self.slots.get(slot);
+            if entry.work == Work::Free || entry.to != peer {
+                continue;
+            }
+            match entry.stage {
+                Stage::Provider => self.disown(slot),
+                Stage::Queued => {
+                    self.unqueue(slot);
+                    self.give_up(slot, Status::Flushed);
+                }
+                Stage::Region | Stage::Answer => self.give_up(slot, Status::Flushed),
+            }
+        }
+    }
+
+    /// Ends what a slot does that the provider has; the slot stays until the provider gives it back.
+    fn disown(&mut self, slot: usize) {
+        let entry = *self.slots.get(slot);
+        let over = |length| Work::Message { length, then: Then::Nothing };
+        let token = match entry.work {
+            Work::Message { length, then: Then::Heard(count) } => {
+                self.slots.get_mut(slot).work = over(length);
+                return self.end_writes(slot, count, Status::Flushed, now());
+            }
+            Work::Message { length, then: Then::Tell(token) | Then::Answer(token) } => {
+                self.slots.get_mut(slot).work = over(length);
+                Some(token)
+            }
+            Work::Write { token, .. } => {
+                self.slots.get_mut(slot).work = over(0);
+                token
+            }
+            // The provider may still put something into this end's memory.
+            Work::Read { .. } | Work::Atomic { .. } | Work::Message { .. } | Work::Free => None,
+        };
+        let done = token.map(|token| Listed::Done { token, status: Status::Flushed, value: 0, at: now() });
+        self.listed.extend(done);
+    }
+
+    fn unqueue(&mut self, slot: usize) {
+        let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
+        self.backlog[lane].retain(|queued| *queued != slot);
+        self.peers.link(to, lane).queued -= 1;
+    }
+
     /// Gives up what has waited for its peer longer than the patience allows. Looks four times in that time.
     fn expire(&mut self) {
         let now = now();
@@ -287,9 +345,7 @@ impl OfiWire {
                 continue;
             }
             if entry.stage == Stage::Queued {
-                let lane = Slots::lane(slot);
-                self.backlog[lane].retain(|queued| *queued != slot);
-                self.peers.link(entry.to, lane).queued -= 1;
+                self.unqueue(slot);
             }
             self.give_up(slot, Status::Flushed);
         }

@@ -508,6 +508,38 @@ fn expire__what_waits_for_a_silent_peer_is_given_up() {
 }
 
 #[test]
+fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() {
+    with_each(&|config, name| {
+        let mut job = Loopback::new(3, config).expect("open wires");
+        let (source, target) = (job.region(0, &[1; 64]), job.region(2, &[0; 64]));
+        let from = Span { region: source, offset: 0, length: 64 };
+        let into = RemoteSpan { region: target, offset: 0 };
+        let (path, class) = (PathId(0), Class::Bulk);
+        let write =
+            |to, token| Operation::Write { to, path, class, from, into, immediate: 0, token: Some(Token(token)) };
+        // It lives, and never looks at its wire: questions after its memory are not answered.
+        let mut posted = 0;
+        while job.post(0, write(Rank(1), posted), &[]) != Answer::NoRoom {
+            posted += 1;
+        }
+        job.wires[0].abandon(Rank(1));
+        job.post(0, write(Rank(2), posted), &[]);
+        let mut ended = Vec::new();
+        for () in turns() {
+            job.harvest(2, 64);
+            ended.extend(job.harvest(0, 64).into_iter().filter(|seen| matches!(seen, Seen::Done(..))));
+            if ended.len() as u64 > posted {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let wanted = (0..posted).map(|token| Seen::Done(Token(token), Status::Flushed, 0));
+        let wanted: Vec<Seen> = wanted.chain([Seen::Done(Token(posted), Status::Complete, 0)]).collect();
+        assert_eq!(ended, wanted, "{name}");
+    });
+}
+
+#[test]
 fn harvest__messages_of_another_job_are_counted_and_dropped() {
     with_each(&|config, name| {
         let mut job = Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");

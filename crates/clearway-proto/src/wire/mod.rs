@@ -305,6 +305,11 @@ pub trait Wire {
         None
     }
 
+    /// Gives up what is under way to `peer`, whom its job goes on without: it ends as [`Status::Flushed`] with the next harvests, and holds no
+    /// place that operations to others need. What the peer was already sent may still arrive there. Wires that end every operation in a short
+    /// time, whatever its peer does, have nothing to do.
+    fn abandon(&mut self, _peer: Rank) {}
+
     /// CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
     ///
     /// # Errors

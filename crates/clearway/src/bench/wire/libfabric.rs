@@ -111,6 +111,10 @@ impl Wire for Libfabric {
         given
     }
 
+    fn abandon(&mut self, peer: Rank) {
+        self.wire.abandon(peer);
+    }
+
     fn counters(&self) -> Counters {
         self.wire.counters()
     }
