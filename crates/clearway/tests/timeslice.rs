@@ -81,7 +81,7 @@ fn timeslice__a_mistake_has_one_sentence() {
         ("--fabric nowhere", "nowhere"),
         ("--kill 64@1ms --heartbeat 1ms", "below 64"),
         ("--kill 1@1ms", "--heartbeat"),
-        ("--on lab --heartbeat 1ms", "--on sim"),
+        ("--on lab --kill 8@1ms", "below 8"),
     ] {
         let output = timeslice(line);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -358,7 +358,7 @@ fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
         let mut job = Job::new(Shape { run: 1, policy, ..SMALL }, Source::Given);
         job.run(LocalNs(5_000));
         // An end that an input repeated because its answer was late, and that it was late itself; and a write of a rank that was out.
-        let end = [&Frame::End { life: 0, timeslices: 9 }.encode().bytes()[..], &0_u16.to_le_bytes()].concat();
+        let end = [Frame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()].concat();
         let word = Mark::new(0, 0, 1, [0, 0]).word();
         for (input, builder) in (0..3).flat_map(|input| [(input, 3), (input, 4)]) {
             let at = Stamp::Taken(job.fabric.now());

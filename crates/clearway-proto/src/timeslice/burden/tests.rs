@@ -108,6 +108,7 @@ impl Job {
             let memory = Span { region, offset: 0, length: LENGTH as u32 };
             let node = Node::new(NodeConfig {
                 rank: Rank(rank),
+                run: 0,
                 layout: layout.clone(),
                 policy,
                 window: crate::timeslice::Window { least: 2, most: 8 },

@@ -27,7 +27,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use self::agree::{Agree, Message};
+use self::agree::{Agree, Ballot, Message};
 use self::frame::Body;
 use self::watch::{Watch, watchers};
 use super::layout::Role;
@@ -394,6 +394,8 @@ impl Membership {
         let silent = |member: &Member| *member != self.me && self.agree.unanswered(*member).is_some();
         let silent: Vec<Member> = self.journal.members().filter(silent).collect();
         if self.has_had_time(now, LEAD_INTERVALS << self.doublings) {
+            // Who has promised something waits until it is decided, whether it is still wished or not.
+            self.wishes.extend(self.agree.leads().map(|wish| (wish, now)));
             self.agree.give_up();
             if !self.journal.is_quorum(|member| !silent.contains(&member)) {
                 self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
@@ -433,7 +435,10 @@ impl Membership {
         {
             self.answered_at = now;
         }
+        let is_leaders = |ballot: Ballot| ballot.leader == from;
         let answer = match message {
+            // Nobody leads for another one: a promise to nobody would stop this node for good.
+            Message::Prepare { ballot, .. } | Message::Accept { ballot, .. } if !is_leaders(ballot) => return,
             Message::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
             Message::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
             Message::Promise { ballot, stake, accepted } => {
