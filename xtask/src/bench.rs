@@ -4,6 +4,7 @@
 //! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
+//! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
 //! `cargo xtask bench timeslice`: what timeslice building costs beside bare writes (module `timeslice`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
@@ -20,6 +21,7 @@ mod crowd;
 mod fabric;
 mod link;
 mod ofi;
+mod reliable;
 mod shm;
 mod start;
 mod timeslice;
@@ -49,7 +51,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|start|timeslice|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -59,9 +61,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
         Some("start") => start::run(&parse("start", rest)?),
+        Some("reliable") => reliable::run(&parse("reliable", rest)?),
         Some("timeslice") => timeslice::run(&parse("timeslice", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
-        _ => bail!("usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|timeslice|fabric [--rounds N] [--json]"),
+        _ => bail!(
+            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|fabric [--rounds N] [--json]"
+        ),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared with.
 //!
 //! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
-//! `send-unchecked`, `receive-unchecked` without looking at the bytes) and `tcp-send`, `tcp-receive`. The end that receives says `ready` first; each
+//! `send-unchecked`, `receive-unchecked` without looking at the bytes) and `tcp-send`, `tcp-send-cubic`, `tcp-receive`. The end that receives says `ready` first; each
 //! result is one line of `name value` pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
 //! processor time, datagrams sent.
 
@@ -20,6 +20,7 @@ use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting, Woken};
 use rustix::time::{ClockId, clock_gettime};
+use socket2::SockRef;
 
 /// Bytes of one write.
 const MESSAGE: u32 = 64 << 10;
@@ -42,7 +43,8 @@ fn main() -> Outcome {
         "receive" => receive(&mut open(1, ends, |wire| wire)?, count),
         "send-unchecked" => send(&mut open(0, ends, Unchecked)?, count),
         "receive-unchecked" => receive(&mut open(1, ends, Unchecked)?, count),
-        "tcp-send" => tcp_send(ends[1], count),
+        "tcp-send" => tcp_send(ends[1], count, None),
+        "tcp-send-cubic" => tcp_send(ends[1], count, Some(b"cubic")),
         "tcp-receive" => tcp_receive(ends[0]),
         other => Err(format!("no role {other}").into()),
     }
@@ -130,8 +132,9 @@ fn receive<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
     Ok(())
 }
 
-fn tcp_send(peer: SocketAddrV4, count: u64) -> Outcome {
+fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcome {
     let mut stream = TcpStream::connect(peer)?;
+    congestion.map_or(Ok(()), |name| SockRef::from(&stream).set_tcp_congestion(name))?;
     let bytes = vec![0x5a; MESSAGE as usize];
     let (begin, used) = (clock::now(), processor_time());
     (0..count).try_for_each(|_| stream.write_all(&bytes))?;

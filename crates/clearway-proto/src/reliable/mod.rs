@@ -142,6 +142,8 @@ pub enum Command {
     },
     /// Says that the application is done with the body of a message.
     Free(Receipt),
+    /// Gives up everything that is for this rank: it ends as flushed.
+    Abandon(Rank),
 }
 
 /// What a message leaves in the inbox until it is freed.

@@ -168,6 +168,14 @@ impl Node {
                 stream.push(now, message);
                 self.pump(now, key, out);
             }
+            Command::Abandon(peer) => {
+                for key in Class::ALL.map(|class| Key { peer: peer.0, class }) {
+                    if let Some(stream) = self.outgoing(key) {
+                        stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+                        self.tell_room(key, out);
+                    }
+                }
+            }
             Command::Free(Receipt { from, class, position }) => {
                 let key = Key { peer: from.0, class };
                 if let Some(stream) = self.incoming(key) {

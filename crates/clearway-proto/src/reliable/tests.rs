@@ -331,6 +331,33 @@ fn silence__a_peer_that_never_answers_is_given_up() {
 }
 
 #[test]
+fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() {
+    let mut job = Job::new(MemoryConfig::lossless(3), &Config::of(3));
+    let source = job.memory(0, &[3; 4_000]);
+    let body = Span { region: source, offset: 0, length: 4_000 };
+    job.send(0, 1, Class::Bulk, b"lost", body, Some(Token(1)));
+    job.send(0, 2, Class::Bulk, b"heard", body, Some(Token(2)));
+    job.wire(0).abandon(Rank(1));
+    let mut ended = BTreeMap::new();
+    job.wire(0).harvest(64, &mut |arrival| {
+        if let Arrival::Done { token, status, .. } = arrival {
+            ended.insert(token, status);
+        }
+    });
+    assert_eq!(ended, BTreeMap::from([(Token(1), Status::Flushed)]));
+    while ended.len() < 2 {
+        assert!(job.pass(Nanos::from_millis(1)), "the other rank is never served");
+        (1..3).for_each(|rank| _ = job.wire(rank).harvest(64, &mut |_| {}));
+        job.wire(0).harvest(64, &mut |arrival| {
+            if let Arrival::Done { token, status, .. } = arrival {
+                ended.insert(token, status);
+            }
+        });
+    }
+    assert_eq!(ended[&Token(2)], Status::Complete);
+}
+
+#[test]
 fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
     let streams = Config { inbox: Bytes(8 << 10), ..Config::of(2) };

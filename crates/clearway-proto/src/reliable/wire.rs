@@ -318,6 +318,11 @@ impl<W: Wire> Wire for Reliable<W> {
         given
     }
 
+    fn abandon(&mut self, peer: Rank) {
+        self.driver.command(self.below.now(), Command::Abandon(peer));
+        self.step();
+    }
+
     fn counters(&self) -> Counters {
         let below = self.below.counters();
         Counters { no_room: self.no_room, transmit_dropped: below.transmit_dropped + self.lost, ..below }
