@@ -21,6 +21,7 @@
 //! Who is let in: `policy`. Which contributions are missing: `assembly`.
 
 mod follow;
+mod put;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -176,6 +177,7 @@ pub(super) struct Builder {
     over: bool,
     /// When room is told if nobody is let in before.
     lazy_at: Option<LocalNs>,
+    puts: put::Puts,
     record: BuilderRecord,
 }
 
@@ -204,6 +206,7 @@ impl Builder {
             barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
+            puts: put::Puts::default(),
             record: BuilderRecord::default(),
         };
         for input in 0..inputs.len() {
@@ -280,15 +283,22 @@ impl Builder {
 
     pub(super) fn other(&mut self, cx: &mut Context<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
-            Arrival::Done { token, status, .. } => {
-                if let Some(Label::Frame { place, kind }) = Label::of(token) {
+            Arrival::Done { token, status, .. } => match Label::of(token) {
+                Some(Label::Frame { place, kind }) => {
                     if status == Status::NoRoom {
                         self.lines[place as usize].owed.again(kind);
                     }
                     self.outbox.done(place as usize, status);
                 }
+                Some(Label::Write { sequence, .. }) => self.fetched(cx, sequence, status),
+                None => {}
+            },
+            Arrival::Room { class, .. } => {
+                if class == cx.config.control {
+                    self.outbox.room();
+                }
+                self.fetch_again(cx);
             }
-            Arrival::Room { class, .. } if class == cx.config.control => self.outbox.room(),
             _ => return More::No,
         }
         self.go_on(cx)

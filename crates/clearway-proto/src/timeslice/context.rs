@@ -26,7 +26,7 @@ impl Slots {
             // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
             Policy::BestEffort | Policy::Offset | Policy::Dfs => Self { for_one: 164, in_all: u32::MAX },
             // Two for each builder: nobody waits for a builder that is slow, and no transmit queue is full of its writes.
-            Policy::Raw => Self { for_one: 2, in_all: u32::MAX },
+            Policy::Raw | Policy::Put => Self { for_one: 2, in_all: u32::MAX },
             // Grants are the limit. With two in all, 32 inputs and 32 builders on `aries` carry 0.83 of unscheduled writes, with
             // no limit 1.11 (windows of four): whose write is held up shall not hold up those to other builders.
             Policy::Token => Self { for_one: u32::MAX, in_all: u32::MAX },
@@ -147,7 +147,7 @@ pub enum Event {
 pub(super) enum Label {
     /// A header of a kind to the peer at a place.
     Frame { place: u32, kind: u8 },
-    /// A write of a contribution: builder, number (its low bits), piece.
+    /// A write of a contribution, or a put: builder, number (its low bits), piece. A builder's fetch: input, number.
     Write { place: u32, sequence: u32, piece: u8 },
 }
 

@@ -18,6 +18,7 @@
 //! | 10 | answer | builder to input | asked 8, heard 8, answered 8 (ns; the latter two the builder's clock since its barrier) |
 //! | 11 | last | input to builder | life 4, timeslices 8 |
 //! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
+//! | 13 | put | input to builder | into 8 (from the ring's beginning), region 2, offset 8, length 4; short ones come as the body |
 //!
 //! A *life* is the epoch in which the younger end of the connection joined: what is left of an earlier connection of the same two
 //! ranks is no part of this one. A *run* is one job after another of the same ranks over the same wire: what is left of an earlier
@@ -113,6 +114,15 @@ pub(super) enum Frame {
         /// The asker's.
         asked: LocalNs,
     },
+    /// So many bytes are for this place of the ring; they came along, or are to be fetched from where they lie.
+    Put {
+        /// From the beginning of the input's ring.
+        into: u64,
+        /// Where they lie.
+        from: RemoteSpan,
+        /// How many.
+        length: u32,
+    },
     /// That, and when.
     Answer {
         /// As in the question, by the clock of who reads this.
@@ -140,6 +150,7 @@ impl Frame {
             Self::Ask { .. } => Self::ASK,
             Self::Answer { .. } => Self::ANSWER,
             Self::Burden { .. } => Self::BURDEN,
+            Self::Put { .. } => Self::PUT,
         }
     }
 
@@ -161,6 +172,9 @@ impl Frame {
     pub(super) const BURDEN: u8 = 12;
     /// The kind of [`Self::Answer`].
     pub(super) const ANSWER: u8 = 10;
+
+    /// The kind of [`Self::Put`].
+    const PUT: u8 = 13;
 
     /// This frame as a header.
     pub(super) fn encode(&self) -> Head<LONGEST> {
@@ -187,6 +201,11 @@ impl Frame {
                 .put(&rounds.to_le_bytes())
                 .put(&start.0.to_le_bytes())
                 .put(&duration.0.to_le_bytes()),
+            Self::Put { into, from, length } => head
+                .put(&into.to_le_bytes())
+                .put(&from.region.0.to_le_bytes())
+                .put(&from.offset.to_le_bytes())
+                .put(&length.to_le_bytes()),
             Self::Ask { asked } => head.put(&asked.0.to_le_bytes()),
             Self::Answer { asked, heard, answered } => {
                 head.put(&asked.0.to_le_bytes()).put(&heard.0.to_le_bytes()).put(&answered.0.to_le_bytes())
@@ -224,6 +243,11 @@ impl Frame {
                 start: Nanos(rest.u64()?),
                 duration: Nanos(rest.u64()?),
             }),
+            &Self::PUT => Self::Put {
+                into: rest.u64()?,
+                from: RemoteSpan { region: RegionId(u16::from_le_bytes(rest.take()?)), offset: rest.u64()? },
+                length: rest.u32()?,
+            },
             &Self::ASK => Self::Ask { asked: LocalNs(rest.u64()?) },
             &Self::ANSWER => {
                 Self::Answer { asked: LocalNs(rest.u64()?), heard: PeerNs(rest.u64()?), answered: PeerNs(rest.u64()?) }
@@ -344,6 +368,10 @@ mod tests {
             (Frame::parse(&[12, 4, 0, 0, 0, 1]), heavy.encode().bytes()),
             (Some(heavy), &[12, 4, 0, 0, 0, 1][..])
         );
+        let put = [13, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0];
+        let from = RemoteSpan { region: RegionId(2), offset: 256 };
+        let frame = Frame::Put { into: 16, from, length: 64 };
+        assert_eq!((Frame::parse(&put), frame.encode().bytes()), (Some(frame), &put[..]));
         let ended = Frame::parse(&[5, 3, 0, 0, 0]);
         assert_eq!((ended, Frame::parse(&[6])), (Some(Frame::Ended { life: 3 }), Some(Frame::Abort)));
     }

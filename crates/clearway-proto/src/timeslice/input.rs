@@ -19,6 +19,7 @@
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
 
 mod follow;
+mod put;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -30,7 +31,7 @@ use super::context::{Context, Event, Label};
 use super::frame::{Frame, Mark, PIECES_MAX};
 use super::layout::Role;
 use super::outbox::Outbox;
-use super::policy::{Cause, Choice, Report, Sending};
+use super::policy::{Cause, Choice, Policy, Report, Sending};
 use super::record::{Blocked, InputRecord};
 use super::ring::Ring;
 use super::supply::{Pieces, Supply};
@@ -183,7 +184,7 @@ impl Input {
             },
             Arrival::Room { class, .. } if class == cx.config.control => {
                 self.outbox.room();
-                if cx.config.control == cx.config.class {
+                if cx.config.control == cx.config.class || cx.config.policy == Policy::Put {
                     self.room(cx);
                 }
             }
@@ -250,6 +251,9 @@ impl Input {
     }
 
     fn credit(&mut self, cx: &mut Context<'_>, place: usize, released: u32, granted: u32) {
+        if cx.config.policy == Policy::Put {
+            return self.taken_in(place, granted);
+        }
         let connection = &mut self.connections.all[place];
         let newly = released.wrapping_sub(connection.said as u32);
         let more = granted.wrapping_sub(connection.granted);
@@ -422,16 +426,21 @@ impl Input {
         let spans = pieces.spans();
         let before: u64 = spans[..usize::from(piece)].iter().map(|span| u64::from(span.length)).sum();
         let RemoteSpan { region, offset: ring } = connection.into;
-        cx.out.operate(Operation::Write {
-            to: connection.peer,
-            path: PathId(0),
-            class: cx.config.class,
-            from: spans[usize::from(piece)],
-            into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
-            immediate: Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()])
-                .word(),
-            token: Some(Label::Write { place: place as u32, sequence, piece }.token()),
-        });
+        let (from, token) = (spans[usize::from(piece)], Label::Write { place: place as u32, sequence, piece }.token());
+        if cx.config.policy == Policy::Put {
+            put::send(cx, connection.peer, from, before, token);
+        } else {
+            cx.out.operate(Operation::Write {
+                to: connection.peer,
+                path: PathId(0),
+                class: cx.config.class,
+                from,
+                into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
+                immediate: Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()])
+                    .word(),
+                token: Some(token),
+            });
+        }
         connection.writes += 1;
         self.writes += 1;
     }
@@ -454,6 +463,10 @@ impl Input {
 
     /// A write is over.
     fn written(&mut self, cx: &mut Context<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
+        if cx.config.policy == Policy::Put && status == Status::Complete {
+            // It has left; the builder says when it is there.
+            return;
+        }
         let Some(connection) = self.connections.all.get_mut(place as usize) else { return };
         connection.writes = connection.writes.saturating_sub(1);
         self.writes = self.writes.saturating_sub(1);

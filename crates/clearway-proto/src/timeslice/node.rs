@@ -176,7 +176,7 @@ impl Node {
         out.tell(Event::Aborted { by });
     }
 
-    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<Event>) -> More {
+    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], body: Span, out: &mut Out<Event>) -> More {
         let Some(head) = of_run(head, self.config.run) else { return More::No };
         if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
             return self.about_members(now, from, head, out);
@@ -189,14 +189,19 @@ impl Node {
         let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
         match (&mut self.part, role) {
             (Part::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
-            (Part::Builder(builder), Role::Input(place)) => builder.arrival(cx, place, frame),
+            (Part::Builder(builder), Role::Input(place)) => match frame {
+                Frame::Put { into, from, length } => builder.put(cx, place, (into, from, length), body),
+                frame => builder.arrival(cx, place, frame),
+            },
             _ => More::No,
         }
     }
 
     fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<Event>) -> More {
         match *arrival {
-            Arrival::Datagram(datagram) => return self.datagram(now, datagram.from, datagram.head, out),
+            Arrival::Datagram(datagram) => {
+                return self.datagram(now, datagram.from, datagram.head, datagram.body, out);
+            }
             Arrival::Landed { from, into, immediate, at } => {
                 let at = at.instant();
                 let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };

@@ -21,13 +21,22 @@ pub enum Sizes {
     Constant(Bytes),
     /// Evenly drawn between two lengths, the second one included; the same for the same key and timeslice.
     Between(Bytes, Bytes, RandomKey),
+    /// All the same, each with three short messages behind it: what FLESnet sends for each contribution.
+    Mixed(Bytes),
 }
 
+/// Beside each contribution FLESnet sends one message of 16 and two of 64 bytes (CUG 2019, slide 14).
+const BESIDE: [u32; 3] = [16, 64, 64];
+
 impl Sizes {
+    /// Bytes of the short messages of [`Self::Mixed`].
+    pub const BESIDE: Bytes = Bytes((BESIDE[0] + BESIDE[1] + BESIDE[2]) as u64);
+
     /// The length of the contribution to `timeslice`.
     pub fn of(&self, timeslice: u64) -> Bytes {
         match *self {
             Self::Constant(length) => length,
+            Self::Mixed(length) => Bytes(length.0 + Self::BESIDE.0),
             Self::Between(least, most, key) => {
                 let spread = most.0.saturating_sub(least.0).saturating_add(1);
                 Bytes(least.0 + key.node(timeslice).stream().below(spread.max(1)))
@@ -99,6 +108,7 @@ impl Supply {
     pub(super) const fn new(source: Source, first: u64) -> Self {
         let longest = match source {
             Source::Endless(_, Sizes::Constant(length) | Sizes::Between(_, length, _)) => length.0,
+            Source::Endless(_, Sizes::Mixed(length)) => length.0 + Sizes::BESIDE.0,
             Source::Given => 0,
         };
         Self { source, first, entries: VecDeque::new(), end: None, longest }
@@ -137,6 +147,15 @@ impl Supply {
     /// The contribution to `timeslice`, which is ready and not released.
     pub(super) fn pieces(&self, timeslice: u64) -> Option<Pieces> {
         match self.source {
+            Source::Endless(memory, Sizes::Mixed(length)) => {
+                let most = u64::from(memory.length).saturating_sub(Sizes::BESIDE.0);
+                let mut offset = memory.offset;
+                Pieces::new([length.0.clamp(1, most.max(1)) as u32].into_iter().chain(BESIDE).map(|length| {
+                    let span = Span { offset, length, ..memory };
+                    offset += u64::from(length);
+                    span
+                }))
+            }
             Source::Endless(memory, sizes) => {
                 let length = sizes.of(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
                 Pieces::new([Span { length, ..memory }])
@@ -188,6 +207,13 @@ mod tests {
         assert_eq!(pieces.length(), 6);
         assert_eq!(Pieces::new([Span::EMPTY]), None);
         assert_eq!(Pieces::new([span(0, 1); 5]), None);
+    }
+
+    #[test]
+    fn sizes__a_mix_is_four_messages_behind_each_other() {
+        let supply = Supply::new(Source::Endless(span(8, 244), Sizes::Mixed(Bytes(100))), 0);
+        assert_eq!(supply.pieces(7), Pieces::new([span(8, 100), span(108, 16), span(124, 64), span(188, 64)]));
+        assert_eq!((supply.longest(), Sizes::Mixed(Bytes(100)).of(1)), (244, Bytes(244)));
     }
 
     #[test]

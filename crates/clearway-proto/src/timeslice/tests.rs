@@ -269,6 +269,31 @@ fn job__raw_writes_are_counted_and_build_nothing() {
 }
 
 #[test]
+fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
+    for (sizes, messages) in [(Sizes::Constant(Bytes(512)), 1), (Sizes::Mixed(Bytes(20_000)), 4)] {
+        let length = sizes.of(0).0;
+        let memory = Span { region: RegionId(0), offset: 0, length: length as u32 };
+        let shape = Shape { policy: Policy::Put, ring: 1 << 16, ..SMALL };
+        let mut job = Job::new(shape, Source::Endless(memory, sizes));
+        (0..3).for_each(|rank| job.command(rank, Command::Begin));
+        job.run(LocalNs(200_000));
+        let reached = |job: &mut Job, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
+        (0..3).for_each(|rank| job.command(rank, Command::Finish { timeslice }));
+        job.run(LATE);
+        assert_eq!(job.ended.len(), 5, "{sizes:?}: every put was acknowledged");
+        let mut records = (3..5).map(|rank| match job.record(rank) {
+            Record::Builder(builder) => builder,
+            Record::Input(_) => panic!("rank {rank} is a builder"),
+        });
+        assert!(records.all(|builder| {
+            let expected = builder.contributions / messages * length;
+            builder.contributions > 50 && builder.bytes == expected && builder.strangers == 0
+        }));
+    }
+}
+
+#[test]
 fn job__an_abort_reaches_everybody_and_silences_them() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
     let mut job = Job::new(SMALL, Source::Endless(memory, Sizes::Constant(Bytes(64))));

@@ -20,8 +20,8 @@ use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
 use crate::timeslice::{
-    HostConditions, Kill, Plan, Rings, Task, account, build, compare, consume, costs, figures, page, simulate, table,
-    told, watch,
+    HostConditions, Kill, LENGTHS, Messages, Plan, Rings, SIMULATED, Task, account, achievable_table, build, compare,
+    consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told, watch,
 };
 
 /// What stands beside a run.
@@ -41,6 +41,24 @@ enum TimesliceCommand {
         to: Option<PathBuf>,
     },
 }
+
+/// What means nothing where nothing is built.
+const BENCH_CONFLICTS: [&str; 14] = [
+    "policy",
+    "ring",
+    "window",
+    "interval",
+    "history",
+    "kill",
+    "heartbeat",
+    "source",
+    "sink",
+    "timeslice_size",
+    "overlap",
+    "timeslices",
+    "sizes",
+    "memory",
+];
 
 /// What `clearway timeslice` builds.
 #[derive(Debug, Args)]
@@ -112,6 +130,10 @@ pub(crate) struct TimesliceFlags {
     /// How often ranks say that they are there, so that others go on without one that does not [default: in a lab or a job 250ms].
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<Time>,
+    /// Measure instead what unscheduled writes and puts carry: 64KiB, 128KiB, 512KiB and 1MiB, or --contribution alone, each without
+    /// and with FLESnet's short messages beside it.
+    #[arg(long, conflicts_with_all = BENCH_CONFLICTS)]
+    bench: bool,
     /// Seeds: a run for each, figures are medians of them.
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     seed: Vec<u64>,
@@ -183,7 +205,9 @@ impl TimesliceFlags {
     /// What to build with so many inputs and builders.
     fn plan(&self, place: Place, [inputs, builders]: [u32; 2]) -> Result<Plan> {
         let usual = Usual::at(place);
-        let ring = self.ring.unwrap_or(usual.ring);
+        // A ring holds one contribution at least, and where nothing is built no more.
+        let least = if self.bench { self.contribution.unwrap_or_default() } else { Bytes::default() };
+        let ring = self.ring.unwrap_or(usual.ring.max(least));
         let contribution = self.contribution.unwrap_or(usual.contribution.min(ring));
         let (warm_up, measured) = (self.warm_up.unwrap_or(usual.warm_up), self.measured.unwrap_or(usual.measured));
         if contribution.0 == 0 || contribution > CONTRIBUTION_MAX {
@@ -212,6 +236,7 @@ impl TimesliceFlags {
             builders,
             policies: self.policy.clone(),
             contribution,
+            messages: Messages::Alone,
             ring,
             window: self.window,
             dfs,
@@ -238,6 +263,11 @@ impl TimesliceFlags {
             bail!("--kill {}@{} needs --heartbeat: nobody notices a death without", kill.rank, kill.at);
         }
         Ok(())
+    }
+
+    /// Lengths of the micro-benchmark.
+    fn lengths(&self) -> &[Bytes] {
+        self.contribution.as_ref().map_or(&LENGTHS, core::slice::from_ref)
     }
 
     /// Where to build.
@@ -303,7 +333,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(seed, Measure::Timeslice) };
             let mut held = Held::in_lab(&fabric, queue, &crew)?;
             flags.slow.map_or(Ok(()), |rate| held.slow_first(rate))?;
-            on_ranks(&mut held, &plan, &task, flags.json)
+            on_ranks(&mut held, &plan, &task, flags)
         }
         Place::Cluster => {
             let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
@@ -312,7 +342,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
                 let task = flags.feed.task(&plan)?;
                 let seed = plan.seeds.first().copied().unwrap_or(1);
                 let mut held = Held::of_job(Some(site), seed, Measure::Timeslice)?;
-                on_ranks(&mut held, &plan, &task, flags.json)
+                on_ranks(&mut held, &plan, &task, flags)
             })
         }
     }
@@ -331,14 +361,25 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
         Some(queue) => bail!("{queue} is no queue of {name}; there are {}", queues.join(", ")),
         None => queues.first().context("the fabric has no queue")?,
     };
+    if flags.bench {
+        let [warm_up, measured] = [(flags.warm_up, SIMULATED[0]), (flags.measured, SIMULATED[1])]
+            .map(|(given, usual)| given.map_or(usual, |time| time.0));
+        let plan = Plan { warm_up, measured, ..plan };
+        let figures = simulate_achievable(&fabric, queue, &plan, flags.lengths())?;
+        return show_achievable(&format!("{name}, {queue}"), &plan, &figures, flags.json);
+    }
     let runs = simulate(&fabric, queue, &plan, &|_, _| {})?;
     show(&format!("{name}, {queue}"), &plan, &figures(&plan, &runs), flags.json)
 }
 
 /// Builds with the ranks of `held`.
-fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, json: bool) -> Result<Exit> {
-    let about = held.about().to_owned();
+fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, flags: &TimesliceFlags) -> Result<Exit> {
+    let (about, json) = (held.about().to_owned(), flags.json);
     eprintln!("watch it: clearway timeslice watch {}", task.job);
+    if flags.bench {
+        let figures = measure_achievable(held, plan, &task.job, flags.lengths())?;
+        return show_achievable(&about, plan, &figures, json);
+    }
     if task.is_timed {
         let (runs, built) = compare(held, plan, task)?;
         eprint!("{}", account(&built));
@@ -348,6 +389,12 @@ fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, json: bool) -> Result<Exi
     let built = build(held, plan, task)?;
     let page = if json { serde_json::to_string_pretty(&told(&built))? + "\n" } else { page(&about, plan, &built) };
     print(&page)?;
+    Ok(Exit::Good)
+}
+
+fn show_achievable(about: &str, plan: &Plan, figures: &[Figure], json: bool) -> Result<Exit> {
+    let parts = [plan.inputs, plan.builders];
+    print(&if json { serde_json::to_string_pretty(figures)? + "\n" } else { achievable_table(about, parts, figures) })?;
     Ok(Exit::Good)
 }
 

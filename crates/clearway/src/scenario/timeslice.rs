@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fabric::Fabric;
 use super::time::Time;
 use super::{check_queues, distinct, within};
-use crate::timeslice::{HostConditions, Plan, Rings, Slowdown};
+use crate::timeslice::{HostConditions, Messages, Plan, Rings, Slowdown};
 
 /// Timeslice building.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,6 +162,7 @@ impl Timeslice {
             builders: hosts.saturating_sub(self.inputs),
             policies: self.policies.clone(),
             contribution: self.contribution,
+            messages: Messages::Alone,
             ring: self.ring,
             window: self.window.parse().unwrap_or(Window { least: 2, most: 64 }),
             dfs: Dfs {

@@ -115,6 +115,22 @@ pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<
     Ok((runs, all))
 }
 
+/// Runs each of `runs`, a plan with one seed, its task and its policy, one after the other.
+///
+/// # Errors
+/// As [`compare`].
+pub(super) fn each(held: &mut Held, runs: &[(Plan, Task, Policy)]) -> Result<Vec<Outcome>> {
+    let Some((plan, task, _)) = runs.first() else { return Ok(Vec::new()) };
+    let mut conductor = Conductor::new(held, plan, task)?;
+    let mut outcomes = Vec::new();
+    for (plan, task, policy) in runs {
+        (conductor.plan, conductor.task) = (plan, task);
+        let seed = plan.seeds.first().copied().unwrap_or(1);
+        outcomes.push(conductor.run(*policy, seed, Length::timed(plan))?.0);
+    }
+    Ok(outcomes)
+}
+
 /// Builds what the sources of `feed` have with the first policy of `plan`.
 ///
 /// # Errors

@@ -63,7 +63,7 @@ struct Told {
 /// All figures of `runs`.
 pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
     over_seeds(plan, runs, |run, outcome, policy| {
-        if policy == Policy::Raw { throughput(plan, outcome, run) } else { told(plan, outcome, run) }
+        if !policy.is_building() { throughput(plan, outcome, run) } else { told(plan, outcome, run) }
     })
 }
 

@@ -8,6 +8,7 @@
 //! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own (`rank`), with a source or a
 //! sink beside its engine, and this process conducts them (`conduct`).
 
+mod achievable;
 mod board;
 mod conduct;
 mod count;
@@ -35,13 +36,14 @@ use clearway_proto::base::BitsPerSec;
 use clearway_proto::timeslice::Policy;
 
 use crate::scenario::Fabric;
+pub(crate) use achievable::{LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable};
 pub(crate) use board::watch;
 pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use handover::consume;
 pub(crate) use loss::Kill;
 pub(crate) use page::{account, costs, page, told};
-pub(crate) use plan::{HostConditions, Plan, Rings, Slowdown};
+pub(crate) use plan::{HostConditions, Messages, Plan, Rings, Slowdown};
 pub(crate) use rank::serve;
 pub(crate) use report::report;
 use simulated::{Filmed, Ground, Outcome};

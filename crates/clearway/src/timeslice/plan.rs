@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) policies: Vec<Policy>,
     /// Bytes of one contribution.
     pub(crate) contribution: Bytes,
+    /// Whether short messages go along with unscheduled ones.
+    pub(crate) messages: Messages,
     /// Bytes of the ring of each connection.
     pub(crate) ring: Bytes,
     /// Bounds of the window of a policy that grants.
@@ -43,6 +45,16 @@ pub(crate) struct Plan {
     pub(crate) kills: Vec<Kill>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
+}
+
+/// What unscheduled writes and puts are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// Messages as long as a contribution.
+    #[default]
+    Alone,
+    /// Beside each of them the short ones that FLESnet sends with a contribution.
+    Mixed,
 }
 
 /// How far rings are at the beginning.

@@ -426,8 +426,12 @@ fn input(
     let length = feed.usual_contribution().0.min(assignment.memory.0);
     let span = Span { region, offset: 0, length: length as u32 };
     // Nobody waits for what is unscheduled, so nobody says when its memory is free.
-    if assignment.policy == Policy::Raw {
-        return Ok((Part::Endless { given: 0 }, region, Source::Endless(span, Sizes::Constant(Bytes(length)))));
+    if !assignment.policy.is_building() {
+        let sizes = match feed.source {
+            SourceKind::Mixed(length) => Sizes::Mixed(length),
+            _ => Sizes::Constant(Bytes(length)),
+        };
+        return Ok((Part::Endless { given: 0 }, region, Source::Endless(span, sizes)));
     }
     let part = match Stream::open(feed, place as u64, assignment.seed)? {
         Some(stream) => {
@@ -447,7 +451,7 @@ fn input(
 fn builder(assignment: &Assignment, place: usize) -> Result<Part> {
     let feed = &assignment.feed;
     Ok(match (&feed.sink, &feed.source, assignment.policy) {
-        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw) => {
+        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw | Policy::Put) => {
             Part::Discard { account: Account::default() }
         }
         (sink, ..) => Part::Builder(Box::new(Outlet::open(sink, place as u64, feed.shape)?)),

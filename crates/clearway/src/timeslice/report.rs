@@ -55,7 +55,7 @@ fn building(plan: &Plan, run: &Run) -> Building {
 fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
     let steps = outcome.pulse.len().max(1) as f64;
     let step = outcome.measured.as_secs_f64() / steps;
-    let builds = policy != Policy::Raw;
+    let builds = policy.is_building();
     let inputs_time = outcome.measured.as_secs_f64() * f64::from(outcome.inputs);
     let blocked = |cause: Cause| {
         let percent = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);

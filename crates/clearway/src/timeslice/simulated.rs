@@ -22,7 +22,7 @@ use clearway_sim::world::{Told, World};
 use super::film::{self, Film};
 use super::loss::Known;
 use super::numbers::Audit;
-use super::plan::{HostConditions, Plan};
+use super::plan::{HostConditions, Messages, Plan};
 use crate::scenario::Fabric;
 
 /// Samples of progress within what is counted.
@@ -315,10 +315,15 @@ fn records(world: &mut World<Node, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, R
 }
 
 fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -> Node {
-    let source = wire.register(plan.contribution).expect("a fresh end has room for a region");
+    let sizes = match plan.messages {
+        Messages::Alone => Sizes::Constant(plan.contribution),
+        Messages::Mixed => Sizes::Mixed(plan.contribution),
+    };
+    let length = sizes.of(0);
+    let source = wire.register(length).expect("a fresh end has room for a region");
     let rings = Bytes(plan.ring.0 * u64::from(plan.inputs));
     let region = wire.register(rings).expect("a fresh end has room for a region");
-    let memory = Span { region: source, offset: 0, length: plan.contribution.0 as u32 };
+    let memory = Span { region: source, offset: 0, length: length.0 as u32 };
     Node::new(NodeConfig {
         rank: wire.rank(),
         run: 0,
@@ -326,7 +331,7 @@ fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -
         policy,
         window: plan.window,
         dfs: plan.dfs,
-        source: Source::Endless(memory, Sizes::Constant(plan.contribution)),
+        source: Source::Endless(memory, sizes),
         slots: Slots::of(policy),
         rings: Span { region, offset: 0, length: 0 },
         ring: plan.ring,

@@ -82,7 +82,7 @@ impl Stream {
         let most = most.map(|count| count.saturating_add(u64::from(feed.shape.overlap)));
         let source = feed.source.clone();
         let work: Work = match source {
-            SourceKind::Memory(_) => return Ok(None),
+            SourceKind::Memory(_) | SourceKind::Mixed(_) => return Ok(None),
             SourceKind::Pattern { sizes, mean } => {
                 let channel = u16::try_from(place).context("more inputs than there are channels, 65,536")?;
                 let plan =

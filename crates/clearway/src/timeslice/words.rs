@@ -24,7 +24,7 @@
 
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
-use clearway_proto::timeslice::{Dfs, Policy, Record, Window};
+use clearway_proto::timeslice::{Dfs, Policy, Record, Sizes as UnscheduledSizes, Window};
 use serde::{Deserialize, Serialize};
 
 use super::numbers::Numbers;
@@ -103,6 +103,7 @@ impl Feed {
     pub(super) fn usual_contribution(&self) -> Bytes {
         match self.source {
             SourceKind::Memory(bytes) => bytes,
+            SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::BESIDE.0),
             SourceKind::Pattern { mean, .. } => {
                 Bytes(self.shape.all() * (u64::from(mean) + MicrosliceDescriptor::BYTES as u64))
             }
@@ -133,6 +134,8 @@ impl Shape {
 pub(crate) enum SourceKind {
     /// Nowhere: contributions of this length, always from the same memory, whose bytes nobody wrote.
     Memory(Bytes),
+    /// The same with FLESnet's short messages beside each; only for what is unscheduled.
+    Mixed(Bytes),
     /// They are made, with a mean length of the content.
     Pattern { sizes: Sizes, mean: u32 },
     /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the input.

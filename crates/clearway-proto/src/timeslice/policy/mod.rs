@@ -13,6 +13,7 @@
 //! | dfs | in turn, a round at a time at the pace that builders propose | proposes when intervals begin and how long they take |
 //! | token | what was granted, in the order of grants | lets in K at a time, in an order shifted by its own place |
 //! | raw | in turn, without rings: the achievable rate to compare with | never releases |
+//! | put | as raw, by messages that the other side takes in: what a put is where MPI makes one of two-sided messages | copies or fetches, and says so |
 //!
 //! # Source
 //! FLESnet (best effort, offset); its Data-Flow Scheduler (dfs); ALICE's tokens and LHCb's shift (token), made receiver-driven and per contribution.
@@ -56,11 +57,13 @@ pub enum Policy {
     Token,
     /// In turn and without credits: what the network carries when nobody waits for anybody.
     Raw,
+    /// The same by messages, whose receiver copies what came with them, or fetches what is long, and acknowledges it.
+    Put,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw];
+    pub const ALL: [Self; 6] = [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw, Self::Put];
 
     /// The name in scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -70,6 +73,7 @@ impl Policy {
             Self::Dfs => "dfs",
             Self::Token => "token",
             Self::Raw => "raw",
+            Self::Put => "put",
         }
     }
 
@@ -77,7 +81,7 @@ impl Policy {
     pub(super) fn sending(self, place: usize, inputs: usize, dfs: Dfs) -> Box<dyn Sending> {
         match self {
             Self::BestEffort => Box::new(InOrder::default()),
-            Self::Offset | Self::Raw => Box::new(InTurn::from(place)),
+            Self::Offset | Self::Raw | Self::Put => Box::new(InTurn::from(place)),
             Self::Dfs => Box::new(Paced::new(dfs, place)),
             Self::Token => Box::new(Granted::new(place, inputs)),
         }
@@ -96,13 +100,13 @@ impl Policy {
         match self {
             Self::Dfs => Some(Box::new(Director::new(dfs, inputs, round))),
             Self::Token => Some(Box::new(Token::new(place, inputs, window))),
-            Self::BestEffort | Self::Offset | Self::Raw => None,
+            Self::BestEffort | Self::Offset | Self::Raw | Self::Put => None,
         }
     }
 
     /// Whether timeslices are built at all.
     pub const fn is_building(self) -> bool {
-        !matches!(self, Self::Raw)
+        !matches!(self, Self::Raw | Self::Put)
     }
 
     /// Whether an input waits for grants, beside room in its ring.

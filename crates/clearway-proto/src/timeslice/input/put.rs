@@ -1,0 +1,39 @@
+//! An input's puts: short ones travel with their message, long ones are announced and fetched.
+
+use super::Input;
+use crate::base::Rank;
+use crate::timeslice::context::Context;
+use crate::timeslice::frame::Frame;
+use crate::wire::{Destination, RemoteSpan, Span, Token};
+
+/// The longest put that travels with its message: the length up to which MPI sends at once where one is told (Cray's
+/// `MPICH_GNI_MAX_EAGER_MSG_SIZE`), and a body that every wire with one-sided operations carries.
+const EAGER_MAX: u32 = 8_192;
+
+/// Puts `from` to place `into` of the ring that `peer` keeps for this input.
+pub(super) fn send(cx: &mut Context<'_>, peer: Rank, from: Span, into: u64, token: Token) {
+    let lies_at = RemoteSpan { region: from.region, offset: from.offset };
+    let head = Frame::Put { into, from: lies_at, length: from.length }.encode();
+    let (class, body) =
+        if from.length <= EAGER_MAX { (cx.config.class, from) } else { (cx.config.control, Span::EMPTY) };
+    cx.out.send(Destination::One(peer), class, head.bytes(), body, Some(token));
+}
+
+impl Input {
+    /// The builder at `place` has taken in so many puts, since the beginning and modulo 2^32.
+    pub(super) fn taken_in(&mut self, place: usize, count: u32) {
+        let connection = &mut self.connections.all[place];
+        let newly = count.wrapping_sub(connection.granted);
+        if newly > connection.writes {
+            // It speaks of what was never put.
+            self.record.strangers += 1;
+            return;
+        }
+        connection.granted = count;
+        connection.writes -= newly;
+        self.writes -= newly;
+        if self.connections.all[place].is_drained() {
+            self.try_to_end();
+        }
+    }
+}
