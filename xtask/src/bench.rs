@@ -6,6 +6,7 @@
 //! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
 //! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
 //! `cargo xtask bench timeslice`: what timeslice building costs beside bare writes (module `timeslice`).
+//! `cargo xtask bench put`: unscheduled writes and puts beside MPI_Put (module `put`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
 //!
 //! # Model
@@ -21,6 +22,7 @@ mod crowd;
 mod fabric;
 mod link;
 mod ofi;
+mod put;
 mod reliable;
 mod shm;
 mod start;
@@ -51,7 +53,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|put|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -63,9 +65,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("start") => start::run(&parse("start", rest)?),
         Some("reliable") => reliable::run(&parse("reliable", rest)?),
         Some("timeslice") => timeslice::run(&parse("timeslice", rest)?),
+        Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|put|fabric [--rounds N] [--json]"
         ),
     }
 }

@@ -1,0 +1,142 @@
+//! `cargo xtask bench put`: what unscheduled writes and puts carry beside MPI_Put, by length, in the same run.
+//!
+//! # Model
+//! Two senders and two receivers on this machine, over shared memory and over libfabric on loopback: `clearway timeslice --bench`
+//! under Hydra, and a small program of the same pattern by Open MPI, which chooses its own way. Everybody runs once a round.
+//!
+//! # Not here
+//! The pattern: `clearway`'s `timeslice::achievable`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::shm::{OPEN_MPI_AS_ROOT, compile, said};
+use super::{Asked, build_program, load, spread};
+
+/// The launcher of our ranks.
+const LAUNCHER: &str = "mpiexec.hydra";
+/// Half of them send.
+const RANKS: &str = "4";
+/// Wires, as `--wire` names them.
+const WIRES: [&str; 2] = ["shm", "ofi"];
+/// Lengths of the slides.
+const LENGTHS: [(&str, u64); 4] =
+    [("64 KiB", 64 << 10), ("128 KiB", 128 << 10), ("512 KiB", 512 << 10), ("1 MiB", 1 << 20)];
+/// The other side's program.
+const PEER: &str = include_str!("put_peer.c");
+/// Longest run in s; one that hangs is ended.
+const DEADLINE_S: &str = "180";
+
+/// GB/s of a sender by who, kind, mix and length: a value for each round.
+type Rates = BTreeMap<[String; 4], Vec<f64>>;
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    if Command::new(LAUNCHER).arg("--version").output().is_err() {
+        eprintln!("skipped: bench put needs {LAUNCHER}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = build_program()?;
+    let peer = compile("put_peer", PEER);
+    let peer =
+        peer.inspect_err(|error| eprintln!("skipped: MPI_Put: {error:#}; it needs mpicc and mpirun of Open MPI")).ok();
+    let loaded = load();
+    let mut rates = Rates::new();
+    for round in 0..asked.rounds {
+        for wire in WIRES {
+            for (key, rate) in ours(&program, wire)? {
+                rates.entry(key).or_default().push(rate);
+            }
+        }
+        if let Some(peer) = &peer {
+            match theirs(peer) {
+                Ok(seen) => seen.into_iter().for_each(|(key, rate)| rates.entry(key).or_default().push(rate)),
+                Err(error) => eprintln!("skipped: MPI_Put in round {round}: {error:#}"),
+            }
+        }
+    }
+    let _ = peer.as_deref().and_then(Path::parent).map(std::fs::remove_dir_all);
+    if asked.json {
+        println!("{}", record(asked, loaded, &rates));
+    } else {
+        print!("{}", text(asked, loaded, &rates));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Our writes and puts over `wire`.
+fn ours(program: &Path, wire: &str) -> Result<Vec<([String; 4], f64)>> {
+    let mut command = Command::new("timeout");
+    command.args([DEADLINE_S, LAUNCHER, "-n", RANKS]).arg(program);
+    command.args(["timeslice", "--on", "cluster", "--wire", wire, "--bench", "--json"]);
+    command.args(["--start-skew", "0ms", "--warm-up", "300ms", "--measured", "1500ms"]);
+    let output = command.output().context("timeout")?;
+    ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    rates_of(wire, &serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
+}
+
+/// What the figures of a run over `wire` say.
+fn rates_of(wire: &str, figures: &Value) -> Result<Vec<([String; 4], f64)>> {
+    let one = |figure: &Value| {
+        let label = |key: &str| figure["labels"][key].as_str().map(str::to_owned);
+        Some(([wire.to_owned(), label("kind")?, label("messages")?, label("length")?], figure["value"].as_f64()?))
+    };
+    figures.as_array().into_iter().flatten().map(|figure| one(figure).context("a figure without labels")).collect()
+}
+
+/// The same by Open MPI.
+fn theirs(program: &Path) -> Result<Vec<([String; 4], f64)>> {
+    let mut rates = Vec::new();
+    for (mix, flag) in [("alone", "0"), ("mix", "1")] {
+        for (name, bytes) in LENGTHS {
+            let mut command = Command::new("timeout");
+            command.args([DEADLINE_S, "mpirun", "-n", RANKS, "--oversubscribe"]).arg(program);
+            let output = command.args([&bytes.to_string(), flag]).envs(OPEN_MPI_AS_ROOT).output().context("mpirun")?;
+            let line = said(output)?;
+            let rate = line.strip_prefix("rate ").and_then(|rate| rate.trim().parse::<f64>().ok());
+            let key = ["Open MPI", "MPI_Put", mix, name].map(str::to_owned);
+            rates.push((key, rate.with_context(|| format!("the peer said `{}`", line.trim()))? / 1e9));
+        }
+    }
+    Ok(rates)
+}
+
+fn text(asked: &Asked, loaded: f64, rates: &Rates) -> String {
+    let mut text = format!(
+        "two senders, two receivers, {} rounds, load {loaded} before and {} after\nGB/s of a sender; median (least to greatest)\n\n",
+        asked.rounds,
+        load()
+    );
+    for ([who, kind, mix, length], values) in rates {
+        if let Some((median, least, greatest)) = spread(values) {
+            text.push_str(&format!(
+                "  {who:<9} {kind:<8} {mix:<6} {length:<7} {median:>7.3} ({least:.3} to {greatest:.3})\n"
+            ));
+        }
+    }
+    text
+}
+
+fn record(asked: &Asked, loaded: f64, rates: &Rates) -> Value {
+    let figure = |([who, kind, mix, length], values): (&[String; 4], &Vec<f64>)| json!({"who": who, "kind": kind, "messages": mix, "length": length, "gigabytes_per_second": values});
+    let figures: Vec<Value> = rates.iter().map(figure).collect();
+    json!({"bench": "put", "rounds": asked.rounds, "load": [loaded, load()], "figures": figures})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of__are_known_by_who_kind_mix_and_length() {
+        let figures =
+            json!([{"labels": {"kind": "put", "messages": "mix", "length": "1MiB"}, "value": 2.5, "name": "any"}]);
+        let key = ["shm", "put", "mix", "1MiB"].map(str::to_owned);
+        assert_eq!(rates_of("shm", &figures).expect("figures"), [(key, 2.5)]);
+        assert!(rates_of("shm", &json!([{"labels": {}}])).is_err());
+    }
+}
