@@ -3,7 +3,7 @@
 //! # Model
 //! Half of the nodes send, each to all others in turn, two messages to each under way at a time, and nobody waits for another
 //! sender. A *write* is what `raw` does: one-sided, known to its sender when it is there. A *put* is the same where MPI makes it
-//! of two-sided messages: up to 8 KiB travel with the message and are copied, what is longer is announced and fetched, and either
+//! of two-sided messages: what has up to 1 KiB travels with its message and is copied, what is longer is announced and fetched, and either
 //! is acknowledged. The *mix* has one message of 16 and two of 64 bytes beside each long one.
 //!
 //! # Source
