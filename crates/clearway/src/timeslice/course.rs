@@ -232,6 +232,7 @@ mod tests {
             builders: 2,
             policies: vec![Policy::Token],
             contribution: Bytes(1),
+            messages: crate::timeslice::Messages::Alone,
             ring: Bytes(1),
             window: "2-8".parse().expect("a window"),
             dfs: clearway_proto::timeslice::Dfs::default(),

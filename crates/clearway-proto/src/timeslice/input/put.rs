@@ -13,7 +13,8 @@ const EAGER_MAX: u32 = 1_024;
 /// Puts `from` to place `into` of the ring that `peer` keeps for this input.
 pub(super) fn send(cx: &mut Context<'_>, peer: Rank, from: Span, into: u64, token: Token) {
     let lies_at = RemoteSpan { region: from.region, offset: from.offset };
-    let head = Frame::Put { into, from: lies_at, length: from.length }.encode();
+    let mut head = Frame::Put { into, from: lies_at, length: from.length }.encode();
+    head.put(&cx.config.run.to_le_bytes());
     let (class, body) =
         if from.length <= EAGER_MAX { (cx.config.class, from) } else { (cx.config.control, Span::EMPTY) };
     cx.out.send(Destination::One(peer), class, head.bytes(), body, Some(token));
