@@ -1,8 +1,8 @@
 //! Many small jobs under random faults: nothing that an input still holds is lost, and nothing is built twice by decision.
 //!
 //! # Model
-//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts, pauses, jumps of a clock, nodes ten times
-//! too slow, ranks that join, retire or weigh other. The job runs on the memory wire until every rank that takes part has
+//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts, pauses, clocks that jump ahead or are set back,
+//! drops of bandwidth, nodes ten times too slow, ranks that join, retire or weigh other. The job runs on the memory wire until every rank that takes part has
 //! ended. Then every timeslice must have been built once, by decision, with the contributions of all inputs that never were out.
 
 use alloc::sync::Arc;
@@ -33,6 +33,10 @@ enum Fault {
     Pause(u64),
     /// Its clock jumps ahead.
     Jump(u64),
+    /// Its clock is set back: it stands until the time that it has shown comes again, since an engine's never goes back.
+    SetBack(u64),
+    /// It hears one thing in a microsecond, for so long: three messages would come in that.
+    Drop(u64),
     /// It runs once in ten microseconds from now on.
     Slow,
     Retire,
@@ -40,13 +44,14 @@ enum Fault {
     Weigh(u32),
 }
 
-/// A wire whose rank's clock is ahead of the fabric's.
-struct Ahead<'a> {
+/// A wire whose rank has a clock of its own, and hears so much at a time.
+struct Afflicted<'a> {
     wire: &'a mut MemoryWire,
-    by: u64,
+    now: LocalNs,
+    most: usize,
 }
 
-impl Wire for Ahead<'_> {
+impl Wire for Afflicted<'_> {
     fn rank(&self) -> Rank {
         self.wire.rank()
     }
@@ -54,7 +59,7 @@ impl Wire for Ahead<'_> {
         self.wire.capabilities()
     }
     fn now(&self) -> LocalNs {
-        self.wire.now() + Nanos(self.by)
+        self.now
     }
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
         self.wire.register(length)
@@ -72,7 +77,9 @@ impl Wire for Ahead<'_> {
         self.wire.post(operations, heads, answers);
     }
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.wire.harvest(limit, sink)
+        let count = self.wire.harvest(limit.min(self.most), sink);
+        self.most -= count;
+        count
     }
     fn counters(&self) -> Counters {
         self.wire.counters()
@@ -85,7 +92,11 @@ struct Process {
     /// It does not run before this.
     sleeps_until: u64,
     is_slow: bool,
-    ahead: u64,
+    /// Until then it hears one thing at a time.
+    narrow_until: u64,
+    /// By how much its clock is ahead of the fabric's, or behind; and what it has shown.
+    ahead: i64,
+    shown: u64,
     /// How often it was taken in.
     lives: u32,
     ended: bool,
@@ -93,6 +104,18 @@ struct Process {
     /// It asks to join whenever it is out.
     persistent: bool,
     wake: Option<LocalNs>,
+}
+
+impl Process {
+    /// What its clock shows when the fabric's shows `now`.
+    fn clock(&mut self, now: LocalNs) -> LocalNs {
+        Self::shown(self.ahead, &mut self.shown, now)
+    }
+
+    fn shown(ahead: i64, shown: &mut u64, now: LocalNs) -> LocalNs {
+        *shown = now.0.saturating_add_signed(ahead).max(*shown);
+        LocalNs(*shown)
+    }
 }
 
 /// A timeslice that a builder told to be complete.
@@ -146,13 +169,15 @@ fn faults(
     let mut strikes = (members - 1) / 2;
     for _ in 0..below(6) {
         let (at, rank) = (below(STRIKES), below(u64::from(ranks)) as u32);
-        let fault = match below(8) {
+        let fault = match below(10) {
             0 => Fault::Kill,
             1 => Fault::Restart(1 + below(400_000)),
             2 | 3 => Fault::Pause(10_000 + below(600_000)),
             4 => Fault::Jump(below(1_000_000)),
             5 => Fault::Slow,
             6 => Fault::Retire,
+            7 => Fault::SetBack(below(400_000)),
+            8 => Fault::Drop(below(400_000)),
             _ => Fault::Weigh(1 + below(40) as u32),
         };
         if matches!(fault, Fault::Kill | Fault::Restart(_) | Fault::Pause(_) | Fault::Retire) {
@@ -185,7 +210,9 @@ impl Trial {
             driver: None,
             sleeps_until: 0,
             is_slow: false,
+            narrow_until: 0,
             ahead: 0,
+            shown: 0,
             lives: 0,
             ended: false,
             out: absent.contains(&Rank(rank)),
@@ -219,7 +246,7 @@ impl Trial {
     }
 
     fn boot(&mut self, rank: u32, incarnation: u32) {
-        let now = self.fabric.now() + Nanos(self.processes[rank as usize].ahead);
+        let now = self.processes[rank as usize].clock(self.fabric.now());
         let wire = self.fabric.wire(Rank(rank));
         let length = self.ring * u64::from(self.inputs);
         let region = wire.register(Bytes(length)).expect("there is room");
@@ -244,7 +271,7 @@ impl Trial {
 
     fn command(&mut self, rank: u32, command: Command) {
         let process = &mut self.processes[rank as usize];
-        let now = self.fabric.now() + Nanos(process.ahead);
+        let now = process.clock(self.fabric.now());
         if let Some(driver) = &mut process.driver {
             driver.command(now, command);
             process.wake = Some(LocalNs(0));
@@ -283,7 +310,9 @@ impl Trial {
                 self.faults.entry(now + after).or_default().push((rank, Fault::Join));
             }
             Fault::Pause(length) => process.sleeps_until = now + length,
-            Fault::Jump(by) => process.ahead += by,
+            Fault::Jump(by) => process.ahead += by as i64,
+            Fault::SetBack(by) => process.ahead -= by as i64,
+            Fault::Drop(length) => process.narrow_until = now + length,
             Fault::Slow => process.is_slow = true,
             Fault::Retire => self.command(rank, Command::Retire),
             Fault::Weigh(weight) => self.command(rank, Command::Weigh { weight }),
@@ -343,9 +372,16 @@ impl Trial {
             process.sleeps_until = now.0 + 10_000;
         }
         let mut events = Vec::new();
-        let mut wire = Ahead { wire: self.fabric.wire(Rank(rank as u32)), by: process.ahead };
+        let is_narrow = process.narrow_until > now.0;
+        let shown = Process::shown(process.ahead, &mut process.shown, now);
+        let most = if is_narrow { 1 } else { usize::MAX };
+        let mut wire = Afflicted { wire: self.fabric.wire(Rank(rank as u32)), now: shown, most };
         let progress = driver.step(&mut wire, &mut |event| events.push(event));
-        process.wake = progress.next.map(|next| LocalNs(next.0.saturating_sub(process.ahead)));
+        process.wake = progress.next.map(|next| LocalNs(next.0.saturating_add_signed(-process.ahead)));
+        if is_narrow {
+            process.sleeps_until = now.0 + 1_000;
+            process.wake = Some(LocalNs(process.sleeps_until));
+        }
         events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
     }
 

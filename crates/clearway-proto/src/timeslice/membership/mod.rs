@@ -42,7 +42,7 @@ pub(super) use journal::{Change, Deal, Decision, Journal, Member};
 const TOLD: usize = 3;
 /// A wish counts for so many intervals after it was told: it is told again in each.
 const WISH_INTERVALS: u64 = 4;
-/// Behind the last answer who leads waits as long again as that took, and for so many intervals at least, before it looks for another way.
+/// Behind the last answer who leads waits twice as long again as that took, and for so many intervals at least, before it goes on without.
 const LEAD_INTERVALS: u64 = 3;
 /// How often these are doubled at most, while not even a quorum answers.
 const DOUBLINGS_MAX: u32 = 3;
@@ -374,26 +374,25 @@ impl Membership {
         }
     }
 
-    /// Whether who has not answered has had time: as long again as the slowest of the others, and so many intervals.
-    fn has_had_time(&self, now: LocalNs, intervals: u64) -> bool {
+    /// Whether who has not answered has had time: twice as long again as the slowest of the others, and some intervals.
+    fn has_had_time(&self, now: LocalNs) -> bool {
         let slowest = self.answered_at.since(self.lead_since);
-        now.since(self.answered_at) > slowest.max(self.interval.times(intervals))
+        let intervals = self.interval.times(LEAD_INTERVALS << self.doublings);
+        now.since(self.answered_at) > slowest.times(2).max(intervals)
     }
 
-    /// Asks again who has not answered, ever more rarely. Who is in question is given up after a while; later those whose answers are
-    /// needed are suspected, if enough of the others answered, and another ballot begins.
+    /// Asks again who has not answered, ever more rarely. After a while who is in question is given up; if others are missing they are
+    /// suspected, where enough answered, and another ballot begins.
     fn lead_on(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         if self.agree.leads().is_none() {
             return;
         }
-        if self.has_had_time(now, 1)
-            && let Some(proposal) = self.agree.waited(&self.journal)
-        {
-            return self.ask_all(now, proposal, stakes);
-        }
         let silent = |member: &Member| *member != self.me && self.agree.unanswered(*member).is_some();
         let silent: Vec<Member> = self.journal.members().filter(silent).collect();
-        if self.has_had_time(now, LEAD_INTERVALS << self.doublings) {
+        if self.has_had_time(now) {
+            if let Some(proposal) = self.agree.waited(&self.journal) {
+                return self.ask_all(now, proposal, stakes);
+            }
             // Who has promised something waits until it is decided, whether it is still wished or not.
             self.wishes.extend(self.agree.leads().map(|wish| (wish, now)));
             self.agree.give_up();
