@@ -4,7 +4,7 @@
 //! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a node the same however large
 //! the job is. A watcher suspects a member that is silent for [`PATIENCE`] intervals, or for the usual time between its beats and four
 //! deviations of that, whichever is longer. When somebody speaks who was silent for too long, the network is slower than was believed, and all
-//! silence may last twice as long. The three stand a third of the roster apart: no rack holds all of them.
+//! silence may last twice as long for a while. The three stand a third of the roster apart: no rack holds all of them.
 //!
 //! # Source
 //! RFC 6298 for the usual gap and its deviation, and for doubling (5.5).
@@ -23,8 +23,8 @@ const PATIENCE: u64 = 3;
 const PATIENCE_MAX: u64 = 30;
 /// Intervals that a member has which was not heard of before: it may be starting.
 const GRACE: u64 = 10;
-/// Times that allowed silence is doubled at most.
-const DOUBLINGS_MAX: u32 = 4;
+/// Times that the silence which is always allowed is doubled at most: it stays below the longest.
+const DOUBLINGS_MAX: u32 = 3;
 /// Beats in time after which one doubling is taken back: far more than come between two false suspicions while a network is
 /// overloaded.
 const CALM: u32 = 1000;
@@ -116,7 +116,7 @@ impl Watch {
     /// Who has been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = Member> + '_ {
         let [least, most] =
-            [PATIENCE, PATIENCE_MAX].map(|intervals| self.interval.times(intervals << self.doublings).0);
+            [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals).0);
         let late = move |watched: &&Watched| {
             let allowed = (watched.gap + 4 * watched.deviation).clamp(least, most);
             watched.heard.is_some_and(|heard| now.since(heard).0 > allowed)
