@@ -27,6 +27,7 @@ fn node(first: u8) -> Node {
     let memory = Span { region: RegionId(0), offset: 0, length: 16 };
     Node::new(NodeConfig {
         rank,
+        run: 0,
         layout: Arc::new(layout),
         policy,
         window: Window { least: 2, most: 8 },
