@@ -18,7 +18,7 @@
 //! | 1 | data of a long object | down | sequence 8, object 4, number 4, behind 4, crc 4, length 2; the symbol is the body |
 //! | 2 | announce | down | object 4, first 8, length 8, number 4 |
 //! | 3 | poll | down | edge 8, stable 8, objects 4, aborted 4 |
-//! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, probe 2, lost 4, marked 4, settled 1 |
+//! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, lost 4, marked 4, settled 1 |
 //! | 5 | need | up | block 8, then at most 7 times: blocks further 2, members 2, missing 8 |
 //! | 6 | view | anyone | at most 40 times: place 2 |
 //! | 7 | suspect | up | place 2 |
@@ -150,8 +150,6 @@ pub(super) struct Report {
     pub(super) heard: u32,
     /// Who is last.
     pub(super) slowest: u16,
-    /// The oldest of the last probes that were heard.
-    pub(super) probe: u16,
     /// Greatest share of symbols that were missed at first, in millionths.
     pub(super) lost: u32,
     /// Greatest share of symbols that were marked, in millionths.
@@ -380,7 +378,7 @@ impl Report {
         for word in [self.known, self.slots, self.places, self.alive, self.heard] {
             head.put(&word.to_le_bytes());
         }
-        head.put(&self.slowest.to_le_bytes()).put(&self.probe.to_le_bytes());
+        head.put(&self.slowest.to_le_bytes());
         head.put(&self.lost.to_le_bytes()).put(&self.marked.to_le_bytes()).put(&[u8::from(self.settled)]);
     }
 
@@ -394,7 +392,6 @@ impl Report {
             alive: rest.u32()?,
             heard: rest.u32()?,
             slowest: rest.u16()?,
-            probe: rest.u16()?,
             lost: rest.u32()?,
             marked: rest.u32()?,
             settled: match rest.take()? {
@@ -482,7 +479,6 @@ mod tests {
             alive: 6,
             heard: 7,
             slowest: 8,
-            probe: 9,
             lost: 10,
             marked: 11,
             settled: true,

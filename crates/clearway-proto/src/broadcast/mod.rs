@@ -31,13 +31,16 @@
 //! Joining the group, files, and who is alive: the application's.
 
 mod context;
+mod cost;
 mod frame;
 mod heir;
 mod holding;
 mod node;
 mod objects;
 mod outgoing;
+mod pace;
 mod polls;
+mod reach;
 mod receiver;
 mod reports;
 mod root;
@@ -53,6 +56,7 @@ mod tests;
 mod trial;
 
 pub use context::{Command, Event, Laggards, NodeConfig, Record};
+pub use cost::{Circumstances, Costs, Reach};
 pub use frame::Way;
 pub use node::Node;
 pub use tree::Member;

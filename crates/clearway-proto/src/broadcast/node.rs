@@ -58,6 +58,7 @@ impl Node {
             aborted: NEVER,
             end_told: false,
             shorts_stable: 0,
+            to_group: 0,
             record: Record::default(),
             config,
         };

@@ -169,6 +169,19 @@ impl Outgoing {
         self.lines.iter().filter(|line| line.wanted[line.at(block)] != 0).count() as u16
     }
 
+    /// Changes the pace.
+    pub(super) fn set_rate(&mut self, rate: BitsPerSec) {
+        self.rate = Some(rate);
+    }
+
+    /// Nothing more is wanted on `line`.
+    pub(super) fn empty(&mut self, line: usize) {
+        if let Some(line) = self.lines.get_mut(line) {
+            line.wanted.fill(0);
+            line.count = 0;
+        }
+    }
+
     pub(super) fn set_full(&mut self) {
         self.full = true;
     }

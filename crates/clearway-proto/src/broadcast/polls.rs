@@ -47,7 +47,7 @@ pub(super) struct Polls {
     /// The time until the next one if nothing else happens, and when that is.
     gap: Nanos,
     due: LocalNs,
-    /// Asked since somebody answered.
+    /// Asked since everybody answered.
     unanswered: u32,
 }
 
@@ -88,13 +88,13 @@ impl Polls {
         self.due = self.due.min(now + self.gap);
     }
 
-    /// Somebody answered.
+    /// Everybody has answered.
     pub(super) fn answered(&mut self) {
         self.unanswered = 0;
     }
 
-    /// Whether nobody has answered for some time.
-    pub(super) const fn nobody_answers(&self) -> bool {
+    /// Whether somebody has not answered for some time.
+    pub(super) const fn somebody_is_silent(&self) -> bool {
         self.unanswered >= 2
     }
 
@@ -147,10 +147,10 @@ mod tests {
             gaps.push(polls.due().since(due).0 / 1_000);
         }
         assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
-        assert!(polls.nobody_answers());
+        assert!(polls.somebody_is_silent());
         polls.answered();
         polls.beat(polls.due(), Waits::Nothing, Nanos::from_secs(1));
-        assert!(!polls.nobody_answers());
+        assert!(!polls.somebody_is_silent());
     }
 
     use alloc::vec::Vec;

@@ -450,7 +450,6 @@ impl Receiver {
             alive: 1,
             heard: self.heard,
             slowest: state.me,
-            probe: 0,
             lost: self.rates[0],
             marked: self.rates[1],
             settled: state.aborted != NEVER,
@@ -465,6 +464,8 @@ impl Receiver {
             let share = |part: u64| (part.min(since[2] + since[0]) * 1_000_000 / (since[2] + since[0])) as u32;
             self.rates = [share(since[0]), share(since[1])];
             self.counted = [missed, marked, new];
+        } else {
+            self.rates = [0; 2];
         }
     }
 
@@ -475,6 +476,7 @@ impl Receiver {
         if let Some(report) = state.reports.merged(Some(self.own(state)), now) {
             state.send(parent, &Frame::Status(report), state.reports.poll(), out);
             self.reported = Some(report);
+            state.reports.consume();
         }
     }
 
@@ -508,6 +510,9 @@ impl Receiver {
             self.asked = self.asked.max(newer);
         }
         if self.report_at.is_some_and(|at| at <= now) {
+            // Perhaps the group does not reach them.
+            let poll = state.poll();
+            state.reports.unanswered().for_each(|child| state.send(child, &poll, state.reports.poll(), out));
             self.report(state, now, out);
         }
     }

@@ -103,6 +103,11 @@ impl Reports {
         self.children.iter().all(|child| child.report.is_some() && child.poll == self.poll)
     }
 
+    /// Who has not answered the last poll.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = u16> + '_ {
+        self.children.iter().filter(|child| child.report.is_none() || child.poll != self.poll).map(|child| child.place)
+    }
+
     /// Who has been silent for longer than `silence`.
     pub(super) fn silent(&self, silence: Nanos, now: LocalNs) -> impl Iterator<Item = u16> + '_ {
         self.children.iter().filter(move |child| now.since(child.heard) > silence).map(|child| child.place)
@@ -122,6 +127,13 @@ impl Reports {
             Some(if parked(child) { Report { received: u64::MAX, ..report } } else { report })
         });
         own.into_iter().chain(below).reduce(|a, b| a.with(&b))
+    }
+
+    /// What was lost and marked is acted on, or reported, once.
+    pub(super) fn consume(&mut self) {
+        for report in self.children.iter_mut().filter_map(|child| child.report.as_mut()) {
+            (report.lost, report.marked) = (0, 0);
+        }
     }
 
     /// A round trip to those below.
@@ -161,7 +173,6 @@ impl Report {
             alive: self.alive.saturating_add(other.alive),
             heard: self.heard.min(other.heard),
             slowest,
-            probe: self.probe.min(other.probe),
             lost: self.lost.max(other.lost),
             marked: self.marked.max(other.marked),
             settled: self.settled && other.settled,
@@ -183,7 +194,6 @@ mod tests {
             alive: 1,
             heard: 9,
             slowest,
-            probe: 0,
             lost: stable as u32,
             marked: 0,
             settled: true,

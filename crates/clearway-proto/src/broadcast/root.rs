@@ -12,13 +12,16 @@
 use alloc::vec::Vec;
 
 use super::context::Event;
+use super::cost::{self, Circumstances, Costs};
 use super::frame::{Needs, Report, Way};
 use super::heir::Heir;
 use super::holding::Fact;
 use super::objects::{Object, Size};
+use super::pace::Pace;
 use super::polls::{Polls, Waits};
+use super::reach::{PROBES, Reach};
 use super::state::{NEVER, State};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
 
 /// Digests under way: what the driver takes in one round.
@@ -70,6 +73,8 @@ pub(super) struct Root {
     parked: bool,
     /// What this root has to do because another one died.
     heir: Option<Heir>,
+    pace: Pace,
+    reach: Reach,
 }
 
 impl Root {
@@ -95,6 +100,8 @@ impl Root {
             slowest: 0,
             parked: false,
             heir: None,
+            pace: Pace::new(state.config.rate),
+            reach: Reach::default(),
         }
     }
 
@@ -182,7 +189,7 @@ impl Root {
         }
     }
 
-    fn announce(state: &State, object: u32, out: &mut Out<Event>) {
+    fn announce(state: &mut State, object: u32, out: &mut Out<Event>) {
         let Some(frame) = state.announcement(object) else { return };
         match state.way {
             Way::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
@@ -237,7 +244,7 @@ impl Root {
 
     /// A child has reported.
     pub(super) fn reported(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
-        if let Some(polls) = &mut state.polls {
+        if let Some(polls) = state.polls.as_mut().filter(|_| state.reports.all_answered()) {
             polls.answered();
         }
         let Some(merged) = state.reports.merged(None, now) else { return };
@@ -257,11 +264,59 @@ impl Root {
         }
         self.settled = merged.settled;
         self.watch_slowest(state, &merged, now, out);
+        self.react(state, &merged, now, out);
         self.stable(state, merged.stable, now, out);
         if merged.known < state.objects.known() && merged.known >= state.objects.first() {
             let unknown = merged.known..state.objects.known().min(merged.known.saturating_add(4));
             unknown.for_each(|object| Self::announce(state, object, out));
         }
+    }
+
+    /// Slows down or speeds up, and leaves the group or comes back to it.
+    fn react(&mut self, state: &mut State, merged: &Report, now: LocalNs, out: &mut Out<Event>) {
+        let packet = state.config.symbol;
+        if let Some(rate) = self.pace.reported(merged.lost, merged.marked, state.quiet(), packet, now) {
+            state.outgoing.set_rate(rate);
+        }
+        state.reports.consume();
+        match state.way {
+            Way::Multicast if state.reports.all_answered() && self.reach.is_lost(merged) => {
+                self.reach.give_up(now);
+                self.switch(state, self.relayed(state), now, out);
+            }
+            Way::Chain | Way::Tree if self.reach.is_back(merged) => self.switch(state, Way::Multicast, now, out),
+            _ => {}
+        }
+    }
+
+    /// The better way for the longest object that is open, without a group.
+    fn relayed(&self, state: &State) -> Way {
+        let longest = state.objects.all().map(|object| object.length).max().unwrap_or_default();
+        let circumstances = Circumstances {
+            receivers: state.view.count().saturating_sub(1),
+            length: Bytes(longest),
+            symbol: Bytes(u64::from(state.config.symbol)),
+            rate: state.config.rate.unwrap_or(BitsPerSec::mega(10_000)),
+            latency: Nanos(state.quiet().0 / 2),
+            lost: 0,
+        };
+        Costs::of(&circumstances, cost::Reach::Some).best()
+    }
+
+    /// Symbols go another way from here on. What has arrived has arrived: members ask for the rest.
+    fn switch(&mut self, state: &mut State, way: Way, now: LocalNs, out: &mut Out<Event>) {
+        state.way = way;
+        self.gathered.clear();
+        if let Some(group) = state.outgoing.line(None) {
+            state.outgoing.empty(group);
+        }
+        for sequence in state.edge..state.holding.received() {
+            state.leave(sequence);
+        }
+        if let Some(polls) = &mut state.polls {
+            polls.progress(now, Nanos::ZERO);
+        }
+        out.tell(Event::Switched { way });
     }
 
     /// Notes who is last, and whether the others wait for it.
@@ -361,13 +416,14 @@ impl Root {
     fn beat(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
         let at = state.outgoing.behind_all(now);
         let poll = state.next_poll(at);
+        self.reach.polled(state.to_group);
         let frame = state.poll();
         let is_over = state.aborted != NEVER && self.settled && state.holding.floor() >= state.end().unwrap_or(0);
         let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
         let waits = if is_idle { Waits::Nothing } else { Waits::Something };
         let most = Nanos(state.config.silence.0 / BEATS);
         let Some(polls) = &mut state.polls else { return };
-        let alone = state.way != Way::Multicast || polls.nobody_answers();
+        let alone = state.way != Way::Multicast || polls.somebody_is_silent();
         polls.beat(at, waits, most);
         if state.way == Way::Multicast {
             state.send_to_group(&frame, poll, at, out);
@@ -389,6 +445,9 @@ impl Root {
         if let Some(heir) = &mut self.heir {
             heir.tick(state, now, out);
         }
+        if self.reach.probes(now) {
+            (0..PROBES).for_each(|_| state.send_to_group(&state.poll(), 0, now, out));
+        }
         if self.tell_at.is_some_and(|at| at <= now) {
             self.tell_at = None;
             if state.record.sent == self.sent_when_told {
@@ -404,6 +463,6 @@ impl Root {
     pub(super) fn deadline(&self, state: &State) -> Option<LocalNs> {
         let poll = state.polls.as_ref().map(Polls::due);
         let heir = self.heir.as_ref().and_then(Heir::deadline);
-        [poll, self.gather_until, self.tell_at, heir].into_iter().flatten().min()
+        [poll, self.gather_until, self.tell_at, heir, self.reach.deadline()].into_iter().flatten().min()
     }
 }

@@ -75,6 +75,8 @@ pub(super) struct State {
     pub(super) end_told: bool,
     /// Short messages that are with everybody.
     pub(super) shorts_stable: u32,
+    /// Messages that this root sent to the group.
+    pub(super) to_group: u32,
     pub(super) record: Record,
 }
 
@@ -129,8 +131,9 @@ impl State {
     }
 
     /// Sends a header to the group, not before `at`.
-    pub(super) fn send_to_group(&self, frame: &Frame, poll: u16, at: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn send_to_group(&mut self, frame: &Frame, poll: u16, at: LocalNs, out: &mut Out<Event>) {
         let Some(group) = self.config.group else { return };
+        self.to_group = self.to_group.saturating_add(1);
         let head = out.head(frame.encode(&Preamble { to_group: true, ..self.preamble(poll) }).bytes());
         let (to, class) = (Destination::Group(group), self.config.control);
         out.operate_at(at, Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None });
@@ -202,6 +205,7 @@ impl State {
         };
         let to_group = self.outgoing.to(line).is_none();
         let leaves = self.leaves(object, sequence);
+        self.to_group = self.to_group.saturating_add(u32::from(to_group));
         self.record.sent += 1;
         self.record.repairs += u64::from(leaves == Leaves::Again);
         self.edge = self.edge.max(sequence + 1);

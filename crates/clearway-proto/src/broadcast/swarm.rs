@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::trial::{Fault, GROUP, Plan, Trial};
 use super::*;
-use crate::base::{BitsPerSec, LocalNs, Nanos, RandomKey, RandomStream};
+use crate::base::{BitsPerSec, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use crate::wire::memory::Rough;
 
 const SILENCE: u64 = 20_000_000;
@@ -75,6 +75,9 @@ fn run(seed: u64) {
     let mut stream = RandomKey::new(seed).purpose("broadcast swarm").stream();
     let mut trial = Trial::new(plan(&mut stream, seed));
     strike(&mut trial, &mut stream);
+    if stream.below(4) == 0 {
+        (0..stream.below(u64::from(trial.plan.ranks))).for_each(|rank| trial.fabric.deafen(Rank(rank as u32)));
+    }
     let (plan, faults) = (trial.plan.clone(), trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         trial.cast(trial.plan.lengths.len());

@@ -251,3 +251,44 @@ fn symbol_beside__fills_a_message_with_its_header_or_says_no() {
     capabilities.operations = OperationSet::of(&[OperationKind::Send, OperationKind::Copy]);
     assert_eq!(NodeConfig::symbol_beside(&capabilities), None, "without digests");
 }
+
+#[test]
+fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
+    for deaf in [&[1, 2, 3, 4, 5][..], &[3], &[1, 2, 4]] {
+        let mut trial = Trial::new(Plan { rate: Some(BitsPerSec::mega(400)), ..Plan::of(6, &[200_000, 20, 100_000]) });
+        trial.cast(3);
+        while trial.fabric.now() < LocalNs(2_000_000) {
+            trial.turn();
+        }
+        deaf.iter().for_each(|rank| trial.fabric.deafen(Rank(*rank)));
+        let arrived: u64 = (1..6).map(|rank| trial.record(rank).received).sum();
+        let start = trial.fabric.now();
+        while !trial.processes[0].events.iter().any(|event| matches!(event, Event::Switched { .. })) {
+            trial.turn();
+        }
+        assert!(trial.fabric.now().since(start) < Nanos::from_millis(20), "{deaf:?}: {:?}", trial.fabric.now());
+        trial.run();
+        assert!(trial.is_over(), "{deaf:?}");
+        assert!(arrived > 0 && trial.check_outcome() == (3, None));
+    }
+}
+
+#[test]
+fn deaf__no_more_and_the_group_is_used_again() {
+    let mut trial = Trial::new(Plan::of(4, &[200_000, 20, 100_000]));
+    (1..4).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+    trial.cast(2);
+    while trial.processes[3].stable.len() < 2 {
+        trial.turn();
+    }
+    (1..4).for_each(|rank| trial.fabric.hear(Rank(rank)));
+    while !trial.processes[0].events.contains(&Event::Switched { way: Way::Multicast }) {
+        trial.turn();
+        assert!(trial.fabric.now() < LocalNs(2_000_000_000));
+    }
+    let before = trial.record(0).sent;
+    trial.cast(1);
+    trial.run();
+    assert!(trial.is_over());
+    assert_eq!(trial.record(0).sent - before, 1_000);
+}
