@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
+//! their files); the engines: [`broadcast`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]

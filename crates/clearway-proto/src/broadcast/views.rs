@@ -140,11 +140,19 @@ impl Node {
                 self.watch.helpless = true;
                 out.tell(Event::Helpless);
             }
+            // Perhaps the others have gone on without this member, and can tell.
+            self.ask_all(out);
             return;
         }
         self.adopt(view, now, out);
         let frame = Frame::View(*self.state.view.removed());
         self.state.send_to_group(&frame, 0, now, out);
+    }
+
+    fn ask_all(&self, out: &mut Out<Event>) {
+        let frame = Frame::View(*self.state.view.removed());
+        let others = self.state.view.places().filter(|place| *place != self.state.me);
+        others.for_each(|place| self.state.send(place, &frame, 0, out));
     }
 
     /// A view was told.
