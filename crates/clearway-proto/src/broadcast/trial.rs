@@ -302,9 +302,6 @@ impl Trial {
         let now = self.fabric.now().0;
         let process = &mut self.processes[rank as usize];
         process.events.push(event);
-        if std::env::var("SWARM_FIRST").is_ok() {
-            std::eprintln!("{now} {rank} {event:?}");
-        }
         match event {
             Event::Announced { length, .. } => self.place(rank, length),
             Event::Received { object, at } => {
