@@ -65,6 +65,14 @@ enum State {
     Here,
 }
 
+/// What has been under way for the longest time: since when, and as which of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Oldest {
+    at: LocalNs,
+    path: PathId,
+    number: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Fragment {
     body: Span,
@@ -122,6 +130,8 @@ pub(super) struct Outgoing {
     timer: Option<LocalNs>,
     /// When somebody will look at the timer.
     pub(super) armed: Option<LocalNs>,
+    /// When something was last found late.
+    probed: LocalNs,
     /// Questions in a row.
     questions: u32,
     asks: bool,
@@ -147,6 +157,7 @@ impl Outgoing {
             heard: LocalNs(0),
             timer: None,
             armed: None,
+            probed: LocalNs(0),
             questions: 0,
             asks: false,
             at_once: false,
@@ -479,20 +490,28 @@ impl Outgoing {
             return;
         }
         match self.oldest() {
-            Some((path, at)) if at + self.lane(path).patience(ANSWER_MAX) <= now => self.late(now, path, at),
+            Some(oldest) if self.late_at(oldest) <= now => {
+                self.probed = now;
+                self.late(now, oldest.path, oldest.number);
+            }
             Some(_) => {}
             None => {
                 self.asks = self.ready.is_empty() || self.lanes.iter().all(Lane::is_down);
                 self.questions += 1;
             }
         }
-        let late = self.oldest().map(|(path, at)| at + self.lane(path).patience(ANSWER_MAX));
+        let late = self.oldest().map(|oldest| self.late_at(oldest));
         let again = Nanos(self.patience().0.saturating_mul(1 << self.questions.min(8))).min(PATIENCE_MOST);
         self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
     }
 
-    /// What left on `path` at `at` was waited for in vain.
-    fn late(&mut self, now: LocalNs, path: PathId, at: LocalNs) {
+    /// When the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
+    fn late_at(&mut self, oldest: Oldest) -> LocalNs {
+        oldest.at.max(self.probed) + self.lane(oldest.path).patience(ANSWER_MAX)
+    }
+
+    /// What left as `number` of `path` was waited for in vain. It alone leaves again: its answer tells what became of the others.
+    fn late(&mut self, now: LocalNs, path: PathId, number: u64) {
         let others = self.lanes.iter().enumerate().filter(|(i, _)| *i != usize::from(path.0));
         let others_answer = others.map(|(_, lane)| lane).any(|lane| lane.trip().is_some() && !lane.is_down());
         self.lane(path).time_out(now, others_answer);
@@ -500,19 +519,19 @@ impl Outgoing {
         if self.lane(path).is_down() {
             self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
         } else {
-            self.withdraw(
-                |state, _| matches!(state, State::Away { path: on, at: left, .. } if on == path && left == at),
-            );
+            let is_it =
+                |state| matches!(state, State::Away { path: on, number: own, .. } if on == path && own == number);
+            self.withdraw(|state, _| is_it(state));
         }
     }
 
-    /// The fragment that has been under way for the longest time, as its path and when it left.
-    fn oldest(&self) -> Option<(PathId, LocalNs)> {
+    /// The fragment that has been under way for the longest time.
+    fn oldest(&self) -> Option<Oldest> {
         let away = self.fragments.iter().filter_map(|fragment| match fragment.state {
-            State::Away { path, at, .. } => Some((at, path)),
+            State::Away { path, number, at } => Some(Oldest { at, path, number }),
             _ => None,
         });
-        away.min().map(|(at, path)| (path, at))
+        away.min()
     }
 
     /// How long nothing has been heard although something is waited for.

@@ -358,6 +358,27 @@ fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() 
 }
 
 #[test]
+fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
+    let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
+    let mut job = Job::new(config, &Config::of(2));
+    let source = job.memory(0, &[5; 40_000]);
+    let body = Span { region: source, offset: 0, length: 40_000 };
+    job.send(0, 1, Class::Bulk, b"long", body, Some(Token(1)));
+    let away_until = job.fabric.now() + Nanos::from_millis(300);
+    let mut is_done = false;
+    while !is_done {
+        job.pass(Nanos::from_millis(10));
+        if job.fabric.now() >= away_until {
+            job.wire(1).harvest(64, &mut |_| {});
+        }
+        job.wire(0).harvest(64, &mut |arrival| is_done |= matches!(arrival, Arrival::Done { .. }));
+    }
+    let fragments = 40_000 / 1_432 + 1;
+    let sent = job.wire(0).counters().sent;
+    assert!(sent <= fragments + 15, "{sent} datagrams for {fragments} fragments");
+}
+
+#[test]
 fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
     let streams = Config { inbox: Bytes(8 << 10), ..Config::of(2) };
