@@ -204,7 +204,7 @@ fn build__without_a_builder_or_too_many_it_ends_with_a_sentence() {
             "was killed by signal 9; no builder is left, so the run cannot go on",
         ),
         ("--inputs 1 --builders 1 --kill 0@20ms", "was killed by signal 9; no input is left, so the run cannot go on"),
-        ("--inputs 3 --builders 3 --kill 0@0s,1@0s,3@0s,4@0s", "reaches too few of the others to go on"),
+        ("--inputs 3 --builders 3 --kill 0@0s,1@0s,3@0s,4@0s", "too few are left to go on"),
     ] {
         let ranks = if line.contains("--inputs 1") { "2" } else { "6" };
         let Some(output) = build(&directory, ranks, &format!("{line} --timeslices 60000 --ring 256KiB")) else {

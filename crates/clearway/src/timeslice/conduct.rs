@@ -38,6 +38,8 @@ use crate::bench::{Held, Ranks};
 
 /// How long ranks may take for what takes no time but that of a busy machine, and the last timeslices to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a decision may be under way that makes those that are left enough.
+const DECISION: Duration = Duration::from_secs(2);
 /// How long nodes of a run that is over stay: what was said last, and nobody waits for, arrives meanwhile.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often a wait looks around.
@@ -295,6 +297,12 @@ impl<'a> Conductor<'a> {
             bail!(
                 "{name} reaches too few of the others to go on{dead}: more than half of those that were there must be, or half with \
                  the first of them"
+            );
+        }
+        if course.are_too_few() && moved.elapsed() > DECISION {
+            bail!(
+                "{}, and too few are left to go on: more than half of those that were there must be, or half with the first of them",
+                self.all_dead(course)
             );
         }
         if moved.elapsed() <= PATIENCE {

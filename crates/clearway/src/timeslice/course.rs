@@ -151,6 +151,15 @@ impl Course {
         }
     }
 
+    /// Whether too few are there to decide anything: half of those that were there at the last decision, without the first, or fewer.
+    pub(super) fn are_too_few(&self) -> bool {
+        let was_there = |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
+        let before = (0..self.ranks).map(Rank).filter(was_there);
+        let has_first = before.clone().next().is_some_and(|first| self.is_there(first));
+        let (all, left) = (before.count(), self.living().count());
+        2 * left < all || 2 * left == all && !has_first
+    }
+
     /// Who is to die now.
     pub(super) fn next_death(&mut self) -> Option<Rank> {
         let now = self.now();
@@ -265,8 +274,11 @@ mod tests {
         }
         assert!(course.is_over() && !course.done.contains_key(&Rank(3)));
         assert_eq!((course.inputs().count(), course.lacks()), (2, None));
+        assert!(!course.are_too_few());
         course.miss(Rank(2), "ended".to_owned());
-        assert_eq!(course.lacks(), Some("builder"));
+        assert_eq!((course.lacks(), course.are_too_few()), (Some("builder"), false));
+        course.miss(Rank(0), "ended".to_owned());
+        assert!(course.are_too_few(), "one of three");
     }
 
     #[test]
