@@ -167,6 +167,11 @@ impl Membership {
         self.news.pop_front()
     }
 
+    /// The node follows all that was decided; the next may be.
+    pub(super) fn followed(&mut self, now: LocalNs, stakes: Stakes<'_>) {
+        self.consider(now, stakes);
+    }
+
     /// Whether nothing was decided for long although something should be; told once.
     pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
         let long = self.interval.times(HELPLESS_INTERVALS << self.doublings);
@@ -257,7 +262,6 @@ impl Membership {
         if let Body::Decided(decision) = frame.body {
             if frame.epoch == mine + 1 {
                 self.learn(now, decision);
-                self.consider(now, stakes);
             }
             return;
         }
@@ -355,9 +359,10 @@ impl Membership {
         self.wishes.contains_key(&Wish::Suspect(member))
     }
 
-    /// Leads, if this node is the steward and there is something to decide.
+    /// Leads, if this node is the steward and there is something to decide. But not before it follows what was decided: what it says to be at
+    /// stake it must hold to, and following frees it of that.
     fn consider(&mut self, now: LocalNs, stakes: Stakes<'_>) {
-        if !self.is_in() || self.agree.leads().is_some() || self.wishes.is_empty() {
+        if !self.is_in() || self.agree.leads().is_some() || self.wishes.is_empty() || !self.news.is_empty() {
             return;
         }
         let steward = self.journal.members().find(|member| !self.is_suspected(*member));
@@ -453,7 +458,7 @@ impl Membership {
             Message::Accepted { ballot } => {
                 let journal = self.journal.clone();
                 if let Some(decision) = self.agree.accepted(&journal, from, ballot) {
-                    self.announce(now, decision, stakes);
+                    self.announce(now, decision);
                 }
                 return;
             }
@@ -467,7 +472,7 @@ impl Membership {
     }
 
     /// This node's ballot has decided: everybody shall know, also who is out by it.
-    fn announce(&mut self, now: LocalNs, decision: Decision, stakes: Stakes<'_>) {
+    fn announce(&mut self, now: LocalNs, decision: Decision) {
         let before = self.journal.clone();
         self.learn(now, decision);
         let epoch = self.journal.epoch();
@@ -478,7 +483,6 @@ impl Membership {
         };
         let others = before.members().chain(joined).filter(|member| *member != self.me);
         self.queue.extend(others.map(|member| (member, frame)));
-        self.consider(now, stakes);
     }
 
     /// The next epoch has come.

@@ -38,3 +38,44 @@ fn tick__room_that_is_never_told_of_is_tried_again() {
     membership.tick(LocalNs(INTERVAL.0), &mut |_| Stake::default());
     assert!(membership.next_frame().is_some());
 }
+
+#[test]
+fn consider__nothing_is_led_before_the_node_follows_what_was_decided() {
+    let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+    let layout = Layout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
+    let mut membership = Membership::new(Member(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
+    membership.boot(LocalNs(0), 0);
+    let mut asked = Vec::new();
+    let mut arrive = |membership: &mut Membership, from: u32, body| {
+        let mut stakes = |target| {
+            asked.push(target);
+            Stake::default()
+        };
+        membership.arrival(LocalNs(1), Member(from), Frame { epoch: 0, body }, &mut stakes);
+        asked.clone()
+    };
+    for builder in [2, 3] {
+        arrive(&mut membership, builder, Body::Wish(Wish::Retire(Member(builder))));
+    }
+    let said = core::iter::from_fn(|| membership.next_frame()).find_map(|(_, frame)| match frame.body {
+        Body::Agree(Message::Prepare { ballot, .. }) => Some(ballot),
+        _ => None,
+    });
+    let ballot = said.expect("a question");
+    for from in 1..5 {
+        let promise = Message::Promise { ballot, stake: Stake::default(), accepted: None };
+        arrive(&mut membership, from, Body::Agree(promise));
+    }
+    for from in 1..3 {
+        let asked = arrive(&mut membership, from, Body::Agree(Message::Accepted { ballot }));
+        assert_eq!(asked, [Member(2)], "one thing at a time");
+    }
+    let (decision, _) = membership.news().expect("a decision");
+    assert_eq!(decision.change, Change::Retire { member: Member(2) });
+    let mut next = None;
+    membership.followed(LocalNs(2), &mut |target| {
+        next = Some(target);
+        Stake::default()
+    });
+    assert_eq!(next, Some(Member(3)));
+}

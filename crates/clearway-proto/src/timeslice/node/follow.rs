@@ -38,6 +38,9 @@ impl Node {
             if self.follow(now, decision, journal, out) == More::Yes {
                 more = More::Yes;
             }
+            if let Some(membership) = &mut self.membership {
+                membership.followed(now, &mut stakes(&mut self.part, &self.journal));
+            }
         }
         let Some(membership) = &mut self.membership else { return more };
         if membership.is_helpless(now) {
