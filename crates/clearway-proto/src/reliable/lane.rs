@@ -26,8 +26,10 @@ const REORDERED_MAX: u64 = 3;
 const SHORTEST_FOR: Nanos = Nanos::from_secs(5);
 /// Lost fragments of a round that are chance, as one in so many. BBRv2 bears 2 %; networks that lose 1 % have rounds of 3 %.
 const CHANCE: u32 = 25;
-/// Rounds shorter than this say nothing about the share of losses.
+/// Rounds shorter than this say nothing about a small share of losses.
 const ROUND_TOLD: u32 = 32;
+/// In rounds of so many, half of which are lost, that is no chance either: where one in five is lost, one round in a hundred is like that.
+const ROUND_LEAST: u32 = 8;
 /// The shortest time until a fragment is sent again though nothing was heard: ten times what a scheduler takes on a busy host.
 const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
 /// The longest.
@@ -186,7 +188,8 @@ impl Lane {
         let round = core::mem::replace(&mut self.round, Round::new(self.next));
         let target = self.shortest[0].min(self.shortest[1]).0.saturating_add(allowance.0);
         let total = round.answered + round.lost;
-        let overflows = total >= ROUND_TOLD && round.lost > total / CHANCE;
+        let overflows =
+            total >= ROUND_TOLD && round.lost > total / CHANCE || total >= ROUND_LEAST && round.lost > total / 2;
         let late = round.shortest != Nanos::MAX && round.shortest.0 > target;
         if late || overflows || round.is_marked {
             self.grows_fast = false;
@@ -290,6 +293,13 @@ mod tests {
         let mut often = Lane::new();
         let windows = rounds(&mut often, 10_000, 30, |number| number % 10 == 9);
         assert!(windows.iter().all(|window| *window < 64), "{windows:?}");
+    }
+
+    #[test]
+    fn adapt__most_of_a_short_round_lost_shrinks_the_window_to_what_arrives() {
+        let mut lane = Lane::new();
+        let windows = rounds(&mut lane, 10_000, 12, |number| number % 5 != 0);
+        assert!(windows.last().is_some_and(|window| *window < WINDOW_FIRST), "{windows:?}");
     }
 
     #[test]
