@@ -5,7 +5,7 @@
 //! addresses, neighbours and routes follows from the topology alone, so the same specification always gives the same lab.
 //!
 //! # Invariants
-//! I1. Host `h<i>` is node `i`; its link is link `i`, with the host at end `a` and its switch at end `b`.
+//! I1. Host `h<i>` is node `i`; its link is link `i`, with the host at end `a` and its switch at end `b`. Links of further rails come behind.
 //! I2. Interface numbers are chosen here: no answer from the kernel is needed to name an interface.
 //! I3. Every switch can be sent to by its neighbours: each link is testable without crossing another.
 
@@ -36,8 +36,11 @@ pub struct Host {
     pub address: Ipv4Addr,
     /// The switch or leaf router it hangs on.
     pub switch: String,
-    /// Its one network interface beside the loopback.
+    /// Its network interface beside the loopback; with several rails the first.
     pub interface: String,
+    /// The addresses on further rails: `eth1` and so on.
+    #[serde(default)]
+    pub further: Vec<Ipv4Addr>,
 }
 
 /// How far apart two hosts are.
@@ -142,7 +145,10 @@ impl Plan {
             plan.add_node(format!("h{i}"), Role::Host);
         }
         match spec.topology {
-            Topology::Star { hosts, rate } => plan.bridged(1, hosts, rate, rate),
+            Topology::Star { hosts, rate } => {
+                plan.bridged(1, hosts, rate, rate);
+                (1..spec.rails).for_each(|rail| plan.add_rail(rail, rate));
+            }
             Topology::TwoSwitch { hosts, rate, trunk } => plan.bridged(2, hosts, rate, trunk),
             Topology::LeafSpine { .. } => plan.routed(),
         }
@@ -191,6 +197,7 @@ impl Plan {
             address,
             switch: self.nodes[switch].name.clone(),
             interface: "eth0".into(),
+            further: Vec::new(),
         });
     }
 
@@ -203,7 +210,7 @@ impl Plan {
         }
         for i in 0..hosts {
             let switch = first + (i * switches / hosts) as usize;
-            let address = bridged_address(i);
+            let address = bridged_address(0, i);
             let (a, b) = (
                 end(i as usize, "eth0".into(), HOST_INDEX, Some((address, 16))),
                 end(switch, format!("p{i}"), FIRST_PORT + i, None),
@@ -219,6 +226,30 @@ impl Plan {
         }
         self.fill_bridge_tables(first, switches as usize);
         self.fill_host_tables(first, switches as usize);
+    }
+
+    /// One more switch with a link to every host: a star beside the first, without multicast.
+    fn add_rail(&mut self, rail: u32, rate: BitsPerSec) {
+        let switch = self.add_node(format!("s{rail}"), Role::Bridge);
+        let bridge = (Ipv4Addr::new(10, 77 + rail as u8, 255, 1), mac(switch, BRIDGE_INDEX));
+        self.nodes[switch].bridge = Some(bridge);
+        let index = HOST_INDEX + rail;
+        let hosts = self.hosts.len();
+        let known: Vec<(Ipv4Addr, Mac)> =
+            (0..hosts).map(|i| (bridged_address(rail, i as u32), mac(i, index))).chain([bridge]).collect();
+        for i in 0..hosts {
+            let (address, mac) = known[i];
+            let port = FIRST_PORT + i as u32;
+            let (a, b) =
+                (end(i, format!("eth{rail}"), index, Some((address, 16))), end(switch, format!("p{i}"), port, None));
+            self.links.push(Link { a, b, rate });
+            self.hosts[i].further.push(address);
+            self.nodes[switch].behind.push((port, mac));
+            self.nodes[switch].neighbours.push(Neighbour { index: BRIDGE_INDEX, address, mac });
+            let peers = if hosts as u32 <= MESH_HOSTS_MAX { &known[..] } else { &known[hosts..] };
+            let others = peers.iter().filter(|(peer, _)| *peer != address);
+            self.nodes[i].neighbours.extend(others.map(|&(address, mac)| Neighbour { index, address, mac }));
+        }
     }
 
     /// Tells each bridge where every link address lives and what its own neighbours are.
@@ -321,9 +352,9 @@ fn end(node: usize, interface: String, index: u32, address: Option<(Ipv4Addr, u8
     End { node, interface, index, mac: mac(node, index), address }
 }
 
-/// The address of host `i` in one bridged network: 250 to a block, so that no address ends in 0 or 255.
-fn bridged_address(i: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, (i / 250) as u8, (i % 250 + 1) as u8)
+/// The address of host `i` in the bridged network of a rail: 250 to a block, so that no address ends in 0 or 255.
+fn bridged_address(rail: u32, i: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77 + rail as u8, (i / 250) as u8, (i % 250 + 1) as u8)
 }
 
 #[cfg(test)]
@@ -364,6 +395,24 @@ mod tests {
                 assert_eq!(plan.nodes[link.b.node].name, host.switch);
             }
         }
+    }
+
+    #[test]
+    fn rails__each_is_a_star_of_its_own_with_a_link_to_every_host() {
+        let plan = Plan::of(&LabSpec { rails: 2, ..LabSpec::new(Topology::Star { hosts: 3, rate: RATE }) });
+        assert_eq!((plan.nodes.len(), plan.links.len()), (5, 6));
+        let further: Vec<_> = plan.hosts.iter().map(|host| host.further.clone()).collect();
+        assert_eq!(further, [1, 2, 3].map(|last| vec![Ipv4Addr::new(10, 78, 0, last)]));
+        for (i, link) in plan.links[3..].iter().enumerate() {
+            assert_eq!((link.a.node, link.a.interface.as_str(), link.a.index), (i, "eth1", 3));
+            assert_eq!((plan.nodes[link.b.node].name.as_str(), link.b.interface.clone()), ("s1", format!("p{i}")));
+            assert!(plan.nodes[4].behind.contains(&(link.b.index, link.a.mac)));
+        }
+        let beyond: Vec<_> = plan.nodes[0].neighbours.iter().filter(|neighbour| neighbour.index == 3).collect();
+        assert_eq!(beyond.len(), 3, "two hosts and the switch");
+        let ends: Vec<_> = plan.links.iter().flat_map(|l| [&l.a, &l.b]).collect();
+        let macs: BTreeSet<_> = ends.iter().map(|e| e.mac.0).collect();
+        assert_eq!(macs.len(), ends.len());
     }
 
     #[test]

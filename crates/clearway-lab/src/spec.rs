@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
+/// The most rails of a lab: what a wire over UDP takes.
+const RAILS_MAX: u32 = 4;
 /// The most hosts of one lab: a Linux bridge has 1024 ports (`BR_MAX_PORTS`, `net/bridge/br_private.h`).
 const HOSTS_MAX: u32 = 1000;
 /// Below this one 1514-byte frame holds the link for more than 12 ms: no class could be fast.
@@ -220,6 +222,9 @@ impl Default for Weights {
 pub struct LabSpec {
     /// How the hosts hang together.
     pub topology: Topology,
+    /// Rails, `1..=4`: stars side by side, each a network and a switch of its own, with a link to every host.
+    #[serde(default = "one_rail")]
+    pub rails: u32,
     /// What every port does with waiting packets.
     #[serde(default)]
     pub queue: QueueKind,
@@ -231,14 +236,19 @@ pub struct LabSpec {
     pub weights: Weights,
 }
 
+fn one_rail() -> u32 {
+    1
+}
+
 fn queue_packets() -> u32 {
     QUEUE_PACKETS
 }
 
 impl LabSpec {
-    /// `topology` with strict queues of 100 packets per class.
+    /// `topology` on one rail with strict queues of 100 packets per class.
     pub fn new(topology: Topology) -> Self {
-        Self { topology, queue: QueueKind::Strict, queue_packets: QUEUE_PACKETS, weights: Weights::default() }
+        let (queue, weights) = (QueueKind::Strict, Weights::default());
+        Self { topology, rails: 1, queue, queue_packets: QUEUE_PACKETS, weights }
     }
 
     /// Whether this can be built.
@@ -259,6 +269,10 @@ impl LabSpec {
                 hosts - 1,
                 hosts + 1
             ));
+        }
+        let most = if matches!(self.topology, Topology::Star { .. }) { RAILS_MAX } else { 1 };
+        if !(1..=most).contains(&self.rails) {
+            return refuse(format!("{} rails are impossible: 1 works, and up to {RAILS_MAX} in a star", self.rails));
         }
         if let Topology::LeafSpine { leaves, hosts_per_leaf, spines, .. } = self.topology {
             for (what, given, most) in
@@ -321,6 +335,12 @@ mod tests {
         let good = LabSpec::new(Topology::Star { hosts: 2, rate: BitsPerSec::mega(1) });
         assert!(good.check().is_ok());
         assert!(LabSpec { queue_packets: 9, ..good }.check().is_err());
+        assert!(LabSpec { rails: 4, ..good }.check().is_ok());
+        let pair = Topology::TwoSwitch { hosts: 2, rate: BitsPerSec::mega(1), trunk: BitsPerSec::mega(1) };
+        for spec in [LabSpec { rails: 0, ..good }, LabSpec { rails: 2, topology: pair, ..good }] {
+            let sentence = format!("{} rails are impossible: 1 works, and up to 4 in a star", spec.rails);
+            assert_eq!(spec.check().unwrap_err().to_string(), sentence);
+        }
         let weights = Weights { bulk: 0, ..Weights::default() };
         assert_eq!(
             LabSpec { weights, ..good }.check().unwrap_err().to_string(),

@@ -60,7 +60,7 @@ fn open<W: Wire>(
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
     config.segmentation = Segmentation::RealPackets;
-    let wire = make(UdpWire::open(UdpPort::bind(local)?, config)?);
+    let wire = make(UdpWire::open([UdpPort::bind(local)?], config)?);
     Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
 }
 

@@ -116,7 +116,7 @@ impl Ends {
         if self.sealing == Sealing::Sealed {
             config.protection = Protection::Keys(self.agree(rank, &listener)?);
         }
-        Ok(UdpWire::open(port, config)?)
+        Ok(UdpWire::open([port], config)?)
     }
 
     /// Exchanges cards with the other end.
@@ -390,7 +390,7 @@ fn flood(ends: &Ends, length: Nanos) -> Outcome {
     let mut config = UdpConfig::new(Rank(2), SESSION, vec![nobody, ends.peer, ends.local]);
     let own = identities.into_iter().next_back().ok_or("no identity")?;
     config.protection = Protection::Keys(own.agree(&cards)?);
-    let mut wire = UdpWire::open(UdpPort::bind(ends.local)?, config)?;
+    let mut wire = UdpWire::open([UdpPort::bind(ends.local)?], config)?;
     let mut out: Out<()> = Out::with_limit(FLOOD_BATCH);
     let operations: Vec<_> =
         (0..FLOOD_BATCH).map(|_| to_rank(Rank(1), Class::BestEffort, &mut out, &[7; 24], Span::EMPTY)).collect();

@@ -63,8 +63,22 @@ pub enum RuntimeError {
         /// What the port says.
         bound: SocketAddrV4,
     },
+    /// Addresses and ports do not make so many rails: give each rank as many of both.
+    #[error(
+        "{rails} rails and {ports} ports do not fit; every rank needs an address and a port on each of at most {most} rails"
+    )]
+    Rails {
+        /// Rails for which there are addresses.
+        rails: usize,
+        /// Ports given.
+        ports: usize,
+        /// Rails that a wire can have.
+        most: usize,
+    },
     /// Two ranks share an address: correct the list.
-    #[error("ranks {first} and {second} are both listed as {address}; every rank needs a port of its own")]
+    #[error(
+        "ranks {first} and {second} are both listed as {address}; every rank needs a port of its own on every rail"
+    )]
     SharedAddress {
         /// The lower rank.
         first: Rank,

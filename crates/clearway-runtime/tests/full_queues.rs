@@ -70,7 +70,7 @@ impl Bench {
         config.placement = Placement::OneMachine;
         config.waiting = Waiting::Sleep;
         config.segmentation = segmentation;
-        let mut wire = UdpWire::open(port, config).expect("an open wire");
+        let mut wire = UdpWire::open([port], config).expect("an open wire");
         let region = wire.register(Bytes(u64::from(BODY))).expect("room");
         Self { wire, body: Span { region, offset: 0, length: BODY } }
     }

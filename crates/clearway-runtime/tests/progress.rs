@@ -76,7 +76,7 @@ fn run__control_becomes_a_message_an_event_and_a_tick_when_due() {
         let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let mut config = UdpConfig::new(Rank(0), u64::from(std::process::id()), vec![port.address()]);
         config.waiting = waiting;
-        let mut wire = UdpWire::open(port, config).expect("an open wire");
+        let mut wire = UdpWire::open([port], config).expect("an open wire");
         let (input, mut writer) = std::io::pipe().expect("a pipe");
         writer.write_all(b"x").expect("room in the pipe");
         let control = input.try_clone().expect("a copy");

@@ -22,16 +22,23 @@ struct Job {
 
 impl Job {
     fn new(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
-        let bind = |_| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let ports: Vec<UdpPort> = (0..ranks).map(bind).collect();
-        let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
+        Self::over_rails(1, ranks, change)
+    }
+
+    /// Rail `n` is the loopback network 127.0.n.0.
+    fn over_rails(rails: u8, ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
+        let bind = |rail| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0)).expect("a free port");
+        let ports: Vec<Vec<UdpPort>> = (0..ranks).map(|_| (0..rails).map(bind).collect()).collect();
+        let addresses = |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
+        let addresses: Vec<Vec<SocketAddrV4>> = (0..rails).map(addresses).collect();
         let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let open = |(rank, port)| {
-            let mut config = UdpConfig::new(Rank(rank), session, peers.clone());
+        let open = |(rank, ports): (u32, Vec<UdpPort>)| {
+            let mut config = UdpConfig::new(Rank(rank), session, addresses[0].clone());
+            config.rails.clone_from(&addresses);
             config.placement = Placement::OneMachine;
             config.waiting = Waiting::Sleep;
             change(&mut config);
-            let wire = UdpWire::open(port, config).expect("an open wire");
+            let wire = UdpWire::open(ports, config).expect("an open wire");
             Reliable::new(wire, ranks, &Config::of(ranks), 0).expect("all that is needed")
         };
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
@@ -68,6 +75,11 @@ fn run_suite(make: &mut dyn FnMut() -> Job) {
 #[test]
 fn conformance__over_udp() {
     run_suite(&mut || Job::new(conformance::RANKS, |_| {}));
+}
+
+#[test]
+fn conformance__over_two_rails() {
+    run_suite(&mut || Job::over_rails(2, conformance::RANKS, |_| {}));
 }
 
 #[test]

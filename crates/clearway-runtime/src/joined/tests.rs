@@ -38,7 +38,7 @@ impl Hosts {
             let mut config = UdpConfig::new(rank, session, peers.clone());
             config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 8, 0), port: peers[0].port() });
             config.placement = Placement::OneMachine;
-            let far = UdpWire::open(port, config).expect("an open wire");
+            let far = UdpWire::open([port], config).expect("an open wire");
             Joined::new(near, far, Waiting::Sleep).expect("two ends of one rank")
         };
         let open = &open;

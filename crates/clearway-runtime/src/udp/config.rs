@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use clearway_proto::base::{GroupId, Rank};
 
+use super::frame::RAILS_MAX;
 use super::socket::Buffers;
 use super::transmit::Segmentation;
 use crate::keys::Keys;
@@ -60,9 +61,9 @@ pub struct UdpConfig {
     pub rank: Rank,
     /// The job's number: datagrams of another one are dropped. It keeps jobs apart, not attackers out.
     pub session: u64,
-    /// The addresses of all ranks by number, this one's included.
-    pub peers: Vec<SocketAddrV4>,
-    /// Multicast, if the job uses it.
+    /// The addresses of all ranks by number, this one's included, on each rail: each rail is a network of its own, and a path of the wire.
+    pub rails: Vec<Vec<SocketAddrV4>>,
+    /// Multicast, if the job uses it; on the first rail.
     pub multicast: Option<Multicast>,
     /// Sizes of socket buffers.
     pub buffers: Buffers,
@@ -77,13 +78,13 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// A job on several machines without multicast, with default buffers, adaptive waiting and segmentation offload. Unless
+    /// A job on several machines over one rail without multicast, with default buffers, adaptive waiting and segmentation offload. Unless
     /// all its addresses are of the loopback, it needs keys, another placement, or to be called insecure.
     pub fn new(rank: Rank, session: u64, peers: Vec<SocketAddrV4>) -> Self {
         Self {
             rank,
             session,
-            peers,
+            rails: vec![peers],
             multicast: None,
             buffers: Buffers::default(),
             waiting: Waiting::Adaptive,
@@ -94,37 +95,55 @@ impl UdpConfig {
     }
 
     /// Finds what cannot work, before a socket is touched.
-    pub(super) fn check(&self, bound: SocketAddrV4) -> Result<(), RuntimeError> {
-        let rank = self.rank;
-        let ranks = self.peers.len();
-        let listed = *self.peers.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
-        if listed.port() != bound.port() || (listed.ip() != bound.ip() && !bound.ip().is_unspecified()) {
-            return Err(RuntimeError::OwnAddress { rank, listed, bound });
+    pub(super) fn check(&self, bound: &[SocketAddrV4]) -> Result<(), RuntimeError> {
+        let (rails, ranks) = (self.rails.len(), self.ranks());
+        if !(1..=RAILS_MAX).contains(&rails)
+            || bound.len() != rails
+            || self.rails.iter().any(|rail| rail.len() != ranks)
+        {
+            return Err(RuntimeError::Rails { rails, ports: bound.len(), most: RAILS_MAX });
         }
         let mut ranks_by_address = BTreeMap::new();
-        for (rank, address) in (0..).map(Rank).zip(&self.peers) {
-            if let Some(first) = ranks_by_address.insert(address, rank) {
-                return Err(RuntimeError::SharedAddress { first, second: rank, address: *address });
+        for (rail, bound) in self.rails.iter().zip(bound) {
+            self.check_own(rail, *bound)?;
+            for (rank, address) in (0..).map(Rank).zip(rail) {
+                if let Some(first) = ranks_by_address.insert(address, rank) {
+                    return Err(RuntimeError::SharedAddress { first, second: rank, address: *address });
+                }
             }
         }
         self.check_protection()?;
-        match self.multicast {
-            Some(multicast) if !multicast.fits() || bound.ip().is_unspecified() => {
-                Err(RuntimeError::Multicast { base: multicast.base, interface: *bound.ip() })
+        match (self.multicast, bound[0].ip()) {
+            (Some(multicast), interface) if !multicast.fits() || interface.is_unspecified() => {
+                Err(RuntimeError::Multicast { base: multicast.base, interface: *interface })
             }
             _ => Ok(()),
         }
     }
 
+    /// Ranks of the job.
+    pub(super) fn ranks(&self) -> usize {
+        self.rails.first().map_or(0, Vec::len)
+    }
+
+    fn check_own(&self, rail: &[SocketAddrV4], bound: SocketAddrV4) -> Result<(), RuntimeError> {
+        let (rank, ranks) = (self.rank, rail.len());
+        let listed = *rail.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
+        if listed.port() != bound.port() || (listed.ip() != bound.ip() && !bound.ip().is_unspecified()) {
+            return Err(RuntimeError::OwnAddress { rank, listed, bound });
+        }
+        Ok(())
+    }
+
     fn check_protection(&self) -> Result<(), RuntimeError> {
         match &self.protection {
             Protection::Keys(keys) => {
-                let wire = Member { rank: self.rank, ranks: self.peers.len(), session: self.session };
+                let wire = Member { rank: self.rank, ranks: self.ranks(), session: self.session };
                 let keys = keys.member();
                 if keys == wire { Ok(()) } else { Err(RuntimeError::ForeignKeys { keys, wire }) }
             }
             Protection::OnOneMachine if self.placement == Placement::ManyMachines => {
-                let mut peers = (0..).map(Rank).zip(&self.peers);
+                let mut peers = self.rails.iter().flat_map(|rail| (0..).map(Rank).zip(rail));
                 peers
                     .find(|(_, peer)| !peer.ip().is_loopback())
                     .map_or(Ok(()), |(rank, address)| Err(RuntimeError::Unprotected { rank, address: *address }))
@@ -144,19 +163,28 @@ mod tests {
     }
 
     fn refusal(change: impl FnOnce(&mut UdpConfig)) -> String {
+        refusal_of(&[at(2)], change)
+    }
+
+    fn refusal_of(bound: &[SocketAddrV4], change: impl FnOnce(&mut UdpConfig)) -> String {
         let mut config = UdpConfig::new(Rank(1), 7, vec![at(1), at(2), at(3)]);
-        assert!(config.check(at(2)).is_ok());
+        assert!(config.check(&[at(2)]).is_ok());
         change(&mut config);
-        config.check(at(2)).expect_err("cannot work").to_string()
+        config.check(bound).expect_err("cannot work").to_string()
     }
 
     #[test]
     fn check__says_what_is_wrong_and_what_would_work() {
         assert_eq!(refusal(|c| c.rank = Rank(3)), "rank 3 is not among the 3 peers; ranks are numbered from 0");
         let sentence = "rank 1 is listed as 127.0.0.1:9 but is bound to 127.0.0.1:2; publish the bound address";
-        assert_eq!(refusal(|c| c.peers[1] = at(9)), sentence);
-        let sentence = "ranks 0 and 2 are both listed as 127.0.0.1:1; every rank needs a port of its own";
-        assert_eq!(refusal(|c| c.peers[2] = at(1)), sentence);
+        assert_eq!(refusal(|c| c.rails[0][1] = at(9)), sentence);
+        let sentence = "ranks 0 and 2 are both listed as 127.0.0.1:1; every rank needs a port of its own on every rail";
+        assert_eq!(refusal(|c| c.rails[0][2] = at(1)), sentence);
+        let sentence = "ranks 1 and 1 are both listed as 127.0.0.1:2; every rank needs a port of its own on every rail";
+        assert_eq!(refusal_of(&[at(2), at(2)], |c| c.rails.push(vec![at(4), at(2), at(6)])), sentence);
+        let sentence =
+            "2 rails and 1 ports do not fit; every rank needs an address and a port on each of at most 4 rails";
+        assert_eq!(refusal(|c| c.rails.push(vec![at(4), at(5), at(6)])), sentence);
         for base in [[224, 0, 0, 1], [239, 255, 0, 1]] {
             let multicast = Multicast { base: base.into(), port: 9 };
             assert!(refusal(|c| c.multicast = Some(multicast)).starts_with("cannot multicast to "));
@@ -168,13 +196,13 @@ mod tests {
         let away = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 3);
         let sentence = "rank 2 at 10.0.0.2:3 is on another machine, and there are no keys; agree on keys through the \
                         launcher, or ask for an insecure wire";
-        assert_eq!(refusal(|c| c.peers[2] = away), sentence);
+        assert_eq!(refusal(|c| c.rails[0][2] = away), sentence);
         for change in
             [(|c| c.protection = Protection::Insecure) as fn(&mut UdpConfig), |c| c.placement = Placement::OneMachine]
         {
             let mut config = UdpConfig::new(Rank(1), 7, vec![at(1), at(2), away]);
             change(&mut config);
-            assert!(config.check(at(2)).is_ok());
+            assert!(config.check(&[at(2)]).is_ok());
         }
     }
 

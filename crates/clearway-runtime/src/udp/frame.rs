@@ -19,11 +19,11 @@
 //! |---|---|---|
 //! | 0 | 16 | as above, with version 2 |
 //! | 16 | 7 | number of the message |
-//! | 23 | 1 | its sender's class, by place in [`Class::ALL`] |
+//! | 23 | 1 | its sender's class, by place in [`Class::ALL`], in the low three bits; above them the rail |
 //! | 24 | | sealed: the engine's header, then the body |
 //! | end - 16 | 16 | tag, which covers everything before it |
 //!
-//! Rank, number and class together are the nonce.
+//! Rank, number, class and rail together are the nonce.
 //!
 //! # Invariants
 //! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
@@ -34,6 +34,7 @@
 //! (engines).
 
 use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::PathId;
 
 use crate::keys::{NONCE_LENGTH, TAG_LENGTH};
 
@@ -53,12 +54,17 @@ pub const SEALED_OVERHEAD: usize = SEALED_LENGTH + TAG_LENGTH;
 /// The longest header and body of a sealed message together.
 pub const SEALED_MESSAGE_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD;
 
+/// Rails of a wire: what its sockets, five for each, leave of 64 that are waited for at once is for groups.
+pub(super) const RAILS_MAX: usize = 4;
+
 /// Chosen at random.
 const MAGIC: [u8; 2] = [0xc1, 0xea];
 const VERSION: u8 = 1;
 const VERSION_SEALED: u8 = 2;
 /// The seven bytes of a message's number.
 const NUMBER_MASK: u64 = (1 << 56) - 1;
+/// Of the byte behind it, the class.
+const CLASS_MASK: u64 = 7;
 
 /// What a well-formed datagram of the right session says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +84,9 @@ pub struct Sealed {
     pub head_length: u8,
     /// The class that it was sent in.
     pub class: Class,
-    /// Its number among the messages of its key and class; below 2^56.
+    /// The rail on which it was sent.
+    pub rail: PathId,
+    /// Its number among the messages of its key, class and rail; below 2^56.
     pub number: u64,
 }
 
@@ -97,10 +105,11 @@ impl Sealed {
         let (from, head_length, rest) = parse_begin(datagram, VERSION_SEALED, session)?;
         let (counted, rest) = rest.split_first_chunk::<8>()?;
         let counted = u64::from_le_bytes(*counted);
-        let class = *Class::ALL.get((counted >> 56) as usize)?;
+        let class = *Class::ALL.get((counted >> 56 & CLASS_MASK) as usize)?;
+        let rail = PathId((counted >> 59) as u8);
         let number = counted & NUMBER_MASK;
-        let fits = usize::from(head_length) + TAG_LENGTH <= rest.len();
-        fits.then_some(Self { from, head_length, class, number })
+        let fits = usize::from(head_length) + TAG_LENGTH <= rest.len() && usize::from(rail.0) < RAILS_MAX;
+        fits.then_some(Self { from, head_length, class, rail, number })
     }
 
     /// What no other message under the same key has.
@@ -116,9 +125,9 @@ impl Sealed {
         nonce
     }
 
-    /// Number and, in the highest byte, class.
+    /// Number and, in the highest byte, class and rail.
     fn counted(&self) -> u64 {
-        self.number & NUMBER_MASK | (self.class.index() as u64) << 56
+        self.number & NUMBER_MASK | (self.class.index() as u64) << 56 | u64::from(self.rail.0) << 59
     }
 
     /// Where the engine's header ends and the body begins.
@@ -200,23 +209,23 @@ mod tests {
         assert_eq!(24 + SEALED_MESSAGE_MAX + 16 + 20 + 8, 1_500);
     }
 
-    /// Message 0x01020304050607 of class bulk from rank 258, with a header of 2 bytes; two sealed bytes and a tag of zeros.
+    /// Message 0x01020304050607 of class bulk on rail 1 from rank 258, with a header of 2 bytes; two sealed bytes and a tag of zeros.
     fn literal_sealed() -> Vec<u8> {
         let mut bytes = LITERAL[..16].to_vec();
         bytes[2] = 2;
-        bytes.extend([7, 6, 5, 4, 3, 2, 1, 3]);
+        bytes.extend([7, 6, 5, 4, 3, 2, 1, 3 + 8]);
         bytes.extend([0; 18]);
         bytes
     }
 
     const SEALED: Sealed =
-        Sealed { from: Rank(258), head_length: 2, class: Class::Bulk, number: 0x01_02_03_04_05_06_07 };
+        Sealed { from: Rank(258), head_length: 2, class: Class::Bulk, rail: PathId(1), number: 0x01_02_03_04_05_06_07 };
 
     #[test]
     fn sealed__writes_and_reads_the_bytes_of_the_table() {
         assert_eq!(SEALED.write(SESSION), literal_sealed()[..24]);
         assert_eq!(Sealed::parse(&literal_sealed(), SESSION), Some(SEALED));
-        assert_eq!(SEALED.nonce(), [2, 1, 0, 0, 7, 6, 5, 4, 3, 2, 1, 3]);
+        assert_eq!(SEALED.nonce(), [2, 1, 0, 0, 7, 6, 5, 4, 3, 2, 1, 11]);
         assert_eq!(SEALED.body_start(), 26);
     }
 
@@ -226,7 +235,7 @@ mod tests {
         assert_eq!(Sealed::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
         assert_eq!(Sealed::parse(&LITERAL, SESSION), None, "not sealed");
         assert_eq!(parse(&literal_sealed(), SESSION), None, "sealed where none may be");
-        for (at, value) in [(0, 0), (1, 0), (2, 3), (3, HEAD_MAX as u8 + 1), (23, 5)] {
+        for (at, value) in [(0, 0), (1, 0), (2, 3), (3, HEAD_MAX as u8 + 1), (23, 5), (23, 32)] {
             let mut bytes = literal_sealed();
             bytes.resize(256, 0);
             bytes[at] = value;

@@ -2,25 +2,26 @@
 //!
 //! # Model
 //! Each pair of ranks has one key for each direction, each multicast group one key. A sender counts its messages for each
-//! key and class; rank, class and number are the nonce, travel in the clear, and are covered by the tag together with
+//! key, class and rail; rank, class, rail and number are the nonce, travel in the clear, and are covered by the tag together with
 //! the rest of the frame. A datagram is sealed on its own, so that a run of them can leave as one segmented packet and any
 //! of them can be lost.
 //!
 //! # Source
 //! AES-GCM needs nonces that never repeat (NIST SP 800-38D, 8). Its advantage against distinguishing grows with the
-//! square of the blocks under one key: [`NUMBERS_MAX`] of five classes with 92 blocks each are below 2^45 blocks, and
-//! 2^90 / 2^129 is below the 2^-32 that the standard asks for.
+//! square of the blocks under one key: [`NUMBERS_MAX`] of five classes on four rails with 92 blocks each are below 2^46 blocks, and
+//! 2^92 / 2^129 is below the 2^-32 that the standard asks for.
 //!
 //! # Invariants
 //! I1. A number is used once: what found no room in a socket is sealed again under a new one.
 //! I2. Nothing in a datagram is believed before its tag fits; until then only its frame is looked at.
-//! I3. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
+//! I3. What was sent on one rail is taken on that rail only.
+//! I4. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clearway_proto::base::{Class, GroupId, Rank};
-use clearway_proto::wire::{Destination, Missing, OperationKind};
+use clearway_proto::wire::{Destination, Missing, OperationKind, PathId};
 
 use super::frame::{self, Sealed};
 use super::receive::Origin;
@@ -28,7 +29,7 @@ use super::window::Window;
 use crate::keys::{Cipher, Duplex, GroupKey, Keys, NONCE_LENGTH, TAG_LENGTH};
 use crate::{Member, RuntimeError};
 
-/// Messages of one class under one key: 50 TB of full datagrams; then a wire refuses to send, and a new epoch is due.
+/// Messages of one class and rail under one key: 50 TB of full datagrams; then a wire refuses to send, and a new epoch is due.
 const NUMBERS_MAX: u64 = 1 << 35;
 
 /// Datagrams that are copied together and then sealed together. A cipher begins by waiting until the processor's earlier
@@ -38,7 +39,7 @@ const STAGED_MAX: usize = 16;
 /// Classes have numbers and windows of their own, by [`Class::index`].
 type ByClass<T> = [T; Class::ALL.len()];
 
-/// The numbers of one key's messages.
+/// The numbers of one key's messages on one rail.
 #[derive(Debug, Default)]
 struct Numbers(ByClass<u64>);
 
@@ -54,12 +55,11 @@ impl Numbers {
     }
 }
 
-/// A peer's keys, numbers and windows.
+/// A peer's keys, and what was sent and received under them on each rail: rails overtake each other as classes do.
 #[derive(Debug)]
 struct Pair {
     keys: Duplex,
-    numbers: Numbers,
-    windows: ByClass<Window>,
+    rails: Box<[(Numbers, ByClass<Window>)]>,
 }
 
 /// A group's key, own numbers, and windows by rank of the sender.
@@ -97,8 +97,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn new(keys: Keys) -> Self {
-        let pair = |keys| Pair { keys, numbers: Numbers::default(), windows: ByClass::default() };
+    pub(super) fn new(keys: Keys, rails: usize) -> Self {
+        let pair = |keys| Pair { keys, rails: (0..rails).map(|_| Default::default()).collect() };
         let pairs = keys.datagrams().map(pair).collect();
         Self { pairs, keys, groups: BTreeMap::new(), staged: Vec::with_capacity(STAGED_MAX), replayed: 0 }
     }
@@ -108,13 +108,15 @@ impl Guard {
     pub(super) fn stage(
         &mut self,
         to: Destination,
+        path: PathId,
         class: Class,
         [head, body]: [&[u8]; 2],
         staging: &mut Vec<u8>,
     ) -> Result<(), Missing> {
         let (numbers, kind) = match to {
             Destination::One(rank) => {
-                (&mut self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?.numbers, OperationKind::Send)
+                let pair = self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?;
+                (&mut pair.rails.get_mut(usize::from(path.0)).ok_or(Missing::Path)?.0, OperationKind::Send)
             }
             Destination::Group(group) => {
                 (&mut self.groups.get_mut(&group).ok_or(Missing::Group)?.numbers, OperationKind::Multicast)
@@ -123,7 +125,7 @@ impl Guard {
         let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
         let number = numbers.next(class).ok_or(Missing::Operation(kind))?;
         let Member { rank, session, .. } = self.keys.member();
-        let frame = Sealed { from: rank, head_length, class, number };
+        let frame = Sealed { from: rank, head_length, class, rail: path, number };
         let start = staging.len();
         staging.reserve(frame::SEALED_OVERHEAD + head.len() + body.len());
         staging.extend_from_slice(&frame.write(session));
@@ -157,6 +159,9 @@ impl Guard {
     /// Opens a datagram in place, whose frame says `sealed`; `None` when no member sealed it for this end, or it came
     /// before.
     pub(super) fn open(&mut self, sealed: &Sealed, datagram: &mut [u8], origin: Origin) -> Option<()> {
+        if sealed.rail != origin.path() {
+            return None;
+        }
         let (cipher, windows) = self.receiving(sealed.from, origin)?;
         let window = &mut windows[sealed.class.index()];
         let fresh = window.is_fresh(sealed.number);
@@ -173,9 +178,9 @@ impl Guard {
 
     fn receiving(&mut self, from: Rank, origin: Origin) -> Option<(&Cipher, &mut ByClass<Window>)> {
         match origin {
-            Origin::Port => {
+            Origin::Port(rail) => {
                 let pair = self.pairs.get_mut(from.index())?;
-                Some((&pair.keys.into, &mut pair.windows))
+                Some((&pair.keys.into, &mut pair.rails.get_mut(usize::from(rail.0))?.1))
             }
             Origin::Group(group) => {
                 let group = self.groups.get_mut(&group)?;

@@ -1,7 +1,7 @@
 //! Watches all sockets of a wire, and decides which is read next.
 //!
 //! # Model
-//! Sockets are numbered: first the classes' in the order of [`Class::ALL`], then the groups'. A full round asks which are
+//! Sockets are numbered: first the classes' in the order of [`Class::ALL`], each with those of all rails, then the groups'. A full round asks which are
 //! ready and reads those, the most urgent class first. While spinning between rounds, the socket that spoke last is
 //! read without asking: in a dialogue that is where the next message comes.
 //!
@@ -11,10 +11,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clearway_proto::base::{Class, GroupId, Nanos};
+use clearway_proto::wire::PathId;
 use socket2::Socket;
 
 use super::readiness::{Readiness, Ready, Writing};
-use super::receive::{Inbox, Members, Origin, SLOTS};
+use super::receive::{Inbox, Members, Origin};
 use super::syscall;
 use crate::clock::StampClock;
 use crate::waiting::{Source, Woken};
@@ -30,6 +31,7 @@ const REPORTS_MAX: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Listener {
     sockets: Vec<Socket>,
+    rails: usize,
     /// Whose the sockets behind those of the classes are.
     groups: Vec<GroupId>,
     readiness: Readiness,
@@ -47,12 +49,15 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Watches the sockets of all classes.
-    pub(super) fn new(sockets: Vec<Socket>, members: Members) -> Self {
+    /// Watches the sockets of all classes on each rail, both in their order.
+    pub(super) fn new(sockets: Vec<Vec<Socket>>, members: Members) -> Self {
+        let rails = sockets.len();
+        let sockets = by_class(sockets);
         let mut readiness = Readiness::default();
         sockets.iter().for_each(|socket| readiness.add(socket.as_fd()));
         Self {
             sockets,
+            rails,
             groups: Vec::new(),
             readiness,
             found: Ready::default(),
@@ -61,7 +66,7 @@ impl Listener {
             looks: 0,
             stamps: StampClock::new(),
             members,
-            inbox: Inbox::new(),
+            inbox: Inbox::new(rails),
             errors: 0,
         }
     }
@@ -73,16 +78,26 @@ impl Listener {
 
     /// Watches one more socket, that of `group`; `None` when there are as many as slots.
     pub(super) fn add_group(&mut self, group: GroupId, socket: Socket) -> Option<()> {
-        (self.sockets.len() < SLOTS).then(|| {
+        (self.sockets.len() < self.inbox.slots).then(|| {
             self.readiness.add(socket.as_fd());
             self.sockets.push(socket);
             self.groups.push(group);
         })
     }
 
-    /// The socket of `class`.
-    pub(super) fn of(&self, class: Class) -> &Socket {
-        &self.sockets[class.index()]
+    /// The number of the socket of `class` on a rail.
+    pub(super) const fn number(&self, class: Class, path: PathId) -> usize {
+        class.index() * self.rails + path.0 as usize
+    }
+
+    /// The socket of `class` on a rail.
+    pub(super) fn of(&self, class: Class, path: PathId) -> &Socket {
+        &self.sockets[self.number(class, path)]
+    }
+
+    /// A socket by its number.
+    pub(super) fn socket(&self, number: usize) -> BorrowedFd<'_> {
+        self.sockets[number].as_fd()
     }
 
     /// All sockets.
@@ -95,9 +110,9 @@ impl Listener {
         self.stamps.error()
     }
 
-    /// Watches the socket of `class` for room while it is full.
-    pub(super) fn watch(&mut self, class: Class, writing: Writing) {
-        self.readiness.watch(class.index(), writing);
+    /// Watches a socket for room while it is full.
+    pub(super) fn watch(&mut self, number: usize, writing: Writing) {
+        self.readiness.watch(number, writing);
     }
 
     /// Whether a round would find something without asking.
@@ -105,7 +120,7 @@ impl Listener {
         self.inbox.is_waiting() || self.found.is_wire()
     }
 
-    /// Empties the arena and fills it from the sockets that are ready; returns the classes, as bits, that have room again.
+    /// Empties the arena and fills it from the sockets that are ready; returns the sockets, as bits, that have room again.
     pub(super) fn round(&mut self) -> u64 {
         let found = std::mem::take(&mut self.found);
         let ready = if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
@@ -120,7 +135,7 @@ impl Listener {
                 waiting -= 1;
                 let offer = self.appetite.min(self.inbox.free().saturating_sub(waiting));
                 let filled = self.read(number, offer);
-                self.appetite = if filled == offer { (2 * offer).clamp(1, SLOTS) } else { filled.max(1) };
+                self.appetite = if filled == offer { (2 * offer).clamp(1, self.inbox.slots) } else { filled.max(1) };
             }
         }
         ready.writable
@@ -129,8 +144,9 @@ impl Listener {
     /// Reads a socket into at most `offer` free slots; returns how many it filled.
     fn read(&mut self, number: usize, offer: usize) -> usize {
         let socket = self.sockets[number].as_fd();
-        let group = number.checked_sub(Class::ALL.len()).and_then(|place| self.groups.get(place));
-        let origin = group.map_or(Origin::Port, |group| Origin::Group(*group));
+        let group = number.checked_sub(Class::ALL.len() * self.rails).and_then(|place| self.groups.get(place));
+        let rail = PathId((number % self.rails) as u8);
+        let origin = group.map_or(Origin::Port(rail), |group| Origin::Group(*group));
         match self.inbox.fill(socket, origin, offer, &mut self.members, &mut self.stamps) {
             Ok(0) => 0,
             Ok(filled) => {
@@ -155,6 +171,12 @@ impl Source for Listener {
         self.found = self.readiness.poll(timeout, extra);
         Woken::new(self.found.is_wire(), self.found.extra)
     }
+}
+
+/// The sockets of rails, each in the order of classes, in the order of classes and then of rails.
+fn by_class(rails: Vec<Vec<Socket>>) -> Vec<Socket> {
+    let mut rails: Vec<_> = rails.into_iter().map(Vec::into_iter).collect();
+    Class::ALL.iter().flat_map(|_| rails.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
 }
 
 /// Takes error reports off a socket, so that they neither fail a later send nor keep the socket "ready".

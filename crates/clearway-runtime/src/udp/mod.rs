@@ -1,15 +1,18 @@
 //! The UDP wire: lossy messages and multicast over the kernel's sockets, with classes that do not block each other.
 //!
 //! # Model
-//! `socket` opens five sockets on one port, one for each class; `transmit` decides how messages leave; `receive` turns
+//! `socket` opens five sockets on one port of each rail, one for each class; `transmit` decides how messages leave; `receive` turns
 //! bytes into arrivals; `guard` seals and opens datagrams where the job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks which are ready; `syscall` holds the system calls. [`UdpWire`] ties
 //! them to the contract of [`clearway_proto::wire`].
 //!
 //! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see [`crate::clock`]).
 //!
+//! A *rail* is an interface to a network of its own, and a path of the contract: each rank has an address on each. Multicast uses the first.
+//! What a rail carries or loses is not known here: who sends finds out.
+//!
 //! # Invariants
-//! I1. Within a class messages leave in the order posted; between classes the more urgent leave first.
-//! I2. A class that found no room refuses everything until its `Room` was harvested.
+//! I1. Within a class and rail messages leave in the order posted; between classes the more urgent leave first.
+//! I2. A class that found no room on a rail refuses everything there until its `Room` was harvested.
 //!
 //! # Not here
 //! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]), which rank runs where (launch).
@@ -68,7 +71,7 @@ enum Blocked {
     Device(LocalNs),
 }
 
-/// The sending side of one class.
+/// The sending side of one class on one rail.
 #[derive(Debug, Default)]
 struct Lane {
     planned: Vec<Planned>,
@@ -80,13 +83,14 @@ struct Lane {
 pub struct UdpWire {
     capabilities: Capabilities,
     multicast: Option<Multicast>,
-    address: SocketAddrV4,
+    /// This rank's, by rail.
+    addresses: Vec<SocketAddrV4>,
     buffers: Buffers,
     segmentation: Segmentation,
     listener: Listener,
     pause: Pause,
-    /// By [`Class::index`].
-    lanes: [Lane; Class::ALL.len()],
+    /// By the number of their socket ([`Listener::number`]).
+    lanes: Vec<Lane>,
     memory: Memory,
     /// Frames and engines' headers of planned messages.
     staging: Vec<u8>,
@@ -100,32 +104,37 @@ pub struct UdpWire {
 }
 
 impl UdpWire {
-    /// Opens this rank's end on `port`.
+    /// Opens this rank's end on its ports, one for each rail.
     ///
     /// # Errors
     /// A configuration that cannot work, or a system that refuses what every wire needs; each says which.
-    pub fn open(port: UdpPort, config: UdpConfig) -> Result<Self, RuntimeError> {
-        let address = port.address();
-        config.check(address)?;
-        let interface = config.multicast.map(|_| *address.ip());
-        let sockets = port.share(config.buffers, interface)?;
+    pub fn open(ports: impl IntoIterator<Item = UdpPort>, config: UdpConfig) -> Result<Self, RuntimeError> {
+        let ports: Vec<UdpPort> = ports.into_iter().collect();
+        let addresses: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
+        config.check(&addresses)?;
+        let open = |(rail, port): (usize, UdpPort)| {
+            let interface = config.multicast.filter(|_| rail == 0).map(|_| *port.address().ip());
+            port.share(config.buffers, interface)
+        };
+        let sockets = ports.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
         let capabilities = capabilities(&config);
+        let rails = addresses.len();
         let guard = match config.protection {
-            Protection::Keys(keys) => Some(Guard::new(keys)),
+            Protection::Keys(keys) => Some(Guard::new(keys, rails)),
             Protection::OnOneMachine | Protection::Insecure => None,
         };
         Ok(Self {
             capabilities,
             multicast: config.multicast,
-            address,
+            addresses,
             buffers: config.buffers,
             segmentation: config.segmentation,
             pause: Pause::new(config.waiting),
             listener: Listener::new(
                 sockets,
-                Members { rank: config.rank, session: config.session, peers: config.peers, guard },
+                Members { rank: config.rank, session: config.session, rails: config.rails, guard },
             ),
-            lanes: Default::default(),
+            lanes: (0..Class::ALL.len() * rails).map(|_| Lane::default()).collect(),
             memory: Memory::default(),
             staging: Vec::new(),
             planned_regions: 0,
@@ -137,9 +146,9 @@ impl UdpWire {
         })
     }
 
-    /// The address that peers send to.
+    /// The address that peers send to, on the first rail.
     pub fn address(&self) -> SocketAddrV4 {
-        self.address
+        self.addresses[0]
     }
 
     /// Whether messages leave in large packets now; changes once, when a device refuses.
@@ -147,10 +156,10 @@ impl UdpWire {
         self.segmentation
     }
 
-    /// The buffers that the system granted to the socket of `class`, as it reports them: twice what was asked, for
+    /// The buffers that the system granted to the sockets of `class`, as it reports them: twice what was asked, for
     /// its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
     pub fn granted_buffers(&self, class: Class) -> Buffers {
-        let socket = self.listener.of(class);
+        let socket = self.listener.of(class, PathId(0));
         let size = |granted: io::Result<usize>| Bytes(granted.unwrap_or(0) as u64);
         Buffers { send: size(socket.send_buffer_size()), receive: size(socket.recv_buffer_size()) }
     }
@@ -160,7 +169,8 @@ impl UdpWire {
     /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload, a device's receive
     /// offload) count as one.
     pub fn overflow(&self, class: Class) -> u64 {
-        u64::from(syscall::dropped(self.listener.of(class).as_fd()))
+        let rails = (0..self.capabilities.paths.len()).map(|rail| self.listener.of(class, PathId(rail as u8)));
+        rails.map(|socket| u64::from(syscall::dropped(socket.as_fd()))).sum()
     }
 
     /// Bytes that this wire puts around head and body of a message.
@@ -208,11 +218,12 @@ impl UdpWire {
         head: Option<&[u8]>,
         body: Span,
     ) -> Result<(), Missing> {
-        if path != PathId(0) {
+        if usize::from(path.0) >= self.capabilities.paths.len() {
             return Err(Missing::Path);
         }
         let address = match (to, self.multicast) {
-            (Destination::One(rank), _) => *self.listener.members.peers.get(rank.index()).ok_or(Missing::Rank)?,
+            (Destination::One(rank), _) => self.listener.members.address(rank, path).ok_or(Missing::Rank)?,
+            (Destination::Group(_), Some(_)) if path != PathId(0) => return Err(Missing::Path),
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
             (Destination::Group(_), None) => return Err(Missing::Operation(OperationKind::Multicast)),
         };
@@ -222,21 +233,23 @@ impl UdpWire {
             return Err(Missing::Length);
         }
         let start = self.staging.len();
-        let body = self.stage(to, class, head, body)?;
+        let number = self.listener.number(class, path);
+        let body = self.stage(to, path, class, head, body)?;
         let head = start..self.staging.len();
-        self.lanes[class.index()].planned.push(Planned { answer, to: address, head, body });
+        self.lanes[number].planned.push(Planned { answer, to: address, head, body });
         Ok(())
     }
 
     /// Puts a message's frame, head and body into the staging bytes, to be sealed where the job has keys; returns the body if
     /// it leaves from its place.
-    fn stage(&mut self, to: Destination, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
+    fn stage(&mut self, to: Destination, path: PathId, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
+        let is_blocked = self.lanes[self.listener.number(class, path)].blocked.is_some();
         let bytes = self.memory.bytes(self.listener.inbox.arena(), body)?;
         let Members { rank, session, guard, .. } = &mut self.listener.members;
         if let Some(guard) = guard {
             // What cannot leave need not be sealed, and uses up no number.
-            if self.lanes[class.index()].blocked.is_none() {
-                guard.stage(to, class, [head, bytes], &mut self.staging)?;
+            if !is_blocked {
+                guard.stage(to, path, class, [head, bytes], &mut self.staging)?;
             }
             return Ok(Span::EMPTY);
         }
@@ -256,7 +269,7 @@ impl UdpWire {
         if let Some(guard) = &mut self.listener.members.guard {
             guard.seal(&mut self.staging);
         }
-        for (class, lane) in Class::ALL.into_iter().zip(&mut self.lanes) {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
             if lane.planned.is_empty() {
                 continue;
             }
@@ -268,7 +281,7 @@ impl UdpWire {
                     let message: &Planned = &planned[i];
                     [&staging[message.head.clone()], memory.bytes(arena, message.body).unwrap_or_default()]
                 };
-                let mut outlet = ClassSocket { socket: self.listener.of(class).as_fd(), call: &mut self.call };
+                let mut outlet = ClassSocket { socket: self.listener.socket(number), call: &mut self.call };
                 let sent = transmit::send_all(&mut outlet, planned, &mut self.segmentation, &mut self.runs, &pieces_of);
                 self.errors += sent.errors;
                 done = sent.messages;
@@ -277,7 +290,7 @@ impl UdpWire {
                     Full::Device => Blocked::Device(clock::now() + DEVICE_PATIENCE),
                 });
                 if lane.blocked == Some(Blocked::Socket) {
-                    self.listener.watch(class, Writing::Watched);
+                    self.listener.watch(number, Writing::Watched);
                 }
             }
             self.sent += done as u64;
@@ -294,17 +307,18 @@ impl UdpWire {
     /// Tells of classes that have room again: those of `writable` sockets, and those whose device may be tried again.
     fn give_room(&mut self, writable: u64, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
-        for (class, lane) in Class::ALL.into_iter().zip(&mut self.lanes) {
+        let rails = self.capabilities.paths.len();
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
             let room = match lane.blocked {
                 None => false,
-                Some(Blocked::Socket) => writable & (1 << class.index()) != 0,
+                Some(Blocked::Socket) => writable & (1 << number) != 0,
                 Some(Blocked::Device(until)) => until <= clock::now(),
             };
             if room {
-                self.listener.watch(class, Writing::Ignored);
+                self.listener.watch(number, Writing::Ignored);
                 lane.blocked = None;
                 given += 1;
-                sink(Arrival::Room { path: PathId(0), class });
+                sink(Arrival::Room { path: PathId((number % rails) as u8), class: Class::ALL[number / rails] });
             }
         }
         given
@@ -340,7 +354,7 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
             Placement::ManyMachines => None,
         },
         classes: [Granted::Marked; Class::ALL.len()],
-        paths: vec![None],
+        paths: vec![None; config.rails.len()],
     }
 }
 
@@ -395,7 +409,7 @@ impl Wire for UdpWire {
         if self.listener.has_joined(group) {
             return Ok(());
         }
-        let socket = socket::group_socket(multicast.address(group), *self.address.ip(), self.buffers)
+        let socket = socket::group_socket(multicast.address(group), *self.addresses[0].ip(), self.buffers)
             .map_err(|_| Missing::Group)?;
         self.listener.add_group(group, socket).ok_or(Missing::Group)
     }

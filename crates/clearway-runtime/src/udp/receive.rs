@@ -1,7 +1,7 @@
 //! Turns received bytes into arrivals: cuts what the kernel joined, keeps strangers out, hands out bodies in place.
 //!
 //! # Model
-//! The arena has [`SLOTS`] slots. One system call fills some; a filled slot holds one datagram, or several of one length
+//! The arena has [`SLOTS`] slots for each rail. One system call fills some; a filled slot holds one datagram, or several of one length
 //! that the kernel joined (`UDP_GRO`). All of them are checked and listed at once, and given to the engine over one or more
 //! harvests; the arena is emptied only when all were given. Until then more may be received into its free slots.
 //!
@@ -25,8 +25,8 @@ use super::syscall::{ReceiveCall, Slot};
 use crate::clock::{self, StampClock};
 use crate::keys::TAG_LENGTH;
 
-/// Slots of the arena: 1 MiB, up to 1,024 messages of one system call.
-pub(super) const SLOTS: usize = 16;
+/// Slots of the arena for each rail: 1 MiB, up to 1,024 messages of one system call.
+const SLOTS: usize = 16;
 
 /// The two congestion bits of a TOS byte that say "congestion experienced" (RFC 3168).
 const CONGESTION_EXPERIENCED: u8 = 0b11;
@@ -34,8 +34,8 @@ const CONGESTION_EXPERIENCED: u8 = 0b11;
 /// Which kind of socket a datagram came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// This rank's port.
-    Port,
+    /// This rank's port on a rail.
+    Port(PathId),
     /// A group's socket, which also hears what this rank sends.
     Group(GroupId),
 }
@@ -47,8 +47,8 @@ pub(super) struct Members {
     pub(super) rank: Rank,
     /// The job.
     pub(super) session: u64,
-    /// Everyone's address by rank.
-    pub(super) peers: Vec<SocketAddrV4>,
+    /// Everyone's address by rail and rank.
+    pub(super) rails: Vec<Vec<SocketAddrV4>>,
     /// Seals and opens, if the job has keys.
     pub(super) guard: Option<Guard>,
 }
@@ -73,10 +73,26 @@ enum Verdict {
     Stranger,
 }
 
+impl Origin {
+    /// The rail: groups live on the first.
+    pub(super) const fn path(self) -> PathId {
+        match self {
+            Self::Port(rail) => rail,
+            Self::Group(_) => PathId(0),
+        }
+    }
+}
+
 impl Members {
+    /// Where a rank is on a rail, if both exist.
+    pub(super) fn address(&self, rank: Rank, path: PathId) -> Option<SocketAddrV4> {
+        self.rails.get(usize::from(path.0))?.get(rank.index()).copied()
+    }
+
     /// Judges a datagram; a sealed one is opened in place.
     fn judge(&mut self, datagram: &mut [u8], from: SocketAddrV4, origin: Origin) -> Verdict {
-        let claim = self.read(datagram).filter(|claim| self.peers.get(claim.from.index()) == Some(&from));
+        let path = origin.path();
+        let claim = self.read(datagram).filter(|claim| self.address(claim.from, path) == Some(from));
         let Some(claim) = claim else { return Verdict::Stranger };
         if claim.from == self.rank && matches!(origin, Origin::Group(_)) {
             return Verdict::Own;
@@ -104,6 +120,7 @@ impl Members {
 #[derive(Clone, Debug)]
 struct Listed {
     from: Rank,
+    path: PathId,
     tos: u8,
     at: LocalNs,
     head: Range<usize>,
@@ -114,6 +131,7 @@ struct Listed {
 #[derive(Debug)]
 pub(super) struct Inbox {
     call: ReceiveCall,
+    pub(super) slots: usize,
     listed: Vec<Listed>,
     given: usize,
     filled: usize,
@@ -124,10 +142,12 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(rails: usize) -> Self {
+        let slots = SLOTS * rails;
         Self {
-            call: ReceiveCall::new(SLOTS),
-            listed: Vec::with_capacity(SLOTS * 64),
+            call: ReceiveCall::new(slots),
+            slots,
+            listed: Vec::with_capacity(slots * 64),
             given: 0,
             filled: 0,
             strangers: 0,
@@ -147,7 +167,7 @@ impl Inbox {
 
     /// Slots that are free beside those whose messages were given last.
     pub(super) fn free(&self) -> usize {
-        SLOTS - self.filled
+        self.slots - self.filled
     }
 
     /// Forgets what was given, so that the arena can be filled again.
@@ -169,7 +189,7 @@ impl Inbox {
         members: &mut Members,
         stamps: &mut StampClock,
     ) -> io::Result<usize> {
-        let slots = self.filled..(self.filled + offer).min(SLOTS);
+        let slots = self.filled..(self.filled + offer).min(self.slots);
         let filled = match self.call.receive(socket, slots) {
             Ok(filled) => filled,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -197,6 +217,7 @@ impl Inbox {
             match members.judge(&mut self.call.arena_mut()[datagram], slot.from, origin) {
                 Verdict::Message(claim) => self.listed.push(Listed {
                     from: claim.from,
+                    path: origin.path(),
                     tos: slot.beside.tos,
                     at,
                     head: start + claim.head.start..start + claim.head.end,
@@ -225,7 +246,7 @@ impl Inbox {
                 Span { region: RegionId::RECEIVE, offset: listed.body.start as u64, length: listed.body.len() as u32 };
             sink(Arrival::Datagram(Datagram {
                 from: listed.from,
-                path: PathId(0),
+                path: listed.path,
                 class: Class::from_dscp(Dscp::from_tos(listed.tos)),
                 congestion_marked: listed.tos & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED,
                 at: Stamp::Taken(listed.at),

@@ -24,18 +24,24 @@ struct Loopback {
 
 impl Loopback {
     fn new(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
-        let ports: Vec<UdpPort> = (0..ranks)
-            .map(|_| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port"))
-            .collect();
-        let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
+        Self::over_rails(1, ranks, change)
+    }
+
+    /// Rail `n` is the loopback network 127.0.n.0.
+    fn over_rails(rails: u8, ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
+        let bind = |rail| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0)).expect("a free port");
+        let ports: Vec<Vec<UdpPort>> = (0..ranks).map(|_| (0..rails).map(bind).collect()).collect();
+        let addresses = |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
+        let addresses: Vec<Vec<SocketAddrV4>> = (0..rails).map(addresses).collect();
         let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let open = |(rank, port)| {
-            let mut config = UdpConfig::new(Rank(rank), session, peers.clone());
-            config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 7, 0), port: peers[0].port() });
+        let open = |(rank, ports): (u32, Vec<UdpPort>)| {
+            let mut config = UdpConfig::new(Rank(rank), session, addresses[0].clone());
+            config.rails.clone_from(&addresses);
+            config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 7, 0), port: addresses[0][0].port() });
             config.placement = Placement::OneMachine;
             config.waiting = Waiting::Sleep;
             change(&mut config);
-            UdpWire::open(port, config).expect("an open wire")
+            UdpWire::open(ports, config).expect("an open wire")
         };
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
     }
@@ -58,10 +64,14 @@ impl Loopback {
     }
 
     fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> Answer {
+        self.send_by(PathId(0), from, to, class, head, body)
+    }
+
+    fn send_by(&mut self, path: PathId, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> Answer {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
-        let send = Operation::Send { to, path: PathId(0), class, head, body, token: Some(Token(0)) };
+        let send = Operation::Send { to, path, class, head, body, token: Some(Token(0)) };
         let mut answers = Vec::new();
         self.wires[from].post(&[send], out.heads(), &mut answers);
         answers[0]
@@ -90,7 +100,11 @@ pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<Keys> {
 }
 
 fn run_suite(change: impl Fn(&mut UdpConfig)) {
-    for (name, outcome) in conformance::run(&mut || Loopback::new(conformance::RANKS, &change)) {
+    run_suite_over(1, change);
+}
+
+fn run_suite_over(rails: u8, change: impl Fn(&mut UdpConfig)) {
+    for (name, outcome) in conformance::run(&mut || Loopback::over_rails(rails, conformance::RANKS, &change)) {
         match outcome {
             Outcome::Passed => {}
             Outcome::Skipped(kind) => eprintln!("skipped: {name}: the UDP wire has no {}", kind.name()),
@@ -102,6 +116,44 @@ fn run_suite(change: impl Fn(&mut UdpConfig)) {
 #[test]
 fn conformance__the_udp_wire_keeps_the_contract() {
     run_suite(|_| {});
+}
+
+#[test]
+fn conformance__over_two_rails() {
+    run_suite_over(2, |_| {});
+}
+
+#[test]
+fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_each() {
+    let mut job = Loopback::over_rails(2, 2, |_| {});
+    for (rail, class) in [0, 1, 1, 0].into_iter().zip(Class::ALL) {
+        let path = PathId(rail);
+        assert_eq!(job.send_by(path, 0, 1, class, &[rail], Span::EMPTY), Answer::Done(0));
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
+            job.wires[1].harvest(64, &mut |arrival| {
+                if let Arrival::Datagram(d) = arrival {
+                    seen.push((d.path, d.class, d.head.to_vec()));
+                }
+            });
+            if !seen.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(seen, [(path, Some(class), vec![rail])]);
+    }
+    assert_eq!(job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY), Answer::Refused(Missing::Path));
+    // Rank 0's frame from an address that is its own on the other rail only.
+    let [first, second] = [0, 1].map(|rail| job.wires[1].listener.members.rails[rail][1]);
+    let session = job.wires[1].listener.members.session;
+    let stranger = UdpSocket::bind((Ipv4Addr::new(127, 0, 1, 1), 0)).expect("a free port");
+    for to in [first, second] {
+        stranger.send_to(&frame::write(Rank(0), session, 0), to).expect("sent");
+    }
+    assert_eq!(job.send(0, 1, Class::Bulk, b"friend", Span::EMPTY), Answer::Done(0));
+    assert_eq!(job.await_messages(1, 1).len(), 1);
+    assert_eq!(job.wires[1].counters().strangers, 2);
 }
 
 #[test]

@@ -250,6 +250,9 @@ pub(crate) enum LabCommand {
         /// Rate of host links.
         #[arg(long, default_value = "100Mb/s")]
         rate: BitsPerSec,
+        /// Networks side by side, each with a switch and a link to every host (eth0, eth1, ...).
+        #[arg(long, default_value_t = 1, conflicts_with_all = ["trunk", "leaves"])]
+        rails: u32,
         /// Two switches with a trunk of this rate.
         #[arg(long, conflicts_with_all = ["leaves", "spines", "uplink"])]
         trunk: Option<BitsPerSec>,

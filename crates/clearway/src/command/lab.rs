@@ -5,9 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clearway_lab::{
-    HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, QueueKind, Topology, Weights, keeper, permission,
-};
+use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, QueueKind, Topology, keeper, permission};
 
 use super::LabCommand;
 use crate::exit::Exit;
@@ -27,8 +25,19 @@ pub(crate) fn command(command: LabCommand) -> Result<Exit> {
 }
 
 fn up(command: LabCommand) -> Result<Exit> {
-    let LabCommand::Up { name, hosts, rate, trunk, leaves, spines, uplink, queue, queue_packets, skip_self_test } =
-        command
+    let LabCommand::Up {
+        name,
+        hosts,
+        rate,
+        rails,
+        trunk,
+        leaves,
+        spines,
+        uplink,
+        queue,
+        queue_packets,
+        skip_self_test,
+    } = command
     else {
         bail!("not a request to make a lab");
     };
@@ -42,7 +51,7 @@ fn up(command: LabCommand) -> Result<Exit> {
         (_, _, Some(trunk)) => Topology::TwoSwitch { hosts, rate, trunk },
         _ => Topology::Star { hosts, rate },
     };
-    let spec = LabSpec { topology, queue, queue_packets, weights: Weights::default() };
+    let spec = LabSpec { rails, queue, queue_packets, ..LabSpec::new(topology) };
     spec.check()?;
     let mut keeper = Command::new(std::env::current_exe().context("the path of this program")?);
     keeper.arg("lab-keeper").arg(name.as_str()).env(SPEC_VARIABLE, serde_json::to_string(&spec)?);
@@ -104,7 +113,10 @@ fn status(name: &LabName) -> Result<Exit> {
     let (hosts, queue) = (&status.state.hosts, status.state.spec.queue);
     let mut lines =
         vec![format!("lab {name}: {} hosts, {queue} queues, {} programs", hosts.len(), status.inhabitants.len())];
-    lines.extend(hosts.iter().map(|host| format!("  {:5} {:15} on {}", host.name, host.address, host.switch)));
+    lines.extend(hosts.iter().map(|host| {
+        let further: String = host.further.iter().map(|address| format!(", {address}")).collect();
+        format!("  {:5} {:15} on {}{further}", host.name, host.address, host.switch)
+    }));
     let lab = keeper::attach(name)?;
     let row = |cells: [&str; 6]| {
         let [port, class, packets, bytes, dropped, waiting] = cells;

@@ -100,5 +100,5 @@ fn open(rank: Rank, port: UdpPort, peers: [SocketAddrV4; 2], receive: Bytes) -> 
     config.buffers.receive = receive;
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
-    Ok(UdpWire::open(port, config)?)
+    Ok(UdpWire::open([port], config)?)
 }

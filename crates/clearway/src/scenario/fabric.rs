@@ -402,7 +402,7 @@ impl LabFabric {
     /// As the laboratory wants it.
     pub(crate) fn spec(&self, queue: QueueKind) -> LabSpec {
         let Self { topology, queue_packets, weights, .. } = *self;
-        LabSpec { topology, queue, queue_packets, weights }
+        LabSpec { queue, queue_packets, weights, ..LabSpec::new(topology) }
     }
 
     /// As the simulator wants it.

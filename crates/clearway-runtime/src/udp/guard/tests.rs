@@ -6,12 +6,12 @@ use super::*;
 use crate::udp::tests::agreed;
 
 fn guards(ranks: u32) -> Vec<Guard> {
-    agreed(ranks, 7, 0).into_iter().map(Guard::new).collect()
+    agreed(ranks, 7, 0).into_iter().map(|keys| Guard::new(keys, 2)).collect()
 }
 
 fn seal(guard: &mut Guard, to: Destination, class: Class) -> Result<Vec<u8>, Missing> {
     let mut staging = Vec::new();
-    guard.stage(to, class, [b"", b"body"], &mut staging)?;
+    guard.stage(to, PathId(0), class, [b"", b"body"], &mut staging)?;
     guard.seal(&mut staging);
     Ok(staging)
 }
@@ -29,7 +29,15 @@ fn seal__no_nonce_comes_twice_under_one_key() {
                 assert!(nonces.insert(sealed.nonce()), "{sealed:?}");
             }
         }
+        for class in Class::ALL.into_iter().filter(|_| to == Destination::One(Rank(1))) {
+            let mut datagram = Vec::new();
+            guard.stage(to, PathId(1), class, [b"", b"body"], &mut datagram).expect("a second rail");
+            let sealed = Sealed::parse(&datagram, 7).expect("a frame");
+            assert!(nonces.insert(sealed.nonce()), "{sealed:?}");
+        }
     }
+    let beyond = guard.stage(Destination::One(Rank(1)), PathId(2), Class::Bulk, [b"", b""], &mut Vec::new());
+    assert_eq!(beyond, Err(Missing::Path));
 }
 
 #[test]
@@ -40,7 +48,7 @@ fn seal__every_datagram_of_a_batch_is_opened_by_its_own_receiver() {
     let (mut staging, mut ends) = (Vec::new(), Vec::new());
     for i in 0..2 * STAGED_MAX + 3 {
         let to = Destination::One(Rank(1 + i as u32 % 2));
-        guards[0].stage(to, Class::Bulk, [&[i as u8], &[7; 40]], &mut staging).expect("staged");
+        guards[0].stage(to, PathId(0), Class::Bulk, [&[i as u8], &[7; 40]], &mut staging).expect("staged");
         ends.push(staging.len());
     }
     guards[0].seal(&mut staging);
@@ -48,7 +56,7 @@ fn seal__every_datagram_of_a_batch_is_opened_by_its_own_receiver() {
     for (i, end) in ends.into_iter().enumerate() {
         let datagram = &mut staging[begin..end];
         let sealed = Sealed::parse(datagram, 7).expect("a frame");
-        assert_eq!(others[i % 2].open(&sealed, datagram, Origin::Port), Some(()));
+        assert_eq!(others[i % 2].open(&sealed, datagram, Origin::Port(PathId(0))), Some(()));
         assert_eq!(datagram[frame::SEALED_LENGTH..][..41], [&[i as u8][..], &[7; 40]].concat()[..]);
         begin = end;
     }
@@ -58,7 +66,7 @@ fn seal__every_datagram_of_a_batch_is_opened_by_its_own_receiver() {
 fn seal__refuses_when_the_numbers_of_a_class_are_used_up() {
     let mut guard = guards(2).remove(0);
     let to = Destination::One(Rank(1));
-    guard.pairs[1].numbers.0[Class::Bulk.index()] = NUMBERS_MAX - 1;
+    guard.pairs[1].rails[0].0.0[Class::Bulk.index()] = NUMBERS_MAX - 1;
     assert!(seal(&mut guard, to, Class::Bulk).is_ok());
     for _ in 0..2 {
         assert_eq!(seal(&mut guard, to, Class::Bulk), Err(Missing::Operation(OperationKind::Send)));

@@ -7,7 +7,7 @@ use super::*;
 use crate::udp::tests::agreed;
 
 const SESSION: u64 = 7;
-const PORT: Origin = Origin::Port;
+const PORT: Origin = Origin::Port(PathId(0));
 const HEAD: &[u8] = b"head";
 const BODY: &[u8] = b"a body";
 
@@ -16,19 +16,19 @@ fn peers() -> Vec<SocketAddrV4> {
 }
 
 fn plain(rank: u32) -> Members {
-    Members { rank: Rank(rank), session: SESSION, peers: peers(), guard: None }
+    Members { rank: Rank(rank), session: SESSION, rails: vec![peers()], guard: None }
 }
 
 /// Three ranks with keys, of which the last may have turned attacker.
 fn sealed_members(session: u64, epoch: u32) -> Vec<Members> {
-    let member = |(rank, keys)| Members { session, guard: Some(Guard::new(keys)), ..plain(rank) };
+    let member = |(rank, keys)| Members { session, guard: Some(Guard::new(keys, 2)), ..plain(rank) };
     (0..).zip(agreed(3, session, epoch)).map(member).collect()
 }
 
 fn seal(from: &mut Members, to: Destination, class: Class) -> Vec<u8> {
     let mut datagram = Vec::new();
     let guard = from.guard.as_mut().expect("keys");
-    guard.stage(to, class, [HEAD, BODY], &mut datagram).expect("staged");
+    guard.stage(to, PathId(0), class, [HEAD, BODY], &mut datagram).expect("staged");
     guard.seal(&mut datagram);
     datagram
 }
@@ -51,7 +51,7 @@ fn accept(members: &mut Members, datagram: &[u8], from: u32, origin: Origin) -> 
 #[test]
 fn judge__session_rank_and_address_must_all_fit() {
     let mut members = plain(1);
-    let peers = members.peers.clone();
+    let peers = members.rails[0].clone();
     let mut judge = |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, PORT);
     let claim = Claim { from: Rank(0), head: 16..16, end: 16, sealed: None };
     assert_eq!(judge(0, 7, peers[0]), Verdict::Message(claim));
@@ -65,7 +65,7 @@ fn judge__session_rank_and_address_must_all_fit() {
 #[test]
 fn judge__own_messages_are_messages_on_the_port_and_echoes_in_a_group() {
     let mut members = plain(1);
-    let (mut own, at) = (frame::write(Rank(1), 7, 0), members.peers[1]);
+    let (mut own, at) = (frame::write(Rank(1), 7, 0), members.rails[0][1]);
     assert_eq!(members.judge(&mut own, at, Origin::Group(GroupId(0))), Verdict::Own);
     assert!(matches!(members.judge(&mut own, at, PORT), Verdict::Message(_)));
 }
@@ -80,6 +80,32 @@ fn judge__a_sealed_message_is_taken_once() {
         assert_eq!(accept(&mut all[1], &datagram, 0, PORT), None, "again");
     }
     assert_eq!(all[1].guard.as_ref().map(|guard| guard.replayed), Some(5));
+}
+
+#[test]
+fn judge__each_rail_has_addresses_numbers_and_windows_of_its_own() {
+    let mut all = sealed_members(SESSION, 0);
+    let second: Vec<SocketAddrV4> =
+        ["10.1.0.1:1", "10.1.0.2:1", "10.1.0.3:1"].map(|a| a.parse().expect("an address")).to_vec();
+    all.iter_mut().for_each(|members| members.rails.push(second.clone()));
+    let mut on_second = Vec::new();
+    let guard = all[0].guard.as_mut().expect("keys");
+    guard.stage(to(1), PathId(1), Class::Bulk, [HEAD, BODY], &mut on_second).expect("staged");
+    guard.seal(&mut on_second);
+    let on_first = seal(&mut all[0], to(1), Class::Bulk);
+    let judge = |members: &mut Members, datagram: &[u8], at, rail| {
+        matches!(members.judge(&mut datagram.to_vec(), at, Origin::Port(PathId(rail))), Verdict::Message(_))
+    };
+    let member = &mut all[1];
+    assert!(!judge(member, &on_second, peers()[0], 0), "sealed for another rail");
+    assert!(
+        !judge(member, &on_second, second[0], 0) && !judge(member, &on_second, peers()[0], 1),
+        "an address of another rail"
+    );
+    assert!(judge(member, &on_second, second[0], 1) && !judge(member, &on_second, second[0], 1), "once");
+    // Both are number 0 of their class.
+    assert!(judge(member, &on_first, peers()[0], 0) && !judge(member, &on_first, second[0], 1));
+    assert_eq!(member.guard.as_ref().map(|guard| guard.replayed), Some(1));
 }
 
 #[test]
@@ -159,7 +185,7 @@ proptest! {
         let mut all = sealed_members(SESSION, 0);
         prop_assert_eq!(accept(&mut all[1], &bytes, from, PORT), None);
         let class = Class::ALL[class];
-        let good = Sealed { from: Rank(from), head_length, class, number: number >> 8 }.write(SESSION);
+        let good = Sealed { from: Rank(from), head_length, class, rail: PathId(0), number: number >> 8 }.write(SESSION);
         prop_assert_eq!(accept(&mut all[1], &[&good, &tail[..]].concat(), from, PORT), None);
     }
 }

@@ -79,7 +79,7 @@ fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
     let middle = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     middle.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a limit");
     let Ok(std::net::SocketAddr::V4(address)) = middle.local_addr() else { panic!("an IPv4 address") };
-    let peer = std::mem::replace(&mut job.wires[0].listener.members.peers[1], address);
+    let peer = std::mem::replace(&mut job.wires[0].listener.members.rails[0][1], address);
     let mut out: Out<()> = Out::with_limit(count);
     let sends: Vec<Operation> = (0..count)
         .map(|i| {
@@ -91,7 +91,7 @@ fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     job.wires[0].post(&sends, out.heads(), &mut answers);
     assert_eq!(answers, vec![Answer::Done(0); count]);
-    job.wires[0].listener.members.peers[1] = peer;
+    job.wires[0].listener.members.rails[0][1] = peer;
     let mut bytes = [0; 2_048];
     (0..count)
         .map(|_| {
@@ -146,7 +146,8 @@ fn harvest__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
     let before = memory(&job);
     for i in 0..FLOOD {
         let class = Class::ALL[(i % 5) as usize];
-        let frame = Sealed { from: Rank(0), head_length: (i % 80) as u8, class, number: i << (i % 40) };
+        let frame =
+            Sealed { from: Rank(0), head_length: (i % 80) as u8, class, rail: PathId(0), number: i << (i % 40) };
         let datagram = [&frame.write(session)[..], &[i as u8; 200]].concat();
         attacker.send_to(&datagram, job.wires[1].address()).expect("sent");
         if i % 50 == 0 {

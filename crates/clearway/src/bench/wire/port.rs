@@ -194,7 +194,7 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, sett
             config.protection = Protection::Keys(agree(identity.context("keys that were not made")?, setting)?);
         }
     }
-    Ok(UdpWire::open(port.context("an address that was not taken")?, config)?)
+    Ok(UdpWire::open([port.context("an address that was not taken")?], config)?)
 }
 
 fn reliable(wire: UdpWire, setting: &Setting) -> Result<Reliable<UdpWire>> {
