@@ -34,8 +34,10 @@ const ROUND_LEAST: u32 = 8;
 const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
 /// The longest.
 pub(super) const PATIENCE_MOST: Nanos = Nanos::from_millis(64);
-/// Time-outs in a row, while other paths answer, after which a path counts as down.
-const DOWN_AFTER: u32 = 3;
+/// Time-outs in a row, while other paths are heard, after which a path counts as down.
+const DOWN_AFTER: u32 = 2;
+/// Fragments under way of which none was answered, while others on other paths were: where one in five is lost, one time in 400,000.
+const SILENT: u32 = 8;
 /// How often a path that is down is tried.
 const TRY_AGAIN: Nanos = Nanos::from_millis(100);
 
@@ -58,8 +60,16 @@ pub(super) struct Lane {
     half_over: LocalNs,
     round: Round,
     grows_fast: bool,
+    /// In a row.
     timeouts: u32,
+    /// While the path is down: when it is tried next.
     down_until: Option<LocalNs>,
+    wants_question: bool,
+    was_asked: bool,
+    /// When the last answer came, on this path or of what left on it.
+    heard: LocalNs,
+    /// When the newest that was answered had left.
+    answered_left: LocalNs,
 }
 
 /// What was seen since the round began.
@@ -96,6 +106,10 @@ impl Lane {
             grows_fast: true,
             timeouts: 0,
             down_until: None,
+            wants_question: false,
+            was_asked: false,
+            heard: LocalNs(0),
+            answered_left: LocalNs(0),
         }
     }
 
@@ -113,6 +127,47 @@ impl Lane {
     /// Whether nothing comes back from this path while others answer.
     pub(super) const fn is_down(&self) -> bool {
         self.down_until.is_some()
+    }
+
+    /// Whether something timed out since the last answer.
+    pub(super) const fn is_suspect(&self) -> bool {
+        self.timeouts > 0
+    }
+
+    /// A question is to leave on this path, if it is not down: then one leaves in its time.
+    pub(super) const fn want_question(&mut self) {
+        self.wants_question = !self.is_down();
+    }
+
+    /// Whether a question is to leave now.
+    pub(super) fn wants_question(&self, now: LocalNs, are_all_down: bool) -> bool {
+        let is_due = self.down_until.is_some_and(|until| now >= until) && !are_all_down;
+        !self.is_blocked && (self.wants_question || is_due)
+    }
+
+    /// A question leaves on this path.
+    pub(super) fn ask(&mut self, now: LocalNs) {
+        (self.wants_question, self.was_asked) = (false, true);
+        self.down_until = self.down_until.map(|_| now + TRY_AGAIN);
+    }
+
+    /// An answer came on this path. One that is down carries again, perhaps another way than before.
+    pub(super) fn hear(&mut self, now: LocalNs) {
+        if self.is_down() && self.was_asked {
+            let Self { next, answered, under_way, is_blocked, .. } = *self;
+            *self = Self { next, answered, under_way, is_blocked, round: Round::new(next), ..Self::new() };
+        }
+        (self.heard, self.timeouts) = (now, 0);
+    }
+
+    /// Whether something was answered that did not leave before `at`.
+    pub(super) fn has_answered_since(&self, at: LocalNs) -> bool {
+        self.answered_left >= at
+    }
+
+    /// Whether an answer came after `at`.
+    pub(super) fn was_heard_since(&self, at: LocalNs) -> bool {
+        self.heard > at
     }
 
     /// How long a fragment that left now would probably take: where one can choose, the shortest.
@@ -137,9 +192,11 @@ impl Lane {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// The fragment `number` of this path was answered.
-    pub(super) fn answer(&mut self, number: u64) {
+    /// The fragment `number` of this path, which left at `at`, was answered.
+    pub(super) fn answer(&mut self, now: LocalNs, number: u64, at: LocalNs) {
         self.forget();
+        self.heard = now;
+        self.answered_left = self.answered_left.max(at);
         self.answered = self.answered.max(number + 1);
         self.round.answered += 1;
         self.timeouts = 0;
@@ -214,22 +271,19 @@ impl Lane {
         Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
     }
 
-    /// Nothing was heard in time; `others_answer` while this path is silent.
-    pub(super) fn time_out(&mut self, now: LocalNs, others_answer: bool) {
+    /// Nothing was heard in time.
+    pub(super) const fn time_out(&mut self) {
         self.timeouts += 1;
-        if others_answer && self.timeouts >= DOWN_AFTER {
-            self.down_until = Some(now + TRY_AGAIN);
-        }
+    }
+
+    /// Whether that is no chance: `are_heard` when something was heard of other paths since, `are_ahead` when they brought what left later.
+    pub(super) const fn is_silent(&self, are_heard: bool, are_ahead: bool) -> bool {
+        are_heard && self.timeouts >= DOWN_AFTER || are_ahead && self.under_way >= SILENT
     }
 
     /// The path went down: what is under way on it is to leave on others.
     pub(super) fn go_down(&mut self, now: LocalNs) {
-        self.down_until = Some(now + TRY_AGAIN);
-    }
-
-    /// The smoothed round trip.
-    pub(super) const fn trip(&self) -> Option<Nanos> {
-        self.smoothed
+        (self.down_until, self.was_asked, self.timeouts) = (Some(now + TRY_AGAIN), false, 0);
     }
 }
 
@@ -251,7 +305,7 @@ mod tests {
                     lane.lose();
                 } else {
                     lane.measure(now, Nanos(trip));
-                    lane.answer(*number);
+                    lane.answer(now, *number, now);
                 }
             }
             now += Nanos::from_millis(1);
@@ -278,7 +332,7 @@ mod tests {
         for _ in 0..100 {
             let number = lane.leave(LocalNs(2));
             lane.measure(LocalNs(2), Nanos::from_micros(800));
-            lane.answer(number);
+            lane.answer(LocalNs(2), number, LocalNs(2));
         }
         lane.round.shortest = Nanos::from_micros(800);
         lane.adapt(ALLOWANCE);
@@ -308,27 +362,25 @@ mod tests {
         for _ in 0..50 {
             let number = lane.leave(LocalNs(1));
             lane.measure(LocalNs(1), Nanos::from_micros(100));
-            lane.answer(number);
+            lane.answer(LocalNs(1), number, LocalNs(1));
             lane.adapt(ALLOWANCE);
         }
         assert_eq!(lane.window, WINDOW_FIRST);
     }
 
     #[test]
-    fn time_out__a_silent_path_is_left_while_others_answer_and_tried_again() {
+    fn hear__a_path_that_was_down_begins_anew_with_numbers_that_go_on() {
         let mut lane = Lane::new();
-        let now = LocalNs(1_000);
-        for _ in 0..DOWN_AFTER {
-            assert!(!lane.is_down());
-            lane.time_out(now, true);
-        }
-        assert_eq!((lane.room(now), lane.room(now + TRY_AGAIN)), (0, 1));
-        let number = lane.leave(now + TRY_AGAIN);
-        assert_eq!(lane.room(now + TRY_AGAIN), 0, "one at a time");
-        lane.answer(number);
-        assert!(!lane.is_down());
-        (0..9).for_each(|_| lane.time_out(now, false));
-        assert!(!lane.is_down(), "the only path is never left");
+        let number = lane.leave(LocalNs(1));
+        lane.measure(LocalNs(1), Nanos::from_micros(100));
+        lane.window = 99;
+        lane.answer(LocalNs(1), number, LocalNs(1));
+        lane.go_down(LocalNs(2));
+        assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
+        lane.ask(LocalNs(2) + TRY_AGAIN);
+        lane.hear(LocalNs(3) + TRY_AGAIN);
+        assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.wait()), (false, WINDOW_FIRST, Nanos::ZERO));
+        assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
 
     #[test]
@@ -337,9 +389,9 @@ mod tests {
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         let first = lane.patience(Nanos::ZERO);
         assert_eq!(first, PATIENCE_LEAST);
-        lane.time_out(LocalNs(1), false);
+        lane.time_out();
         assert_eq!(lane.patience(Nanos::ZERO), first.times(2));
-        (0..90).for_each(|_| lane.time_out(LocalNs(1), false));
+        (0..90).for_each(|_| lane.time_out());
         assert_eq!(lane.patience(Nanos::ZERO), PATIENCE_MOST);
     }
 
@@ -347,9 +399,9 @@ mod tests {
     fn is_overtaken__by_three_later_ones() {
         let mut lane = Lane::new();
         let numbers: [u64; 5] = core::array::from_fn(|_| lane.leave(LocalNs(1)));
-        lane.answer(numbers[2]);
+        lane.answer(LocalNs(1), numbers[2], LocalNs(1));
         assert!(!lane.is_overtaken(numbers[0]));
-        lane.answer(numbers[3]);
+        lane.answer(LocalNs(1), numbers[3], LocalNs(1));
         assert!(lane.is_overtaken(numbers[0]) && !lane.is_overtaken(numbers[1]));
     }
 }

@@ -25,12 +25,15 @@
 //! # Not here
 //! Who may send at all: sealing is the wire's below. Broadcast (an engine of its own).
 
+mod cutting;
 mod frame;
 mod incoming;
 mod kept;
+mod key;
 mod lane;
 mod node;
 mod outgoing;
+mod paths;
 #[cfg(test)]
 mod tests;
 mod wire;

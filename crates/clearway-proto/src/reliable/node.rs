@@ -12,67 +12,22 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use super::cutting::Measures;
 use super::frame::{Acknowledgement, Frame, HEAD_MAX, INBOX, Kind, Piece, Tail};
 use super::incoming::{Coming, Incoming, Verdict};
-use super::outgoing::{Measures, Next, Outgoing};
+use super::key::{Key, Purpose, meaning, token};
+use super::outgoing::{Next, Outgoing};
 use super::{Command, Event, NodeConfig, Receipt};
 use crate::base::{Class, LocalNs, Rank};
 use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Span, Status, Token};
 
 /// Effects that one thing to do needs at most.
 const EFFECTS: usize = 4;
-/// Bits of a token: fragment, rank, class, what for.
-const NUMBER_BITS: u32 = 32;
-const RANK_BITS: u32 = 24;
-
 /// One peer's streams, by [`Class::index`].
 #[derive(Debug, Default)]
 struct Peer {
     outgoing: [Option<Box<Outgoing>>; Class::ALL.len()],
     incoming: [Option<Box<Incoming>>; Class::ALL.len()],
-}
-
-/// Which stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    peer: u32,
-    class: Class,
-}
-
-impl Key {
-    const fn rank(self) -> Rank {
-        Rank(self.peer)
-    }
-}
-
-/// What an operation of ours was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// The digest of a fragment that is to leave.
-    Read,
-    /// A fragment that left.
-    Send,
-    /// The digest of a fragment that came.
-    Check,
-}
-
-fn token(purpose: Purpose, key: Key, number: u64) -> Token {
-    let low = number & ((1 << NUMBER_BITS) - 1);
-    let class = key.class.index() as u64;
-    Token(((purpose as u64) << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
-}
-
-fn meaning(token: Token) -> Option<(Purpose, Key, u32)> {
-    let top = token.0 >> (NUMBER_BITS + RANK_BITS);
-    let purpose = match top >> 4 {
-        0 => Purpose::Read,
-        1 => Purpose::Send,
-        2 => Purpose::Check,
-        _ => return None,
-    };
-    let class = *Class::ALL.get((top & 15) as usize)?;
-    let peer = (token.0 >> NUMBER_BITS) as u32 & ((1 << RANK_BITS) - 1);
-    Some((purpose, Key { peer, class }, token.0 as u32))
 }
 
 /// A half of a stream and when it wants to be looked at.
@@ -254,11 +209,13 @@ impl Node {
         match frame.kind {
             Kind::Data(data) => self.data(now, key, frame, data, datagram, out),
             Kind::Question => {
-                if self.is_current(key, frame, out) {
+                if self.is_current(key, frame, datagram.path, out) {
                     self.answer(now, key, datagram.path, out);
                 }
             }
-            Kind::Acknowledgement(acknowledgement) => self.acknowledged(now, key, frame, acknowledgement, out),
+            Kind::Acknowledgement(acknowledgement) => {
+                self.acknowledged(now, key, datagram.path, frame, acknowledgement, out);
+            }
             Kind::Damaged | Kind::Refused | Kind::Unknown => {
                 let Some(stream) = self.own(key, frame.generation) else { return };
                 match frame.kind {
@@ -279,14 +236,14 @@ impl Node {
     }
 
     /// Whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
-    fn is_current(&mut self, key: Key, frame: Frame, out: &mut Out<Event>) -> bool {
+    fn is_current(&mut self, key: Key, frame: Frame, over: PathId, out: &mut Out<Event>) -> bool {
         let known = self.incoming(key).map(|stream| stream.generation);
         if known == Some(frame.generation) {
             return true;
         }
         self.strange += 1;
         if known.is_none_or(|known| is_newer(frame.generation, known)) {
-            send(out, key, frame.generation, 0, Kind::Unknown, PathId(0), Span::EMPTY, None);
+            send(out, key, frame.generation, 0, Kind::Unknown, over, Span::EMPTY, None);
         }
         false
     }
@@ -305,7 +262,7 @@ impl Node {
             let inbox = self.inbox(key);
             let Some(peer) = self.peer(key.rank()) else { return };
             peer.incoming[key.class.index()] = Some(Box::new(Incoming::new(frame.generation, inbox)));
-        } else if !self.is_current(key, frame, out) {
+        } else if !self.is_current(key, frame, datagram.path, out) {
             return;
         }
         let inboxes = self.config.inboxes;
@@ -369,13 +326,14 @@ impl Node {
         &mut self,
         now: LocalNs,
         key: Key,
+        over: PathId,
         frame: Frame,
         acknowledgement: Acknowledgement,
         out: &mut Out<Event>,
     ) {
         let allowance = self.config.streams.allowance[key.class.index()];
         let Some(stream) = self.own(key, frame.generation) else { return };
-        stream.acknowledged(now, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
+        stream.acknowledged(now, over, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
             out.tell(Event::Done { ticket, status });
         });
         self.pump(now, key, out);
@@ -406,7 +364,7 @@ impl Node {
 
     fn checked(&mut self, now: LocalNs, key: Key, low: u32, digest: Option<u32>, out: &mut Out<Event>) {
         let Some(stream) = self.incoming(key) else { return };
-        let (generation, number) = (stream.generation, stream.whole(low));
+        let (generation, number, path) = (stream.generation, stream.whole(low), stream.path());
         let kind = match stream.checked(now, number, digest) {
             Verdict::Taken => {
                 self.tell(key, out);
@@ -417,7 +375,7 @@ impl Node {
             Verdict::Refuse => Kind::Refused,
             Verdict::Ignore | Verdict::Take { .. } => return,
         };
-        send(out, key, generation, number, kind, PathId(0), Span::EMPTY, None);
+        send(out, key, generation, number, kind, path, Span::EMPTY, None);
     }
 
     fn answer(&mut self, now: LocalNs, key: Key, path: PathId, out: &mut Out<Event>) {

@@ -5,52 +5,24 @@
 //!   push -> waiting -cut-> Unread -digest-> Ready -leave-> Away -answer-> Here
 //!                                             ^--- overtaken, damaged, late ---'
 //! ```
-//! A message is cut when its fragments can leave soon, and not before. A message for the peer's inbox gets its place there when it is cut:
-//! positions count on for ever, and the peer says up to which its inbox is free. A fragment keeps number and bytes however often it
-//! leaves, and goes by the path with the shortest wait that has room.
+//! A fragment keeps number and bytes however often it leaves.
 //!
 //! # Invariants
 //! I1. A message ends once: complete when every fragment of it was answered, refused, or given up.
 //! I2. No more than [`super::WINDOW`] fragments lie between the first that was not answered and the next new one.
 //!
 //! # Not here
-//! How much may be under way (`lane`); frames (`node`).
+//! How messages are cut (`cutting`); which path a fragment takes (`paths`), and how much may be under way there (`lane`); frames (`node`).
 
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::vec::Vec;
 
-use super::frame::{
-    Acknowledgement, DATA_LENGTH, INBOX, OFFSET_LIMIT, Piece, Place, TAIL_LENGTH, Tail, position, whole,
-};
+use super::cutting::{Cut, Cutting, Measures};
+use super::frame::{Acknowledgement, Piece, Place, whole};
 use super::lane::{Lane, PATIENCE_MOST};
-use super::{ANSWER_MAX, Message, Target, Ticket, WINDOW};
+use super::paths::Paths;
+use super::{ANSWER_MAX, Message, Ticket, WINDOW};
 use crate::base::{LocalNs, Nanos};
-use crate::wire::{Capabilities, Missing, PathId, Span, Status};
-
-/// Bytes of the word of a write.
-const WORD_LENGTH: usize = 8;
-
-/// How long fragments are, and the peer's inbox.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Measures {
-    /// Head and body of a datagram.
-    pub(super) datagram: usize,
-    /// The longest body of a datagram.
-    pub(super) body: usize,
-    /// Bytes of the inbox that the peer keeps for this stream.
-    pub(super) inbox: u64,
-}
-
-impl Measures {
-    pub(super) fn of(capabilities: &Capabilities, inbox: u64) -> Self {
-        Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
-    }
-
-    /// The longest body beside a tail of `tail` bytes.
-    fn beside(&self, tail: usize) -> u32 {
-        self.datagram.saturating_sub(DATA_LENGTH + tail).min(self.body) as u32
-    }
-}
+use crate::wire::{Missing, PathId, Span, Status};
 
 /// Where a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +56,6 @@ struct Fragment {
     is_skipped: bool,
 }
 
-/// A message whose last fragment is cut.
-#[derive(Clone, Debug)]
-struct Cut {
-    first: u64,
-    last: u64,
-    tail: Tail,
-    ticket: Ticket,
-    is_refused: bool,
-}
-
 /// What shall be done next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
@@ -109,20 +71,14 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) generation: u16,
-    measures: Measures,
-    lanes: Vec<Lane>,
-    waiting: VecDeque<Message>,
-    /// Of the first waiting message: bytes that are cut, its place, and the number of its first fragment.
-    begun: Option<(u32, Place, u64)>,
+    paths: Paths,
+    cutting: Cutting,
     fragments: VecDeque<Fragment>,
     /// The number of the first fragment in `fragments`.
     base: u64,
     cut: VecDeque<Cut>,
     ready: BTreeSet<u64>,
     unread: u32,
-    /// Positions in the peer's inbox: the next that is free here, and up to which the peer has freed.
-    position: u64,
-    freed: u64,
     is_known: bool,
     /// When something was last heard, or began to be waited for.
     heard: LocalNs,
@@ -134,7 +90,6 @@ pub(super) struct Outgoing {
     probed: LocalNs,
     /// Questions in a row.
     questions: u32,
-    asks: bool,
     at_once: bool,
 }
 
@@ -142,65 +97,54 @@ impl Outgoing {
     pub(super) fn new(generation: u16, measures: Measures, paths: usize) -> Self {
         Self {
             generation,
-            measures,
-            lanes: (0..paths).map(|_| Lane::new()).collect(),
-            waiting: VecDeque::new(),
-            begun: None,
+            paths: Paths::new(paths),
+            cutting: Cutting::new(measures),
             fragments: VecDeque::new(),
             base: 0,
             cut: VecDeque::new(),
             ready: BTreeSet::new(),
             unread: 0,
-            position: 0,
-            freed: 0,
             is_known: false,
             heard: LocalNs(0),
             timer: None,
             armed: None,
             probed: LocalNs(0),
             questions: 0,
-            asks: false,
             at_once: false,
         }
     }
 
     /// Messages that are not cut to the end.
     pub(super) fn backlog(&self) -> usize {
-        self.waiting.len()
+        self.cutting.waiting.len()
     }
 
     /// Nothing waits for an answer, and nothing to leave.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.fragments.is_empty()
+        self.cutting.waiting.is_empty() && self.fragments.is_empty()
     }
 
     /// Takes a message.
     pub(super) fn push(&mut self, now: LocalNs, message: Message) {
         if self.is_idle() {
             self.heard = now;
-            self.timer = self.timer.or(Some(now + self.patience()));
+            self.timer = self.timer.or(Some(now + self.paths.patience()));
         }
-        self.waiting.push_back(message);
-    }
-
-    /// The longest patience of all paths, with what an answer may wait at the peer.
-    fn patience(&self) -> Nanos {
-        self.lanes.iter().map(|lane| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
-    }
-
-    fn lane(&mut self, path: PathId) -> &mut Lane {
-        let last = self.lanes.len() - 1;
-        &mut self.lanes[usize::from(path.0).min(last)]
+        self.cutting.waiting.push_back(message);
     }
 
     /// The next thing that can be done now.
     pub(super) fn next(&mut self, now: LocalNs) -> Option<Next> {
-        let room: u32 = self.lanes.iter().map(|lane| lane.room(now)).sum();
+        // A peer that does not know the stream would answer that.
+        if self.is_known
+            && !self.is_idle()
+            && let Some(path) = self.paths.next_question(now)
+        {
+            return Some(Next::Ask { number: self.base, path });
+        }
+        let room = self.paths.room(now);
         if room == 0 {
             return None;
-        }
-        if core::mem::take(&mut self.asks) {
-            return Some(Next::Ask { number: self.base, path: self.choose(now) });
         }
         if let Some(number) = self.ready.pop_first() {
             return Some(self.leave(now, number));
@@ -220,8 +164,8 @@ impl Outgoing {
     }
 
     fn leave(&mut self, now: LocalNs, number: u64) -> Next {
-        let path = self.choose(now);
-        let on_path = self.lane(path).leave(now);
+        let path = self.paths.choose(now);
+        let on_path = self.paths.of(path).leave(now);
         let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
         let tail = self.cut.binary_search_by_key(&number, |cut| cut.last).ok().map(|which| self.cut[which].tail);
         let place = (number - self.base) as usize;
@@ -233,73 +177,18 @@ impl Outgoing {
         Next::Send { number, path, data: Piece { is_open, is_skipped, at_once, digest, place, tail }, body }
     }
 
-    /// The path with the shortest wait that has room, one that is to be tried first.
-    fn choose(&self, now: LocalNs) -> PathId {
-        let with_room = self.lanes.iter().enumerate().filter(|(_, lane)| lane.room(now) > 0);
-        let best = with_room.min_by_key(|(_, lane)| (!lane.is_down(), lane.wait()));
-        PathId(best.map_or(0, |(path, _)| path as u8))
-    }
-
-    /// Cuts the next fragment of the first waiting message; its number.
+    /// Cuts the next fragment; its number.
     fn cut_one(&mut self) -> Option<u64> {
         if self.fragments.len() >= WINDOW as usize {
             return None;
         }
-        let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
         let number = self.base + self.fragments.len() as u64;
-        let (done, place, first) = match self.begun {
-            Some(begun) => begun,
-            None => (0, self.place_of(target, whole.length)?, number),
-        };
-        let left = whole.length - done;
-        let tail_length = TAIL_LENGTH
-            + match target {
-                Target::Inbox { head } => head.bytes().len(),
-                Target::Memory { .. } => WORD_LENGTH,
-            };
-        let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
-        let is_last = left <= beside;
-        let length = if is_last { left } else { left.min(alone).min(left - 1) };
-        let body = Span { region: whole.region, offset: whole.offset + u64::from(done), length };
-        let at = Place { region: place.region, offset: (place.offset + u64::from(done)) % OFFSET_LIMIT };
-        self.fragments.push_back(Fragment {
-            body,
-            place: at,
-            digest: 0,
-            state: State::Unread,
-            is_repeated: false,
-            is_skipped: false,
-        });
+        let (body, place, last) = self.cutting.next(number)?;
+        let state = State::Unread;
+        self.fragments.push_back(Fragment { body, place, digest: 0, state, is_repeated: false, is_skipped: false });
         self.unread += 1;
-        self.begun = Some((done + length, place, first));
-        if is_last {
-            self.begun = None;
-            let message = self.waiting.pop_front()?;
-            let length = whole.length;
-            let tail = match target {
-                Target::Inbox { head } => Tail::Message { length, head },
-                Target::Memory { immediate, .. } => Tail::Landed { length, immediate },
-            };
-            self.cut.push_back(Cut { first, last: number, tail, ticket: message.ticket, is_refused: false });
-        }
+        self.cut.extend(last);
         Some(number)
-    }
-
-    /// Where a message of `length` goes; nothing while the peer's inbox is full.
-    fn place_of(&mut self, target: Target, length: u32) -> Option<Place> {
-        let Target::Inbox { .. } = target else {
-            let Target::Memory { into, .. } = target else { return None };
-            return Some(Place { region: into.region, offset: into.offset });
-        };
-        let (length, inbox) = (u64::from(length), self.measures.inbox);
-        let turn = self.position % inbox;
-        // Within the inbox a message lies in one piece.
-        let start = if turn + length > inbox { self.position + inbox - turn } else { self.position };
-        if start + length > self.freed + inbox {
-            return None;
-        }
-        self.position = start + length;
-        Some(Place { region: INBOX, offset: start })
     }
 
     /// The digest of a fragment's body is known.
@@ -328,7 +217,7 @@ impl Outgoing {
         let State::Away { path, .. } = fragment.state else { return None };
         fragment.state = State::Ready;
         self.ready.insert(number);
-        let lane = self.lane(path);
+        let lane = self.paths.of(path);
         lane.forget();
         if status == Status::NoRoom {
             lane.is_blocked = true;
@@ -340,19 +229,20 @@ impl Outgoing {
 
     /// The transmit queue of `path` takes messages again.
     pub(super) fn unblock(&mut self, path: PathId) {
-        self.lane(path).is_blocked = false;
+        self.paths.of(path).is_blocked = false;
     }
 
     /// `path` carries nothing any more: what is under way there leaves on others.
     pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
-        self.lane(path).go_down(now);
+        self.paths.of(path).go_down(now);
         self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
     }
 
-    /// Takes in what the peer has; `done` hears of messages that are over.
+    /// Takes in what the peer has, as it says on path `over`; `done` hears of messages that are over.
     pub(super) fn acknowledged(
         &mut self,
         now: LocalNs,
+        over: PathId,
         number: u32,
         acknowledgement: &Acknowledgement,
         allowance: Nanos,
@@ -362,28 +252,28 @@ impl Outgoing {
         if below > self.base + self.fragments.len() as u64 {
             return;
         }
-        let freed = position(self.freed, acknowledgement.freed).min(self.position);
-        if below > self.base || freed > self.freed {
+        if self.cutting.free(acknowledgement.freed) || below > self.base {
             self.questions = 0;
         }
-        (self.heard, self.is_known, self.freed) = (now, true, self.freed.max(freed));
+        (self.heard, self.is_known) = (now, true);
+        self.paths.answer_came(now, over);
         self.measure(now, acknowledgement);
         while self.base < below {
-            self.here(self.base);
+            self.here(now, self.base);
             self.fragments.pop_front();
             self.base += 1;
         }
         for (word, bits) in acknowledgement.bitmap.iter().enumerate() {
             let mut bits = *bits;
             while bits != 0 {
-                self.here(below + 1 + 64 * word as u64 + u64::from(bits.trailing_zeros()));
+                self.here(now, below + 1 + 64 * word as u64 + u64::from(bits.trailing_zeros()));
                 bits &= bits - 1;
             }
         }
-        if acknowledgement.bitmap.iter().any(|word| *word != 0) || self.lanes.len() > 1 {
+        if acknowledgement.bitmap.iter().any(|word| *word != 0) || self.paths.count() > 1 {
             self.withdraw(|state, lane| matches!(state, State::Away { number, .. } if lane.is_overtaken(number)));
         }
-        for lane in &mut self.lanes {
+        for lane in self.paths.iter_mut() {
             if acknowledgement.is_marked {
                 lane.mark();
             }
@@ -400,15 +290,15 @@ impl Outgoing {
             && path == acknowledgement.path
         {
             let waited = u64::from(acknowledgement.waited_ns);
-            self.lane(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
+            self.paths.of(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
         }
     }
 
     /// The peer has fragment `number`.
-    fn here(&mut self, number: u64) {
+    fn here(&mut self, now: LocalNs, number: u64) {
         let Some(fragment) = self.fragment(number) else { return };
         match core::mem::replace(&mut fragment.state, State::Here) {
-            State::Away { path, number, .. } => self.lane(path).answer(number),
+            State::Away { path, number, at } => self.paths.of(path).answer(now, number, at),
             State::Ready => {
                 self.ready.remove(&number);
             }
@@ -422,11 +312,10 @@ impl Outgoing {
     fn withdraw(&mut self, is_lost: impl Fn(State, &Lane) -> bool) {
         for (number, fragment) in (self.base..).zip(&mut self.fragments) {
             let State::Away { path, .. } = fragment.state else { continue };
-            let Some(lane) = self.lanes.get_mut(usize::from(path.0)) else { continue };
-            if is_lost(fragment.state, lane) {
+            if self.paths.get(path).is_some_and(|lane| is_lost(fragment.state, lane)) {
                 (fragment.state, fragment.is_repeated) = (State::Ready, true);
                 self.ready.insert(number);
-                lane.lose();
+                self.paths.of(path).lose();
             }
         }
     }
@@ -439,7 +328,7 @@ impl Outgoing {
         {
             (fragment.state, fragment.is_repeated) = (State::Ready, true);
             self.ready.insert(number);
-            self.lane(path).lose();
+            self.paths.of(path).lose();
         }
     }
 
@@ -492,31 +381,34 @@ impl Outgoing {
         match self.oldest() {
             Some(oldest) if self.late_at(oldest) <= now => {
                 self.probed = now;
-                self.late(now, oldest.path, oldest.number);
+                self.late(now, oldest);
             }
             Some(_) => {}
             None => {
-                self.asks = self.ready.is_empty() || self.lanes.iter().all(Lane::is_down);
+                if self.ready.is_empty() || self.paths.are_all_down() {
+                    self.paths.ask_all();
+                }
                 self.questions += 1;
             }
         }
         let late = self.oldest().map(|oldest| self.late_at(oldest));
-        let again = Nanos(self.patience().0.saturating_mul(1 << self.questions.min(8))).min(PATIENCE_MOST);
+        let again = Nanos(self.paths.patience().0.saturating_mul(1 << self.questions.min(8))).min(PATIENCE_MOST);
         self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
     }
 
     /// When the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
     fn late_at(&mut self, oldest: Oldest) -> LocalNs {
-        oldest.at.max(self.probed) + self.lane(oldest.path).patience(ANSWER_MAX)
+        oldest.at.max(self.probed) + self.paths.of(oldest.path).patience(ANSWER_MAX)
     }
 
-    /// What left as `number` of `path` was waited for in vain. It alone leaves again: its answer tells what became of the others.
-    fn late(&mut self, now: LocalNs, path: PathId, number: u64) {
-        let others = self.lanes.iter().enumerate().filter(|(i, _)| *i != usize::from(path.0));
-        let others_answer = others.map(|(_, lane)| lane).any(|lane| lane.trip().is_some() && !lane.is_down());
-        self.lane(path).time_out(now, others_answer);
+    /// What left for the longest time was waited for in vain. It alone leaves again: its answer tells what became of the others, unless the
+    /// path is down.
+    fn late(&mut self, now: LocalNs, Oldest { at, path, number }: Oldest) {
         self.at_once = true;
-        if self.lane(path).is_down() {
+        if self.paths.count() > 1 {
+            self.paths.ask_all();
+        }
+        if self.paths.time_out(now, path, at) {
             self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
         } else {
             let is_it =
@@ -541,9 +433,9 @@ impl Outgoing {
 
     /// Gives everything up, and begins a new stream.
     pub(super) fn give_up(&mut self, done: &mut dyn FnMut(Ticket, Status)) {
-        let next = Self::new(self.generation.wrapping_add(1), self.measures, self.lanes.len());
+        let next = Self::new(self.generation.wrapping_add(1), self.cutting.measures, self.paths.count());
         let old = core::mem::replace(self, Self { armed: self.armed, ..next });
         old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
-        old.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
+        old.cutting.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
     }
 }

@@ -11,6 +11,8 @@ use crate::wire::conformance::{self, Fabric, Outcome};
 use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire, Rough};
 use crate::wire::{Answer, Arrival, Destination, Missing, Operation, OperationKind, Out, PathId, Wire};
 
+mod rails;
+
 /// Wires of all ranks, and the fabric between them.
 struct Job {
     fabric: MemoryFabric,

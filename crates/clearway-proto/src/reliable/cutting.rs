@@ -1,0 +1,134 @@
+//! How messages become fragments: how long each is, and where its bytes go at the peer.
+//!
+//! # Model
+//! A message is cut when its fragments can leave soon, and not before. One for the peer's inbox gets its place there when its first fragment is
+//! cut: positions count on for ever, and the peer says up to which its inbox is free.
+//!
+//! # Invariants
+//! I1. Fragments of a message are cut in order, and none of the next before the last of it.
+
+use alloc::collections::VecDeque;
+
+use super::frame::{DATA_LENGTH, INBOX, OFFSET_LIMIT, Place, TAIL_LENGTH, Tail, position};
+use super::{Message, Target, Ticket};
+use crate::wire::{Capabilities, Span};
+
+/// Bytes of the word of a write.
+const WORD_LENGTH: usize = 8;
+
+/// How long fragments are, and the peer's inbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measures {
+    /// Head and body of a datagram.
+    datagram: usize,
+    /// The longest body of a datagram.
+    body: usize,
+    /// Bytes of the inbox that the peer keeps for this stream.
+    inbox: u64,
+}
+
+impl Measures {
+    pub(super) fn of(capabilities: &Capabilities, inbox: u64) -> Self {
+        Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
+    }
+
+    /// The longest body beside a tail of `tail` bytes.
+    fn beside(&self, tail: usize) -> u32 {
+        self.datagram.saturating_sub(DATA_LENGTH + tail).min(self.body) as u32
+    }
+}
+
+/// A message whose last fragment is cut.
+#[derive(Clone, Debug)]
+pub(super) struct Cut {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) tail: Tail,
+    pub(super) ticket: Ticket,
+    pub(super) is_refused: bool,
+}
+
+/// What is cut of the first message that waits.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    bytes: u32,
+    place: Place,
+    /// The number of its first fragment.
+    first: u64,
+}
+
+/// Messages that wait to be cut.
+#[derive(Debug)]
+pub(super) struct Cutting {
+    pub(super) measures: Measures,
+    pub(super) waiting: VecDeque<Message>,
+    begun: Option<Begun>,
+    /// Positions in the peer's inbox: the next that is free here, and up to which the peer has freed.
+    position: u64,
+    freed: u64,
+}
+
+impl Cutting {
+    pub(super) const fn new(measures: Measures) -> Self {
+        Self { measures, waiting: VecDeque::new(), begun: None, position: 0, freed: 0 }
+    }
+
+    /// The peer's inbox is free up to the position that ends in `low`; whether that is more than before.
+    pub(super) fn free(&mut self, low: u64) -> bool {
+        let freed = position(self.freed, low).min(self.position);
+        let is_more = freed > self.freed;
+        self.freed = self.freed.max(freed);
+        is_more
+    }
+
+    /// The body and the place of the next fragment, which is `number`, and its message if that was the last; nothing while nothing waits or
+    /// the peer's inbox is full.
+    pub(super) fn next(&mut self, number: u64) -> Option<(Span, Place, Option<Cut>)> {
+        let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
+        let begun = match self.begun {
+            Some(begun) => begun,
+            None => Begun { bytes: 0, place: self.place_of(target, whole.length)?, first: number },
+        };
+        let left = whole.length - begun.bytes;
+        let tail_length = TAIL_LENGTH
+            + match target {
+                Target::Inbox { head } => head.bytes().len(),
+                Target::Memory { .. } => WORD_LENGTH,
+            };
+        let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
+        let is_last = left <= beside;
+        let length = if is_last { left } else { left.min(alone).min(left - 1) };
+        let body = Span { region: whole.region, offset: whole.offset + u64::from(begun.bytes), length };
+        let offset = (begun.place.offset + u64::from(begun.bytes)) % OFFSET_LIMIT;
+        let place = Place { region: begun.place.region, offset };
+        if !is_last {
+            self.begun = Some(Begun { bytes: begun.bytes + length, ..begun });
+            return Some((body, place, None));
+        }
+        self.begun = None;
+        let ticket = self.waiting.pop_front()?.ticket;
+        let length = whole.length;
+        let tail = match target {
+            Target::Inbox { head } => Tail::Message { length, head },
+            Target::Memory { immediate, .. } => Tail::Landed { length, immediate },
+        };
+        Some((body, place, Some(Cut { first: begun.first, last: number, tail, ticket, is_refused: false })))
+    }
+
+    /// Where a message of `length` goes; nothing while the peer's inbox is full.
+    fn place_of(&mut self, target: Target, length: u32) -> Option<Place> {
+        let Target::Inbox { .. } = target else {
+            let Target::Memory { into, .. } = target else { return None };
+            return Some(Place { region: into.region, offset: into.offset });
+        };
+        let (length, inbox) = (u64::from(length), self.measures.inbox);
+        let turn = self.position % inbox;
+        // Within the inbox a message lies in one piece.
+        let start = if turn + length > inbox { self.position + inbox - turn } else { self.position };
+        if start + length > self.freed + inbox {
+            return None;
+        }
+        self.position = start + length;
+        Some(Place { region: INBOX, offset: start })
+    }
+}

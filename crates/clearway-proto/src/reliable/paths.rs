@@ -1,0 +1,175 @@
+//! Which path a fragment takes: the one on which it would arrive first, as far as is known, and none that is silent.
+//!
+//! # Model
+//! Each path has its own window ([`Lane`]). When something was waited for in vain, the peer is asked on every path what it has; it answers on
+//! the path on which it is asked, so that one that fails hides neither what arrived on others nor which it is. A path on which nothing
+//! was heard while others were is *down*: what was under way there leaves on others, and nothing but questions goes there, ten a second,
+//! until one is answered on it. Where all are down, as when sends are refused everywhere, all are used.
+//!
+//! # Invariants
+//! I1. Data does not wait for a path that is down while another is not.
+
+use alloc::vec::Vec;
+
+use super::ANSWER_MAX;
+use super::lane::Lane;
+use crate::base::{LocalNs, Nanos};
+use crate::wire::PathId;
+
+/// The paths of a stream; at least one.
+#[derive(Debug)]
+pub(super) struct Paths(Vec<Lane>);
+
+impl Paths {
+    pub(super) fn new(count: usize) -> Self {
+        Self((0..count.max(1)).map(|_| Lane::new()).collect())
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A path that a fragment of ours left on.
+    pub(super) fn of(&mut self, path: PathId) -> &mut Lane {
+        let last = self.0.len() - 1;
+        &mut self.0[usize::from(path.0).min(last)]
+    }
+
+    pub(super) fn get(&self, path: PathId) -> Option<&Lane> {
+        self.0.get(usize::from(path.0))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.0.iter_mut()
+    }
+
+    pub(super) fn are_all_down(&self) -> bool {
+        self.0.iter().all(Lane::is_down)
+    }
+
+    /// Those that data may take.
+    fn usable(&self) -> impl Iterator<Item = (PathId, &Lane)> {
+        let are_all_down = self.are_all_down();
+        let paths = (0..).map(PathId).zip(&self.0);
+        paths.filter(move |(_, lane)| are_all_down || !lane.is_down())
+    }
+
+    /// How many fragments may leave now.
+    pub(super) fn room(&self, now: LocalNs) -> u32 {
+        self.usable().map(|(_, lane)| lane.room(now)).sum()
+    }
+
+    /// The path with the shortest wait that has room; one that let something time out only after all others.
+    pub(super) fn choose(&self, now: LocalNs) -> PathId {
+        let with_room = self.usable().filter(|(_, lane)| lane.room(now) > 0);
+        let best = with_room.min_by_key(|(_, lane)| (lane.is_suspect(), lane.wait()));
+        best.map_or(PathId(0), |(path, _)| path)
+    }
+
+    /// Wants a question on every path.
+    pub(super) fn ask_all(&mut self) {
+        self.0.iter_mut().for_each(Lane::want_question);
+    }
+
+    /// A path that a question is to leave on now, which counts as asked: one is wanted there, or it is down while others are not.
+    pub(super) fn next_question(&mut self, now: LocalNs) -> Option<PathId> {
+        let are_all_down = self.are_all_down();
+        let mut paths = (0..).map(PathId).zip(&mut self.0);
+        let (path, lane) = paths.find(|(_, lane)| lane.wants_question(now, are_all_down))?;
+        lane.ask(now);
+        Some(path)
+    }
+
+    /// An answer came on `path`.
+    pub(super) fn answer_came(&mut self, now: LocalNs, path: PathId) {
+        if let Some(lane) = self.0.get_mut(usize::from(path.0)) {
+            lane.hear(now);
+        }
+    }
+
+    /// The longest patience of those in use, with what an answer may wait at the peer.
+    pub(super) fn patience(&self) -> Nanos {
+        self.usable().map(|(_, lane)| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
+    }
+
+    /// What left on `path` at `at` was waited for in vain; whether the path is down for that.
+    pub(super) fn time_out(&mut self, now: LocalNs, path: PathId, at: LocalNs) -> bool {
+        let others = || (0..).map(PathId).zip(&self.0).filter(|(other, lane)| *other != path && !lane.is_down());
+        let are_ahead = others().any(|(_, lane)| lane.has_answered_since(at));
+        let are_heard = others().any(|(_, lane)| lane.was_heard_since(at));
+        let lane = self.of(path);
+        lane.time_out();
+        if lane.is_silent(are_heard, are_ahead) {
+            lane.go_down(now);
+        }
+        lane.is_down()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    fn leave(paths: &mut Paths, path: PathId, count: usize, at: LocalNs) -> Vec<u64> {
+        (0..count).map(|_| paths.of(path).leave(at)).collect()
+    }
+
+    #[test]
+    fn time_out__a_path_whose_every_fragment_was_overtaken_on_another_is_down_at_once() {
+        let mut paths = Paths::new(2);
+        leave(&mut paths, A, 8, LocalNs(10));
+        let on_b = leave(&mut paths, B, 1, LocalNs(20))[0];
+        assert!(!paths.time_out(LocalNs(50), A, LocalNs(10)), "nothing is heard of B either");
+        paths.of(B).answer(LocalNs(55), on_b, LocalNs(20));
+        assert!(paths.time_out(LocalNs(60), A, LocalNs(10)));
+    }
+
+    #[test]
+    fn time_out__a_few_lost_ones_are_chance_until_it_happens_again_and_others_are_heard() {
+        let mut paths = Paths::new(2);
+        leave(&mut paths, A, 2, LocalNs(10));
+        assert!((0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))), "the peer may stand still");
+        paths.answer_came(LocalNs(61), A);
+        assert!(!paths.time_out(LocalNs(62), A, LocalNs(10)));
+        paths.answer_came(LocalNs(63), B);
+        assert!(paths.time_out(LocalNs(64), A, LocalNs(10)));
+        assert!((0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))), "the last one is never left");
+    }
+
+    #[test]
+    fn next_question__one_leaves_on_every_path_when_asked_for() {
+        let mut paths = Paths::new(2);
+        assert_eq!(paths.next_question(LocalNs(1)), None);
+        paths.ask_all();
+        let asked = [0; 3].map(|_| paths.next_question(LocalNs(1)));
+        assert_eq!(asked, [Some(A), Some(B), None]);
+    }
+
+    #[test]
+    fn choose__a_path_that_is_down_gets_questions_until_one_is_answered_on_it() {
+        let mut paths = Paths::new(2);
+        paths.of(A).go_down(LocalNs(0));
+        let soon = LocalNs(0) + Nanos::from_millis(1);
+        let later = LocalNs(0) + Nanos::from_millis(200);
+        assert_eq!((paths.choose(later), paths.next_question(soon)), (B, None));
+        paths.answer_came(soon, A);
+        assert!(paths.of(A).is_down(), "nobody asked: an old answer");
+        assert_eq!((paths.next_question(later), paths.next_question(later)), (Some(A), None));
+        assert_eq!(paths.choose(later), B);
+        paths.answer_came(later, A);
+        assert_eq!(paths.choose(later), A);
+    }
+
+    #[test]
+    fn room__where_all_are_down_all_are_used() {
+        let mut paths = Paths::new(2);
+        for path in [A, B] {
+            paths.of(path).go_down(LocalNs(0));
+        }
+        let later = LocalNs(0) + Nanos::from_millis(200);
+        assert_eq!((paths.room(later), paths.next_question(later)), (2, None));
+    }
+}
