@@ -149,8 +149,12 @@ impl Reports {
 }
 
 impl Report {
-    /// The same member's report, where `later` came after this one.
+    /// The same member's report, where `later` came after this one. Within a view a report is about more and more members: what
+    /// one says that is about fewer is not said of the others.
     fn latest(&self, later: &Self) -> Self {
+        if later.alive != self.alive {
+            return if later.alive > self.alive { *later } else { *self };
+        }
         Self {
             stable: self.stable.max(later.stable),
             known: self.known.max(later.known),
@@ -213,6 +217,18 @@ mod tests {
         assert_eq!((merged.received, merged.stable, merged.slowest, merged.alive, merged.lost), (10, 10, 7, 3, 30));
         let merged = reports.merged(Some(report(20, 1)), LocalNs(151)).expect("three reports");
         assert_eq!((merged.received, merged.stable), (20, 10), "7 was silent for too long, and is not waited for");
+    }
+
+    #[test]
+    fn take__a_report_about_fewer_members_says_nothing_of_the_others() {
+        let mut reports = Reports::new(None);
+        reports.hear(&[4], LocalNs(0));
+        let merged = |reports: &Reports| reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive));
+        assert!(reports.take(4, 1, report(35, 4), LocalNs(10)));
+        assert!(reports.take(4, 2, Report { alive: 2, ..report(7, 6) }, LocalNs(20)));
+        assert_eq!(merged(&reports), Some((7, 2)), "one below it has reported since, and has less");
+        assert!(reports.take(4, 2, report(35, 4), LocalNs(30)));
+        assert_eq!(merged(&reports), Some((7, 2)), "overtaken on the way");
     }
 
     #[test]
