@@ -83,6 +83,8 @@ pub(super) struct Preamble {
     pub(super) way: Way,
     pub(super) to_group: bool,
     pub(super) hand_down: bool,
+    /// Everybody in the sender's view takes part in it, as far as the sender knows.
+    pub(super) formed: bool,
     pub(super) poll: u16,
     pub(super) key: u32,
     pub(super) view: u32,
@@ -230,6 +232,7 @@ pub(super) enum Frame {
     Status(Report),
     Need(Needs),
     View(Removed),
+    /// A member is silent; or who says so is out itself, and never comes back.
     Suspect {
         place: u16,
     },
@@ -262,7 +265,9 @@ impl Frame {
     /// This frame as a header.
     pub(super) fn encode(&self, preamble: &Preamble) -> Head<LONGEST> {
         let mut head = Head::new();
-        let flags = preamble.way.bits() | u8::from(preamble.to_group) << 2 | u8::from(preamble.hand_down) << 3;
+        let Preamble { to_group, hand_down, formed, .. } = *preamble;
+        let flags = [to_group, hand_down, formed].map(u8::from);
+        let flags = preamble.way.bits() | flags[0] << 2 | flags[1] << 3 | flags[2] << 4;
         head.put(&[self.kind(), flags]).put(&preamble.poll.to_le_bytes());
         head.put(&preamble.key.to_le_bytes()).put(&preamble.view.to_le_bytes());
         self.put(&mut head);
@@ -324,11 +329,12 @@ impl Frame {
             way: Way::of(flags & 3)?,
             to_group: flags & 4 != 0,
             hand_down: flags & 8 != 0,
+            formed: flags & 16 != 0,
             poll: rest.u16()?,
             key: rest.u32()?,
             view: rest.u32()?,
         };
-        if flags & !15 != 0 {
+        if flags & !31 != 0 {
             return None;
         }
         let frame = Self::fields(kind, &mut rest)?;
@@ -444,13 +450,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COMMON: Preamble =
-        Preamble { way: Way::Chain, to_group: true, hand_down: false, poll: 0x0201, key: 7, view: 0x0001_0002 };
+    const COMMON: Preamble = Preamble {
+        way: Way::Chain,
+        to_group: true,
+        hand_down: false,
+        formed: true,
+        poll: 0x0201,
+        key: 7,
+        view: 0x0001_0002,
+    };
 
     #[test]
     fn encode__writes_literal_bytes() {
         let frame = Frame::Have { block: 3, held: 0x8000_0000_0000_0001 };
-        let bytes = [9, 5, 1, 2, 7, 0, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80];
+        let bytes = [9, 21, 1, 2, 7, 0, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80];
         let head = frame.encode(&COMMON);
         assert_eq!(head.bytes()[..28], bytes);
         assert_eq!(head.bytes()[28..], crc32c(&bytes).to_le_bytes());

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use super::context::{Command, Event, Laggards, NodeConfig, Record};
-use super::frame::{Frame, Way};
+use super::frame::{Frame, Preamble, Way};
 use super::holding::Holding;
 use super::objects::Objects;
 use super::outgoing::Outgoing;
@@ -46,7 +46,9 @@ impl Node {
         let history = config.history.max(config.window);
         let state = State {
             me: me.unwrap_or_default() as u16,
+            base: view.clone(),
             view,
+            is_formed: true,
             links: Links::default(),
             way: if config.group.is_none() && config.way == Way::Multicast { Way::Chain } else { config.way },
             holding: Holding::new(history),
@@ -138,11 +140,17 @@ impl Node {
         if preamble.key != self.state.config.key {
             return;
         }
+        if (Frame::Suspect { place }) == frame {
+            return self.known_dead(place, now, out);
+        }
         if preamble.view != self.state.view.word() {
-            return self.other_view(now, place, preamble.view, &frame, out);
+            return self.other_view(now, place, &preamble, &frame, out);
         }
         if !self.state.view.is_in(place) {
             return;
+        }
+        if preamble.formed {
+            self.state.formed();
         }
         self.state.reports.alive(place, now);
         let from = Sender { place, preamble: &preamble, body: datagram.body };
@@ -161,14 +169,25 @@ impl Node {
         }
     }
 
-    /// Something of another view: a later one is taken up, and who is in an earlier one is told.
-    fn other_view(&mut self, now: LocalNs, place: u16, word: u32, frame: &Frame, out: &mut Out<Event>) {
-        if let Frame::View(removed) = frame
-            && word > self.state.view.word()
+    /// Whoever still counts on this member is told that it is out.
+    fn is_asked_though_out(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
+        let Some((preamble, frame)) = Frame::parse(datagram.head) else { return };
+        let says_the_same = matches!(frame, Frame::Suspect { .. });
+        if preamble.key == self.state.config.key
+            && !says_the_same
+            && let Some(place) = self.state.place_of(datagram.from)
         {
-            if let Some(view) = View::of(word, *removed, self.state.config.members.len()) {
-                self.told(view, now, out);
-            }
+            self.answer(place, &Frame::Suspect { place: self.state.me }, now, out);
+        }
+    }
+
+    /// Something of another view: one that counts is joined, and who is in another one is told.
+    fn other_view(&mut self, now: LocalNs, place: u16, from: &Preamble, frame: &Frame, out: &mut Out<Event>) {
+        if let Frame::View(removed) = frame
+            && let Some(view) = View::of(from.view, *removed, self.state.config.members.len())
+            && self.joins(&view, from.formed)
+        {
+            self.told(view, from.formed, now, out);
         } else if !matches!(frame, Frame::Data(_) | Frame::Announce(_)) {
             self.differs(place, now, out);
         }
@@ -212,6 +231,9 @@ impl Engine for Node {
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
         if self.is_out {
+            if let Input::Arrival(Arrival::Datagram(datagram)) = input {
+                self.is_asked_though_out(now, &datagram, out);
+            }
             return More::No;
         }
         self.note(now);

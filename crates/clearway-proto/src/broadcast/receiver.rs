@@ -338,19 +338,20 @@ impl Receiver {
         state.reports.polled(poll, now);
         // Whoever handed it down, only the root can have asked.
         self.root_heard = now;
-        let edge = state.edge.min(state.end().unwrap_or(u64::MAX));
-        if state.holding.received() < edge {
-            let whom = if now.since(self.moved_at) > state.reports.time_out() { Whom::Parent } else { Whom::Source };
-            self.ask(state, 0, edge, whom, out);
-        }
         if self.aborting {
             self.abort(state, out);
         }
         self.park(state, now);
+        // Before what is asked for: repairs of an object that is not known here are worth nothing, and the report says so.
         if state.links.children.is_empty() {
             self.report(state, now, out);
         } else {
             self.report_at = Some(now + Nanos(state.quiet().0 / 2));
+        }
+        let edge = state.edge.min(state.end().unwrap_or(u64::MAX));
+        if state.holding.received() < edge {
+            let whom = if now.since(self.moved_at) > state.reports.time_out() { Whom::Parent } else { Whom::Source };
+            self.ask(state, 0, edge, whom, out);
         }
     }
 

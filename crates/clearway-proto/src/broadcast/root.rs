@@ -65,6 +65,8 @@ pub(super) struct Root {
     tell_at: Option<LocalNs>,
     sent_when_told: u64,
     ready: bool,
+    /// Somebody wanted the end before this heir knew what its predecessor has told to be stable.
+    abort_wanted: bool,
     /// All know where the cast was aborted.
     settled: bool,
     /// The last stable edge, and since when it has not moved though more has left.
@@ -95,6 +97,7 @@ impl Root {
             tell_at: None,
             sent_when_told: 0,
             ready: false,
+            abort_wanted: false,
             settled: false,
             stuck: (0, LocalNs(0)),
             slowest: 0,
@@ -139,6 +142,10 @@ impl Root {
 
     /// Somebody wants the cast to end, or has seen it end before `object`.
     pub(super) fn abort(&mut self, state: &mut State, object: u32, now: LocalNs, out: &mut Out<Event>) {
+        if object == NEVER && self.heir.is_some() && !state.is_formed {
+            self.abort_wanted = true;
+            return;
+        }
         let object = if object == NEVER { state.objects.first() } else { object };
         if object < state.aborted {
             state.abort_at(object, out);
@@ -251,6 +258,7 @@ impl Root {
         if merged.alive + 1 < state.view.count() {
             return;
         }
+        state.formed();
         if !self.ready {
             self.ready = true;
             out.tell(Event::Ready);
@@ -266,6 +274,9 @@ impl Root {
         self.watch_slowest(state, &merged, now, out);
         self.react(state, &merged, now, out);
         self.stable(state, merged.stable, now, out);
+        if core::mem::take(&mut self.abort_wanted) {
+            self.abort(state, NEVER, now, out);
+        }
         if merged.known < state.objects.known() && merged.known >= state.objects.first() {
             let unknown = merged.known..state.objects.known().min(merged.known.saturating_add(4));
             unknown.for_each(|object| Self::announce(state, object, out));
@@ -349,6 +360,7 @@ impl Root {
     /// Nobody else takes part: what is digested is stable.
     pub(super) fn alone(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
         if state.view.count() == 1 {
+            state.formed();
             (self.slots, self.places) = (u32::MAX, u32::MAX);
             self.window_from = state.holding.received();
             state.edge = state.edge.max(state.holding.received());
@@ -442,7 +454,8 @@ impl Root {
         if state.polls.as_ref().is_some_and(|polls| polls.due() <= now) {
             self.beat(state, now, out);
         }
-        if let Some(heir) = &mut self.heir {
+        // In a view that others have not joined nothing is decided for them.
+        if let Some(heir) = self.heir.as_mut().filter(|_| state.is_formed) {
             heir.tick(state, now, out);
         }
         if self.reach.probes(now) {
@@ -462,7 +475,7 @@ impl Root {
 
     pub(super) fn deadline(&self, state: &State) -> Option<LocalNs> {
         let poll = state.polls.as_ref().map(Polls::due);
-        let heir = self.heir.as_ref().and_then(Heir::deadline);
+        let heir = self.heir.as_ref().filter(|_| state.is_formed).and_then(Heir::deadline);
         [poll, self.gather_until, self.tell_at, heir, self.reach.deadline()].into_iter().flatten().min()
     }
 }

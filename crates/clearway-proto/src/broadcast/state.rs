@@ -59,6 +59,9 @@ pub(super) struct State {
     pub(super) config: NodeConfig,
     pub(super) me: u16,
     pub(super) view: View,
+    /// All members of the view take part in it; and the last view of which that was so.
+    pub(super) is_formed: bool,
+    pub(super) base: View,
     pub(super) links: Links,
     /// How symbols leave the root now.
     pub(super) way: Way,
@@ -90,6 +93,14 @@ impl State {
         u16::try_from(place).ok()
     }
 
+    /// Everybody has joined this view.
+    pub(super) fn formed(&mut self) {
+        if !self.is_formed {
+            self.is_formed = true;
+            self.base.clone_from(&self.view);
+        }
+    }
+
     pub(super) fn is_root(&self) -> bool {
         self.view.root() == self.me
     }
@@ -106,7 +117,7 @@ impl State {
 
     fn preamble(&self, poll: u16) -> Preamble {
         let (key, view) = (self.config.key, self.view.word());
-        Preamble { way: self.way, to_group: false, hand_down: false, poll, key, view }
+        Preamble { way: self.way, to_group: false, hand_down: false, formed: self.is_formed, poll, key, view }
     }
 
     /// Sends a header to the member at `place`.
@@ -127,7 +138,10 @@ impl State {
     /// Sends a header to all children, who hand it on; not before `at`.
     pub(super) fn send_down(&self, frame: &Frame, poll: u16, at: Option<LocalNs>, out: &mut Out<Event>) {
         let head = frame.encode(&Preamble { hand_down: true, ..self.preamble(poll) });
-        self.links.children.iter().for_each(|child| self.send_head(*child, &head, at, out));
+        // Whoever comes last when there is little room is another one each time.
+        let children = &self.links.children;
+        let (last, first) = children.split_at(usize::from(poll) % children.len().max(1));
+        first.iter().chain(last).for_each(|child| self.send_head(*child, &head, at, out));
     }
 
     /// Sends a header to the group, not before `at`.

@@ -104,9 +104,14 @@ fn run(seed: u64) {
     }
 }
 
+/// Casts that once ended otherwise than they should: two views of which neither followed the other, an end that an heir wanted before
+/// what its predecessor had told to be stable, members out that others went on to count, announcements and polls that found no
+/// room each time.
+const ONCE_WRONG: [u64; 7] = [1083, 2183, 4618, 8186, 15238, 18885, 22649];
+
 /// `SWARM_SEEDS=2000 cargo test -p clearway-proto --lib broadcast::swarm` takes some seconds.
 #[test]
 fn swarm__the_same_bytes_and_the_same_end_for_all() {
     let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    (0..seeds.unwrap_or(48)).for_each(run);
+    ONCE_WRONG.into_iter().chain(0..seeds.unwrap_or(48)).for_each(run);
 }

@@ -97,6 +97,11 @@ impl View {
         next.is_in(root).then_some(next)
     }
 
+    /// Whether this came of `before`, by others that went.
+    pub(super) fn follows(&self, before: &Self) -> bool {
+        self.removed.as_slice().starts_with(before.removed.as_slice())
+    }
+
     /// Whether this may follow `before` on silence alone: more than half of it is left, or half of it with its root. Of
     /// two such views that differ somebody is in both, and joins only one.
     pub(super) fn may_follow(&self, before: &Self) -> bool {

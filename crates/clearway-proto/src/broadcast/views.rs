@@ -3,11 +3,12 @@
 //! # Model
 //! The root puts out who is silent; members above others tell it who is. When the root itself is silent the first living member of
 //! the list takes its part, the second one after twice the silence, and so on. A view is told to all, and by everybody to those
-//! from whom something of another view comes. Of two views the later one counts, and nothing of another view is listened to.
+//! from whom something of another view comes. A view is *formed* when all its members have reported in it. Of two views that
+//! follow the last formed one the later one counts, and nothing of another view is listened to.
 //!
 //! # Invariants
-//! I1. On silence alone a view follows only if it keeps more than half of the one before, or half of it with its root: two halves
-//!     of a network that is cut do not both go on. A death that is known needs no such count.
+//! I1. On silence alone a view follows only if it keeps more than half of the last formed one, or half of it with its root: two
+//!     halves of a network that is cut do not both go on. A death that is known needs no such count.
 //! I2. Who stood still itself does not blame the others for what it did not hear.
 
 use super::context::{Event, Laggards};
@@ -133,9 +134,9 @@ impl Node {
 
     /// Makes `view` the one that counts, if it may follow the present one.
     fn follow(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
-        let removed = &view.removed().as_slice()[self.state.view.removed().as_slice().len()..];
+        let removed = &view.removed().as_slice()[self.state.base.removed().as_slice().len()..];
         let all_known = removed.iter().all(|place| self.watch.dead.contains(place));
-        if view == self.state.view || !all_known && !view.may_follow(&self.state.view) {
+        if view == self.state.view || !all_known && !view.may_follow(&self.state.base) {
             if !self.watch.helpless && view != self.state.view {
                 self.watch.helpless = true;
                 out.tell(Event::Helpless);
@@ -151,23 +152,37 @@ impl Node {
 
     fn ask_all(&self, out: &mut Out<Event>) {
         let frame = Frame::View(*self.state.view.removed());
-        let others = self.state.view.places().filter(|place| *place != self.state.me);
+        let is_asked = |place: &u16| *place != self.state.me && !self.watch.dead.contains(place);
+        let others = self.state.base.places().filter(is_asked);
         others.for_each(|place| self.state.send(place, &frame, 0, out));
     }
 
+    /// Whether `view`, in which perhaps all its members take part, counts more than the present one: a later one that follows the
+    /// last formed one, or a formed one instead of one that is not and does not follow it.
+    pub(super) fn joins(&self, view: &View, formed: bool) -> bool {
+        let state = &self.state;
+        let is_later = view.word() > state.view.word() && (formed || view.follows(&state.base));
+        is_later || formed && !state.is_formed && !state.view.follows(view)
+    }
+
     /// A view was told.
-    pub(super) fn told(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn told(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<Event>) {
         if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
             self.is_out = true;
-            self.state.view = view;
             out.tell(Event::Out);
+            self.state.send(view.root(), &Frame::Suspect { place: self.state.me }, 0, out);
+            self.state.view = view;
             return;
         }
         self.adopt(view, now, out);
+        if formed {
+            self.state.formed();
+        }
     }
 
     fn adopt(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
         let before = core::mem::replace(&mut self.state.view, view);
+        self.state.is_formed = false;
         self.watch.helpless = false;
         let lost = before.places().filter(|place| !self.state.view.is_in(*place));
         for place in lost {
@@ -198,10 +213,14 @@ impl Node {
 
     /// Something of another view came from `place`: who is behind is told. Who is ahead tells when it sees how far this node is.
     pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
-        // One answer in a round trip of a local network: whoever did not get it sends again.
+        self.answer(place, &Frame::View(*self.state.view.removed()), now, out);
+    }
+
+    /// One answer in a round trip of a local network: whoever did not get it sends again.
+    pub(super) fn answer(&mut self, place: u16, frame: &Frame, now: LocalNs, out: &mut Out<Event>) {
         if now.since(self.watch.answered_at) >= Nanos::from_micros(20) || self.watch.answered_at == LocalNs(0) {
             self.watch.answered_at = now;
-            self.state.send(place, &Frame::View(*self.state.view.removed()), 0, out);
+            self.state.send(place, frame, 0, out);
         }
     }
 }
