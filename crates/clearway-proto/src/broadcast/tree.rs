@@ -38,24 +38,23 @@ pub struct Member {
 pub(super) struct View {
     root: u16,
     removed: Removed,
-    is_out: Vec<bool>,
+    /// In the list, removed or not.
+    members: u32,
 }
 
 impl View {
     /// Everybody, with the member at place `root` sending.
     pub(super) fn first(members: usize, root: u16) -> Self {
-        Self { root, removed: Removed::NONE, is_out: alloc::vec![false; members] }
+        Self { root, removed: Removed::NONE, members: members as u32 }
     }
 
     /// A view as it was told; `None` when it makes no sense.
     pub(super) fn of(word: u32, removed: Removed, members: usize) -> Option<Self> {
-        let mut is_out = alloc::vec![false; members];
-        for place in removed.as_slice() {
-            *is_out.get_mut(usize::from(*place))? = true;
-        }
-        let view = Self { root: word as u16, removed, is_out };
-        let distinct = view.is_out.iter().filter(|out| **out).count() == removed.as_slice().len();
-        (view.word() == word && view.is_in(view.root) && distinct).then_some(view)
+        let view = Self { root: word as u16, removed, members: members as u32 };
+        let out = removed.as_slice();
+        let distinct = (1..out.len()).all(|at| !out[..at].contains(&out[at]));
+        let known = out.iter().all(|place| usize::from(*place) < members);
+        (view.word() == word && view.is_in(view.root) && distinct && known).then_some(view)
     }
 
     /// The number that stands in every header. Of two views the one with the greater number is the later one.
@@ -72,17 +71,17 @@ impl View {
     }
 
     pub(super) fn is_in(&self, place: u16) -> bool {
-        self.is_out.get(usize::from(place)).is_some_and(|out| !out)
+        u32::from(place) < self.members && !self.removed.as_slice().contains(&place)
     }
 
     /// How many take part.
     pub(super) fn count(&self) -> u32 {
-        (self.is_out.len() - self.removed.as_slice().len()) as u32
+        self.members - self.removed.as_slice().len() as u32
     }
 
     /// All places that take part, in the order of the list.
     pub(super) fn places(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..self.is_out.len() as u16).filter(|place| self.is_in(*place))
+        (0..self.members as u16).filter(|place| self.is_in(*place))
     }
 
     /// This view without `place`, and with another root if the root goes; `None` when no header could tell, or nobody is left.
@@ -92,7 +91,6 @@ impl View {
             return None;
         }
         next.removed.push(place).then_some(())?;
-        next.is_out[usize::from(place)] = true;
         next.root = root;
         next.is_in(root).then_some(next)
     }
@@ -155,15 +153,13 @@ impl Links {
     }
 }
 
-/// All that take part, from the root on.
+/// All that take part, from the root on. O(n) where the list is in the order of leaves: then only its halves change places.
 fn order(members: &[Member], view: &View) -> Vec<u16> {
-    let mut order: Vec<u16> = view.places().collect();
-    let (root, count) = (usize::from(view.root), members.len());
+    let root = usize::from(view.root);
     let first = members.get(root).map_or(0, |root| root.leaf);
-    order.sort_by_key(|place| {
-        let place = usize::from(*place);
-        (members[place].leaf.wrapping_sub(first), (place + count - root) % count)
-    });
+    let turned = (root..members.len()).chain(0..root).map(|place| place as u16);
+    let mut order: Vec<u16> = turned.filter(|place| view.is_in(*place)).collect();
+    order.sort_by_key(|place| members[usize::from(*place)].leaf.wrapping_sub(first));
     order
 }
 

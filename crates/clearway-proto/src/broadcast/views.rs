@@ -82,6 +82,10 @@ impl Node {
         let (None, Some(receiver)) = (&self.root, &self.receiver) else { return };
         let root = self.state.view.root();
         let is_dead = |place: &u16| self.watch.dead.contains(place);
+        // Nearly always, and the list is long.
+        if !is_dead(&root) && now.since(receiver.root_heard) < self.state.config.silence {
+            return;
+        }
         let before = self.state.view.places().filter(|place| *place != root && *place < self.state.me);
         let before: alloc::vec::Vec<u16> = before.filter(|place| !is_dead(place)).collect();
         let known = is_dead(&root);

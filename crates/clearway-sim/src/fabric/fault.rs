@@ -53,6 +53,8 @@ struct Case {
 #[derive(Debug)]
 pub(super) struct Faults {
     cases: Vec<Case>,
+    /// Those that strike packets, by channel and in their order.
+    risks: BTreeMap<u32, Vec<u32>>,
     /// How often each fault of the plan did something.
     struck: BTreeMap<u32, u64>,
     /// As specified, by port: pace and delay.
@@ -111,7 +113,14 @@ impl Fabric {
             taken: 0,
             fault,
         };
+        let mut risks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (number, fault) in (0..).zip(&faults) {
+            if let Trouble::Packets { channel, .. } = fault.what {
+                risks.entry(channel.0).or_default().push(number);
+            }
+        }
         self.faults = Some(Box::new(Faults {
+            risks,
             cases: (0u64..).zip(faults).map(case).collect(),
             struck: BTreeMap::new(),
             sound: self.ports.iter().map(|port| (port.pace, port.delay)).collect(),

@@ -61,15 +61,17 @@ impl Fabric {
         let message = &self.messages[self.packets[packet].message];
         let (own_level, cast) = (message.level, message.target == NONE);
         let mut struck = Vec::new();
-        for case in &mut faults.cases {
-            let Trouble::Packets { channel, harm, odds, level, sort } = case.fault.what else { continue };
+        let Faults { cases, risks, .. } = &mut *faults;
+        for number in risks.get(&port).into_iter().flatten() {
+            let case = &mut cases[*number as usize];
+            let Trouble::Packets { harm, odds, level, sort, .. } = case.fault.what else { continue };
             let meant = match sort {
                 Sort::Any => true,
                 Sort::Unicast => !cast,
                 Sort::Multicast => cast,
             };
             let meant = meant && level.is_none_or(|level| level == own_level);
-            if !case.active || channel.0 != port || !meant || !case.strikes(odds) {
+            if !case.active || !meant || !case.strikes(odds) {
                 continue;
             }
             struck.push(case.fault.plan);
