@@ -17,7 +17,7 @@
 //! |---|---|---|---|
 //! | 1 | data of a long object | down | sequence 8, object 4, number 4, behind 4, crc 4, length 2; the symbol is the body |
 //! | 2 | announce | down | object 4, first 8, length 8, number 4 |
-//! | 3 | poll | down | edge 8, stable 8, objects 4, aborted 4 |
+//! | 3 | poll | down | edge 8, stable 8, objects 4, aborted 4, trip 4 |
 //! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, lost 4, marked 4, settled 1 |
 //! | 5 | need | up | block 8, then at most 7 times: blocks further 2, members 2, missing 8 |
 //! | 6 | view | anyone | at most 40 times: place 2 |
@@ -131,6 +131,8 @@ pub(super) struct Poll {
     pub(super) objects: u32,
     /// The first object that ends without success; `u32::MAX` for none.
     pub(super) aborted: u32,
+    /// A round trip from the root to all and back, in nanoseconds.
+    pub(super) trip: u32,
 }
 
 /// How far a part of the tree is.
@@ -289,7 +291,7 @@ impl Frame {
             }
             Self::Poll(poll) => {
                 head.put(&poll.edge.to_le_bytes()).put(&poll.stable.to_le_bytes());
-                head.put(&poll.objects.to_le_bytes()).put(&poll.aborted.to_le_bytes());
+                head.put(&poll.objects.to_le_bytes()).put(&poll.aborted.to_le_bytes()).put(&poll.trip.to_le_bytes());
             }
             Self::Status(report) => report.put(head),
             Self::Need(needs) => {
@@ -359,7 +361,8 @@ impl Frame {
                 number: rest.u32()?,
             }),
             3 => {
-                Self::Poll(Poll { edge: rest.u64()?, stable: rest.u64()?, objects: rest.u32()?, aborted: rest.u32()? })
+                let (edge, stable) = (rest.u64()?, rest.u64()?);
+                Self::Poll(Poll { edge, stable, objects: rest.u32()?, aborted: rest.u32()?, trip: rest.u32()? })
             }
             4 => Self::Status(Report::read(rest)?),
             5 => Self::Need(Needs::read(rest)?),
@@ -507,7 +510,7 @@ mod tests {
                 extent: Extent::Short,
             }),
             Frame::Announce(Announce { object: 1, first: 2, length: 3, number: 4 }),
-            Frame::Poll(Poll { edge: 1, stable: 2, objects: 3, aborted: 4 }),
+            Frame::Poll(Poll { edge: 1, stable: 2, objects: 3, aborted: 4, trip: 5 }),
             Frame::Status(report),
             Frame::Need(needs),
             Frame::View(removed),

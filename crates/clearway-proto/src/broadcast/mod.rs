@@ -30,6 +30,7 @@
 //! # Not here
 //! Joining the group, files, and who is alive: the application's.
 
+mod asking;
 mod context;
 mod cost;
 mod frame;
@@ -42,6 +43,7 @@ mod pace;
 mod polls;
 mod reach;
 mod receiver;
+mod reporting;
 mod reports;
 mod root;
 mod state;

@@ -7,6 +7,7 @@
 //!
 //! # Invariants
 //! I1. A symbol leaves on a line at most once for each time it was wanted, and again only when a round trip has passed.
+//! I2. While there is something that was not asked for, what was asked for is at most a quarter of what leaves, but for a burst.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,6 +20,16 @@ use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 const OVERHEAD: u64 = 58;
 /// How far ahead of now packets are handed to the driver, which holds them: longer than a real progress loop sleeps.
 const AHEAD: Nanos = Nanos::from_millis(2);
+
+/// What was asked for is a quarter of all when each of it costs what three others bring.
+const PRICE: u32 = 3;
+/// Symbols that may leave at once because they were asked for: a block.
+const BURST: u32 = BLOCK as u32;
+
+/// Messages handed to the driver at most, and never fewer than a few: what a transmit queue takes is found by being refused, and
+/// what is refused leaves behind what follows, which looks like a loss.
+const MOST: u32 = 4096;
+const FEWEST: u32 = 8;
 
 /// What left lately of one block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +45,8 @@ pub(super) struct Line {
     /// The neighbour's place; `None` for the group.
     pub(super) to: Option<u16>,
     wanted: Vec<u64>,
+    /// Of these, what was asked for.
+    asked: Vec<u64>,
     count: u32,
     /// Nothing is wanted of any block before.
     lowest: u64,
@@ -44,7 +57,8 @@ impl Line {
     fn new(to: Option<u16>, holding: &Holding) -> Self {
         let blocks = holding.blocks() as usize;
         let lowest = holding.floor() / BLOCK;
-        Self { to, wanted: vec![0; blocks], count: 0, lowest, lately: vec![Lately::default(); blocks] }
+        let (wanted, asked) = (vec![0; blocks], vec![0; blocks]);
+        Self { to, wanted, asked, count: 0, lowest, lately: vec![Lately::default(); blocks] }
     }
 
     fn at(&self, block: u64) -> usize {
@@ -68,10 +82,13 @@ impl Line {
         }
     }
 
-    fn left(&mut self, sequence: u64, at: LocalNs, quiet: Nanos) {
+    /// A symbol leaves; says whether it was asked for.
+    fn left(&mut self, sequence: u64, at: LocalNs, quiet: Nanos) -> bool {
         let (block, bit) = (self.at(sequence / BLOCK), 1 << (sequence % BLOCK));
+        let was_asked = self.asked[block] & bit != 0;
         self.count -= u32::from(self.wanted[block] & bit != 0);
         self.wanted[block] &= !bit;
+        self.asked[block] &= !bit;
         let lately = &mut self.lately[block];
         match at.since(lately.since).steps_of(quiet) {
             0 => {}
@@ -79,10 +96,11 @@ impl Line {
             _ => *lately = Lately { now: 0, before: 0, since: at },
         }
         lately.now |= bit;
+        was_asked
     }
 
     /// The first symbol that is wanted and held.
-    fn first(&mut self, holding: &Holding) -> Option<u64> {
+    fn first(&mut self, holding: &Holding, which: Which) -> Option<u64> {
         if self.count == 0 {
             return None;
         }
@@ -91,7 +109,8 @@ impl Line {
             if wanted == 0 && block == self.lowest {
                 self.lowest += 1;
             }
-            let ready = wanted & holding.held(block);
+            let asked = if which == Which::Fresh { self.asked[self.at(block)] } else { 0 };
+            let ready = wanted & !asked & holding.held(block);
             if ready != 0 {
                 return Some(block * BLOCK + u64::from(ready.trailing_zeros()));
             }
@@ -104,19 +123,45 @@ impl Line {
         for block in from..to {
             let at = self.at(block);
             self.count -= self.wanted[at].count_ones();
-            self.wanted[at] = 0;
+            (self.wanted[at], self.asked[at]) = (0, 0);
             self.lately[at] = Lately::default();
         }
         self.lowest = self.lowest.max(to);
     }
 }
 
+/// Which of what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    All,
+    /// What was not asked for.
+    Fresh,
+}
+
+/// A symbol that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    pub(super) line: usize,
+    pub(super) sequence: u64,
+    /// When.
+    pub(super) slot: LocalNs,
+    /// Somebody missed it.
+    pub(super) was_asked: bool,
+}
+
 /// Everything that shall leave this node.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     lines: Vec<Line>,
+    /// What may leave because it was asked for, in thirds of a symbol.
+    credit: u32,
     /// The transmit queue refused something, and has no room again yet.
     full: bool,
+    /// Handed to the driver and not ended, and how many may be.
+    under_way: u32,
+    most: u32,
+    /// Ended since `most` last grew.
+    ended: u32,
     rate: Option<BitsPerSec>,
     /// When the next packet may leave.
     next: LocalNs,
@@ -126,7 +171,17 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(rate: Option<BitsPerSec>) -> Self {
-        Self { lines: Vec::new(), full: false, rate, next: LocalNs(0), wake: None }
+        Self {
+            lines: Vec::new(),
+            credit: BURST * PRICE,
+            full: false,
+            under_way: 0,
+            most: MOST,
+            ended: 0,
+            rate,
+            next: LocalNs(0),
+            wake: None,
+        }
     }
 
     /// New neighbours; what was wanted is forgotten, and will be asked for again.
@@ -160,13 +215,15 @@ impl Outgoing {
         let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(block, now, quiet));
         if let Some(line) = self.lines.get_mut(line) {
             let missing = missing & !to_all & !line.lately(block, now, quiet);
+            let at = line.at(block);
+            line.asked[at] |= missing & !line.wanted[at];
             line.want(block, missing);
         }
     }
 
-    /// On how many lines something of `block` is wanted.
-    pub(super) fn waiting(&self, block: u64) -> u16 {
-        self.lines.iter().filter(|line| line.wanted[line.at(block)] != 0).count() as u16
+    /// On how many lines some of `symbols` of `block` are wanted.
+    pub(super) fn waiting(&self, block: u64, symbols: u64) -> u16 {
+        self.lines.iter().filter(|line| line.wanted[line.at(block)] & symbols != 0).count() as u16
     }
 
     /// Changes the pace.
@@ -178,38 +235,68 @@ impl Outgoing {
     pub(super) fn empty(&mut self, line: usize) {
         if let Some(line) = self.lines.get_mut(line) {
             line.wanted.fill(0);
+            line.asked.fill(0);
             line.count = 0;
         }
     }
 
-    pub(super) fn set_full(&mut self) {
+    /// A symbol is handed to the driver.
+    pub(super) fn handed(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// It left.
+    pub(super) fn left(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.ended += 1;
+        if self.ended >= self.most {
+            (self.ended, self.most) = (0, (self.most + 1).min(MOST));
+        }
+    }
+
+    /// The transmit queue refused a symbol: half as many at a time from now on.
+    pub(super) fn refused(&mut self) {
+        if !self.full {
+            self.most = (self.most.min(self.under_way) / 2).max(FEWEST);
+        }
         self.full = true;
+        self.under_way = self.under_way.saturating_sub(1);
     }
 
     pub(super) fn set_room(&mut self) {
         self.full = false;
     }
 
-    /// Takes the next symbol that may leave: on which line, which, and when.
+    fn first(&mut self, holding: &Holding, which: Which) -> Option<(u64, usize)> {
+        let ready = self.lines.iter_mut().enumerate();
+        ready.filter_map(|(at, line)| Some((line.first(holding, which)?, at))).min()
+    }
+
+    /// Takes the next symbol that may leave.
     pub(super) fn take(
         &mut self,
         holding: &Holding,
         length: impl Fn(u64) -> u64,
         now: LocalNs,
         quiet: Nanos,
-    ) -> Option<(usize, u64, LocalNs)> {
+    ) -> Option<Next> {
         self.wake = (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
-        if self.full || self.wake.is_some() {
+        if self.full || self.wake.is_some() || self.under_way >= self.most {
             return None;
         }
-        let ready = self.lines.iter_mut().enumerate().filter_map(|(at, line)| Some((line.first(holding)?, at)));
-        let (sequence, at) = ready.min()?;
+        let any = self.first(holding, Which::All)?;
+        let fresh = if self.credit < PRICE { self.first(holding, Which::Fresh) } else { None };
+        let (sequence, line) = fresh.unwrap_or(any);
         let slot = self.next.max(now);
-        self.lines[at].left(sequence, slot, quiet);
+        let was_asked = self.lines[line].left(sequence, slot, quiet);
+        self.credit = match was_asked {
+            true => self.credit.saturating_sub(PRICE),
+            false => (self.credit + 1).min(BURST * PRICE),
+        };
         if let Some(rate) = self.rate {
             self.next = slot + rate.time_for(Bytes(length(sequence) + DATA_HEAD as u64 + OVERHEAD));
         }
-        Some((at, sequence, slot))
+        Some(Next { line, sequence, slot, was_asked })
     }
 
     /// When what leaves now would leave, behind all that was taken.

@@ -7,9 +7,11 @@
 use super::holding::BLOCK;
 use crate::base::{LocalNs, Nanos};
 
-/// The first time without an answer after which is asked again, and the longest: short beside a retransmission of TCP, long beside
-/// a round trip.
+/// The first time without an answer after which is asked again: some round trips, but never longer than what is short beside a
+/// retransmission of TCP.
+const FIRST_TRIPS: u64 = 4;
 const FIRST_GAP: Nanos = Nanos::from_micros(500);
+/// The longest.
 const LONGEST_GAP: Nanos = Nanos::from_millis(50);
 
 /// What leaves the root.
@@ -46,6 +48,7 @@ pub(super) struct Polls {
     flush: u64,
     /// The time until the next one if nothing else happens, and when that is.
     gap: Nanos,
+    first: Nanos,
     due: LocalNs,
     /// Asked since everybody answered.
     unanswered: u32,
@@ -55,7 +58,17 @@ impl Polls {
     pub(super) fn new(window: u32, short_every: u32, now: LocalNs) -> Self {
         let every = (BLOCK as u32).min(window / 2).max(1);
         let short_every = short_every.max(1);
-        Self { symbols: 0, shorts: 0, every, short_every, flush: 0, gap: FIRST_GAP, due: now, unanswered: 0 }
+        Self {
+            symbols: 0,
+            shorts: 0,
+            every,
+            short_every,
+            flush: 0,
+            gap: FIRST_GAP,
+            first: FIRST_GAP,
+            due: now,
+            unanswered: 0,
+        }
     }
 
     /// The symbol with `sequence` leaves at `slot`; says whether a poll shall go with it.
@@ -66,7 +79,7 @@ impl Polls {
             Leaves::Long | Leaves::End => self.symbols += 1,
         }
         if leaves != Leaves::Again {
-            self.gap = FIRST_GAP;
+            self.gap = self.first;
         }
         self.due = self.due.max(slot + self.gap);
         let counted = leaves == Leaves::End || self.symbols >= self.every || self.shorts >= self.short_every;
@@ -82,9 +95,15 @@ impl Polls {
         self.flush = sequence;
     }
 
-    /// Something happened: the next gap is a short one again.
+    /// More is with everybody, and a round trip takes so long: the next gap is a short one again.
     pub(super) fn progress(&mut self, now: LocalNs, trip: Nanos) {
-        self.gap = FIRST_GAP.max(trip + trip);
+        self.first = trip.times(FIRST_TRIPS).min(FIRST_GAP);
+        self.hurry(now);
+    }
+
+    /// The next gap is a short one, and begins now.
+    pub(super) fn hurry(&mut self, now: LocalNs) {
+        self.gap = self.first;
         self.due = self.due.min(now + self.gap);
     }
 

@@ -21,6 +21,7 @@ pub(super) struct Reach {
     /// What had left to the group at the last poll, and when somebody's count last moved.
     polled: u32,
     moved: u32,
+    moved_at: LocalNs,
     /// The least count.
     heard: u32,
     probe_at: Option<LocalNs>,
@@ -32,12 +33,13 @@ impl Reach {
         self.polled = sent;
     }
 
-    /// Everybody has answered the last poll. Says whether the group does not reach somebody.
-    pub(super) fn is_lost(&mut self, report: &Report) -> bool {
+    /// Everybody has answered the last poll. Says whether the group does not reach somebody: who is only slow hears something of it
+    /// within `patience`.
+    pub(super) fn is_lost(&mut self, report: &Report, patience: Nanos, now: LocalNs) -> bool {
         if report.heard > self.heard {
-            (self.heard, self.moved) = (report.heard, self.polled);
+            (self.heard, self.moved, self.moved_at) = (report.heard, self.polled, now);
         }
-        self.polled - self.moved >= UNHEARD
+        self.polled - self.moved >= UNHEARD && now.since(self.moved_at) >= patience
     }
 
     /// The group is given up at `now`.
@@ -46,11 +48,11 @@ impl Reach {
     }
 
     /// While it is given up: whether all have heard something of it.
-    pub(super) fn is_back(&mut self, report: &Report) -> bool {
+    pub(super) fn is_back(&mut self, report: &Report, now: LocalNs) -> bool {
         let is_back = self.probe_at.is_some() && report.heard > self.heard;
         if is_back {
             self.probe_at = None;
-            (self.heard, self.moved) = (report.heard, self.polled);
+            (self.heard, self.moved, self.moved_at) = (report.heard, self.polled, now);
         }
         is_back
     }

@@ -33,6 +33,8 @@ pub(super) struct Reports {
     poll: u16,
     /// Smoothed time from a poll to its answer, and its mean deviation, as TCP has them (RFC 6298).
     trip: Option<(u64, u64)>,
+    /// The root's own, for those to whom nobody reports.
+    told: Option<Nanos>,
     /// How long a child may be silent before the others go on without it.
     patience: Option<Nanos>,
 }
@@ -45,7 +47,7 @@ pub(super) const fn is_later(a: u16, b: u16) -> bool {
 
 impl Reports {
     pub(super) const fn new(patience: Option<Nanos>) -> Self {
-        Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, patience }
+        Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, told: None, patience }
     }
 
     /// Others report here from now on; nothing that was reported in another view counts.
@@ -87,15 +89,26 @@ impl Reports {
         // What only grows may come in another order than it left.
         let merged = child.report.map_or(report, |old| old.latest(&report));
         child.report = Some(merged);
-        if poll != 0 && child.poll != poll && asked == poll && now >= at {
-            let sample = now.since(at).0;
-            self.trip = Some(match self.trip {
-                None => (sample, sample / 2),
-                Some((mean, spread)) => ((mean * 7 + sample) / 8, (spread * 3 + mean.abs_diff(sample)) / 4),
-            });
-        }
+        let is_first = poll != 0 && child.poll != poll && asked == poll && now >= at;
         child.poll = poll;
+        if is_first {
+            self.waited(now.since(at));
+        }
         true
+    }
+
+    /// Something that was asked for came after so long.
+    pub(super) fn waited(&mut self, sample: Nanos) {
+        let sample = sample.0;
+        self.trip = Some(match self.trip {
+            None => (sample, sample / 2),
+            Some((mean, spread)) => ((mean * 7 + sample) / 8, (spread * 3 + mean.abs_diff(sample)) / 4),
+        });
+    }
+
+    /// The root says how long a round trip is.
+    pub(super) fn told(&mut self, trip: Nanos) {
+        self.told = Some(trip);
     }
 
     /// Whether all have answered the last poll.
@@ -138,7 +151,7 @@ impl Reports {
 
     /// A round trip to those below.
     pub(super) fn trip(&self) -> Nanos {
-        self.trip.map_or(FIRST_TRIP, |(mean, _)| Nanos(mean)).max(SHORTEST_TRIP)
+        self.trip.map(|(mean, _)| Nanos(mean)).or(self.told).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
     }
 
     /// How long an answer may take (RFC 6298 with a floor for local networks).

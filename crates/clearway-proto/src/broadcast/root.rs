@@ -24,8 +24,8 @@ use super::state::{NEVER, State};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
 
-/// Digests under way: what the driver takes in one round.
-const DIGESTS: u64 = 64;
+/// Digests under way: so few that symbols leave in between.
+const DIGESTS: u64 = 16;
 /// Members that are served one by one before the group is.
 const FEW: u32 = 2;
 /// Polls in the time after which a silent member is put out: one that hears nothing of so many is not unlucky.
@@ -123,7 +123,7 @@ impl Root {
         self.settled = false;
         self.stuck.1 = now;
         if let Some(polls) = &mut state.polls {
-            polls.progress(now, Nanos::ZERO);
+            polls.hurry(now);
         }
         if let Some(heir) = &mut self.heir {
             heir.restart(now);
@@ -150,7 +150,7 @@ impl Root {
         if object < state.aborted {
             state.abort_at(object, out);
             if let Some(polls) = &mut state.polls {
-                polls.progress(now, Nanos::ZERO);
+                polls.hurry(now);
             }
         }
     }
@@ -291,11 +291,13 @@ impl Root {
         }
         state.reports.consume();
         match state.way {
-            Way::Multicast if state.reports.all_answered() && self.reach.is_lost(merged) => {
+            Way::Multicast
+                if state.reports.all_answered() && self.reach.is_lost(merged, state.reports.time_out(), now) =>
+            {
                 self.reach.give_up(now);
                 self.switch(state, self.relayed(state), now, out);
             }
-            Way::Chain | Way::Tree if self.reach.is_back(merged) => self.switch(state, Way::Multicast, now, out),
+            Way::Chain | Way::Tree if self.reach.is_back(merged, now) => self.switch(state, Way::Multicast, now, out),
             _ => {}
         }
     }
@@ -325,7 +327,7 @@ impl Root {
             state.leave(sequence);
         }
         if let Some(polls) = &mut state.polls {
-            polls.progress(now, Nanos::ZERO);
+            polls.hurry(now);
         }
         out.tell(Event::Switched { way });
     }

@@ -101,6 +101,17 @@ impl State {
         }
     }
 
+    /// Whether the cast was aborted, as far as is known here.
+    pub(super) const fn is_aborted(&self) -> bool {
+        self.aborted != NEVER
+    }
+
+    /// The end of the last object that is known here.
+    pub(super) fn tail(&self) -> u64 {
+        let last = self.objects.known().checked_sub(1).and_then(|last| self.objects.get(last));
+        last.map_or(self.holding.floor(), |last| last.end(self.config.symbol))
+    }
+
     pub(super) fn is_root(&self) -> bool {
         self.view.root() == self.me
     }
@@ -111,7 +122,8 @@ impl State {
         self.reports.hear(&self.links.children, now);
         let group = self.config.group.filter(|_| self.is_root()).map(|_| None);
         let root = (!self.is_root()).then_some(self.view.root());
-        let near = self.links.children.iter().chain(&self.links.after).chain(&self.links.juniors).chain(&root);
+        let Links { children, before, after, juniors, near, .. } = &self.links;
+        let near = children.iter().chain(after).chain(juniors).chain(&root).chain(before).chain(near);
         self.outgoing.lead_to(group.into_iter().chain(near.map(|place| Some(*place))), &self.holding);
     }
 
@@ -156,7 +168,8 @@ impl State {
     /// What the root says of itself.
     pub(super) fn poll(&self) -> Frame {
         let (edge, stable) = (self.edge, self.holding.floor());
-        Frame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted })
+        let trip = u32::try_from(self.reports.trip().0).unwrap_or(u32::MAX);
+        Frame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted, trip })
     }
 
     /// The announcement of a long object.
@@ -204,8 +217,9 @@ impl State {
             let length = |sequence| {
                 objects.span(holding.fact(sequence).object, sequence).map_or(0, |span| u64::from(span.length))
             };
-            let Some((line, sequence, slot)) = self.outgoing.take(holding, length, now, quiet) else { return More::No };
-            self.emit(line, sequence, slot, out);
+            let Some(next) = self.outgoing.take(holding, length, now, quiet) else { return More::No };
+            self.record.repairs += u64::from(next.was_asked);
+            self.emit(next.line, next.sequence, next.slot, out);
         }
     }
 
@@ -221,7 +235,6 @@ impl State {
         let leaves = self.leaves(object, sequence);
         self.to_group = self.to_group.saturating_add(u32::from(to_group));
         self.record.sent += 1;
-        self.record.repairs += u64::from(leaves == Leaves::Again);
         self.edge = self.edge.max(sequence + 1);
         let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot));
         let poll = if asks { self.ask(slot, to_group, out) } else { 0 };
@@ -241,6 +254,7 @@ impl State {
             (None, None) => return,
         };
         let token = Some(Label::Sent { line, sequence }.token());
+        self.outgoing.handed();
         let class = self.config.class;
         out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
     }
@@ -275,11 +289,13 @@ impl State {
 
     /// A symbol that was to leave did or did not.
     pub(super) fn sent(&mut self, line: usize, sequence: u64, status: Status) {
-        if status == Status::NoRoom {
-            self.outgoing.set_full();
-            if self.holding.covers(sequence) {
-                self.outgoing.want(line, sequence);
-            }
+        if status != Status::NoRoom {
+            return self.outgoing.left();
+        }
+        self.record.sent -= 1;
+        self.outgoing.refused();
+        if self.holding.covers(sequence) {
+            self.outgoing.want(line, sequence);
         }
     }
 

@@ -121,6 +121,8 @@ pub(super) struct Links {
     /// The same in the hand-on tree.
     pub(super) elder: Option<u16>,
     pub(super) juniors: Vec<u16>,
+    /// Next to it at the same leaf.
+    pub(super) near: Option<u16>,
 }
 
 impl Links {
@@ -145,6 +147,9 @@ impl Links {
             (0, own) => Some(leaves[(own - 1) / fan_out][0]),
             (within, own) => Some(leaves[own][(within - 1) / fan_out]),
         };
+        let root = view.root;
+        let beside = within.checked_sub(1).into_iter().chain([within + 1]);
+        links.near = beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
         links.children.extend(heap_children(within, fan_out, leaves[own].len()).map(|child| leaves[own][child]));
         if within == 0 {
             links.children.extend(heap_children(own, fan_out, leaves.len()).map(|leaf| leaves[leaf][0]));

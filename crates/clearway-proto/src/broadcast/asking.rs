@@ -1,0 +1,187 @@
+//! What a receiver asks for, of whom and when: a neighbour first, and the one above only for what that one did not bring.
+//!
+//! # Model
+//! A gap is asked for when three newer symbols are here and a quarter of a round trip has passed, and at once when a poll that came
+//! behind everything says so. A poll that came another way may be ahead of what is still coming: what lies behind the newest symbol
+//! is then asked for when nothing has come for a round trip. Through a group every neighbour has nearly everything, so that the
+//! root repairs a share of what its neighbours lose and not of what all lose; along a chain or tree it is the source of the
+//! symbols that is asked. What was asked for a round trip ago and is not here is asked of the one above in the tree of reports.
+//!
+//! # Invariants
+//! I1. Nothing is asked for twice within a round trip.
+
+use super::context::Event;
+use super::frame::{Frame, Need, Needs, Way};
+use super::holding::{BLOCK, below};
+use super::state::State;
+use crate::base::{LocalNs, Nanos};
+use crate::wire::Out;
+
+/// Newer symbols behind a gap before it is taken for one: three, as for TCP (RFC 5681).
+const REORDER: u64 = 3;
+/// Messages of needs in one go: a quarter of the largest window; the next poll asks for the rest.
+const NEEDS: usize = 4;
+
+/// Whether a poll can have overtaken symbols that left before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It came the way of all symbols, with the one before this sequence.
+    Behind(u64),
+    /// Perhaps.
+    Loose,
+}
+
+/// Who is asked for what is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    /// A neighbour, or from whom symbols come.
+    Near,
+    /// To whom this member reports.
+    Parent,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// Gaps below were asked for, the oldest of them at `asked_at`.
+    asked: u64,
+    asked_at: LocalNs,
+    due: Option<LocalNs>,
+    /// The edge that the last poll told of, when a symbol last came, and when one last closed the first gap, or there came to be one.
+    edge: u64,
+    came_at: LocalNs,
+    moved_at: LocalNs,
+}
+
+impl Asking {
+    pub(super) const fn new(now: LocalNs) -> Self {
+        Self { asked: 0, asked_at: now, due: None, edge: 0, came_at: now, moved_at: now }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<LocalNs> {
+        self.due
+    }
+
+    /// Everything is asked for anew: the neighbours are others.
+    pub(super) fn restart(&mut self) {
+        self.asked = 0;
+    }
+
+    /// A symbol came.
+    pub(super) const fn came(&mut self, now: LocalNs) {
+        self.came_at = now;
+    }
+
+    /// A symbol was kept; it may have closed the first gap, or lie behind one.
+    pub(super) fn kept(&mut self, state: &mut State, before: u64, now: LocalNs) {
+        let received = state.holding.received();
+        if received > before {
+            self.moved_at = now;
+            if before < self.asked && received >= self.asked {
+                state.reports.waited(now.since(self.asked_at));
+            }
+        }
+        if self.due.is_none() && received.max(self.asked) < newest(state) {
+            self.due = Some(now + Nanos(state.quiet().0 / 4));
+        }
+    }
+
+    /// A symbol was not what the sender's memory held.
+    pub(super) fn damaged(&self, state: &State, sequence: u64, out: &mut Out<Event>) {
+        Self::ask(state, sequence, sequence + 1, Whom::Near, out);
+    }
+
+    /// A poll says that everything below the edge has left the root.
+    pub(super) fn polled(&mut self, state: &State, order: Order, now: LocalNs, out: &mut Out<Event>) {
+        let edge = edge(state);
+        if state.holding.received() >= self.edge {
+            (self.came_at, self.moved_at) = (now, now);
+        }
+        self.edge = edge;
+        if state.holding.received() >= edge {
+            return;
+        }
+        match order {
+            Order::Behind(sequence) => self.ask_below(state, edge.min(sequence), now, out),
+            Order::Loose => {
+                self.ask_below(state, newest(state), now, out);
+                let at = now + state.quiet();
+                self.due = Some(self.due.unwrap_or(at).min(at));
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, state: &State, now: LocalNs, out: &mut Out<Event>) {
+        if self.due.is_none_or(|at| at > now) {
+            return;
+        }
+        self.due = None;
+        let (edge, patience) = (self.edge.min(edge(state)), state.quiet());
+        let rests = now.since(self.came_at) >= patience;
+        self.ask_below(state, if rests { edge.max(newest(state)) } else { newest(state) }, now, out);
+        if !rests && state.holding.received() < edge {
+            self.due = Some(self.came_at + patience);
+        }
+    }
+
+    /// Asks near by for what is missing below `edge` and was not asked for, and above for what was and did not come.
+    fn ask_below(&mut self, state: &State, edge: u64, now: LocalNs, out: &mut Out<Event>) {
+        let received = state.holding.received();
+        if received < self.asked && now.since(self.asked_at) > state.quiet() {
+            let is_stuck = now.since(self.moved_at) > state.reports.time_out();
+            let whom = if state.way == Way::Multicast || is_stuck { Whom::Parent } else { Whom::Near };
+            Self::ask(state, 0, self.asked, whom, out);
+            self.asked_at = now;
+        }
+        if edge > self.asked {
+            let until = Self::ask(state, self.asked, edge, Whom::Near, out);
+            if received >= self.asked {
+                self.asked_at = now;
+            }
+            self.asked = until;
+        }
+    }
+
+    /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it fitted.
+    fn ask(state: &State, from: u64, edge: u64, whom: Whom, out: &mut Out<Event>) -> u64 {
+        let near = match (whom, state.way) {
+            (Whom::Near, Way::Multicast) => state.links.near,
+            (Whom::Near, Way::Chain) => state.links.before,
+            (Whom::Near, Way::Tree) => state.links.elder,
+            (Whom::Parent, _) => None,
+        };
+        let Some(place) = near.or(state.links.parent) else { return edge };
+        let mut messages = 0;
+        let mut needs = Needs::default();
+        for block in state.holding.gaps(edge) {
+            let missing = state.holding.missing(block, edge) & !below(block, from);
+            if missing == 0 {
+                continue;
+            }
+            let need = Need { block, members: 1 + state.outgoing.waiting(block, missing), missing };
+            if !needs.push(need) {
+                state.send(place, &Frame::Need(needs), 0, out);
+                messages += 1;
+                if messages == NEEDS {
+                    return block * BLOCK;
+                }
+                needs = Needs::default();
+                needs.push(need);
+            }
+        }
+        if !needs.is_empty() {
+            state.send(place, &Frame::Need(needs), 0, out);
+        }
+        edge
+    }
+}
+
+/// Up to where everything has left the root, as far as it is to be finished.
+fn edge(state: &State) -> u64 {
+    state.edge.min(state.end().unwrap_or(u64::MAX))
+}
+
+/// Below this a gap is no symbol that is only late.
+fn newest(state: &State) -> u64 {
+    state.holding.highest().saturating_sub(REORDER)
+}

@@ -1,0 +1,190 @@
+//! What a receiver says of itself and of those below it, and when: one report for each poll, however much comes in between.
+//!
+//! # Model
+//! A poll is answered as soon as everything it told of is here and all children have answered, or after a round trip without; at
+//! once where an object is not known, so that it is announced again. Who
+//! had to say that something is missing at the end of all objects says so again when it is here, because nobody polls behind.
+//!
+//! # Invariants
+//! I1. What a report claims for others they have reported in this view.
+
+use super::context::{Event, Laggards};
+use super::frame::{Frame, Report};
+use super::state::State;
+use crate::base::{LocalNs, Nanos};
+use crate::wire::Out;
+
+/// A receiver's reports.
+#[derive(Debug)]
+pub(super) struct Reporting {
+    /// When a report is due at the latest, and what the last one said.
+    due: Option<LocalNs>,
+    /// A poll waits for its answer.
+    asked: bool,
+    last: Option<Report>,
+    /// Messages that came through the group.
+    heard: u32,
+    /// Symbols that were missed at first, were marked and were new, since the beginning, and at the last report.
+    counts: [u64; 3],
+    counted: [u64; 3],
+    rates: [u32; 2],
+    /// Since when it is far behind, and whether the others go on without waiting for it.
+    behind_since: Option<LocalNs>,
+    is_parked: bool,
+}
+
+/// What the application has given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credit {
+    /// Messages that find a slot, since the beginning.
+    pub(super) slots: u32,
+    /// Long objects that find a place.
+    pub(super) places: u32,
+    /// Slots in all.
+    pub(super) all: u32,
+}
+
+impl Reporting {
+    pub(super) const fn new() -> Self {
+        Self {
+            due: None,
+            asked: false,
+            last: None,
+            heard: 0,
+            counts: [0; 3],
+            counted: [0; 3],
+            rates: [0; 2],
+            behind_since: None,
+            is_parked: false,
+        }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<LocalNs> {
+        self.due
+    }
+
+    /// A message of the root came, perhaps through the group, perhaps marked by the network.
+    pub(super) fn heard(&mut self, to_group: bool, is_marked: bool) {
+        self.heard = self.heard.saturating_add(u32::from(to_group));
+        self.counts[1] += u64::from(is_marked);
+    }
+
+    /// So many symbols were missed when a newer one came.
+    pub(super) fn missed(&mut self, symbols: u64) {
+        self.counts[0] += symbols;
+    }
+
+    /// A new symbol was kept.
+    pub(super) fn kept(&mut self) {
+        self.counts[2] += 1;
+    }
+
+    /// Something happened that is told within `wait` if it is not told sooner.
+    pub(super) fn soon(&mut self, now: LocalNs, wait: Nanos) {
+        self.due.get_or_insert(now + wait);
+    }
+
+    /// Another view: what was said in the one before counts no more.
+    pub(super) fn restart(&mut self, now: LocalNs) {
+        (self.last, self.asked) = (None, false);
+        self.due = Some(now);
+    }
+
+    /// A new poll.
+    pub(super) fn polled(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+        self.park(state, now);
+        self.asked = true;
+        self.due = Some(now + state.quiet());
+        if state.edge > state.tail() {
+            return self.report(state, credit, now, out);
+        }
+        self.came(state, credit, now, out);
+    }
+
+    /// Something came: perhaps all that the last poll waits for is here now.
+    pub(super) fn came(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+        let is_whole = state.holding.received() >= state.edge;
+        if self.asked && is_whole && state.reports.all_answered() {
+            return self.report(state, credit, now, out);
+        }
+        let was_short = !self.asked && self.last.is_some_and(|last| last.stable < state.edge);
+        if is_whole && was_short && state.edge >= state.tail() {
+            let merged = state.reports.merged(Some(self.own(state, credit)), now);
+            if merged.is_some_and(|merged| merged.stable >= state.edge) {
+                self.report(state, credit, now, out);
+            }
+        }
+    }
+
+    /// Reports when the root may wait for slots or places that are there.
+    pub(super) fn freed(&mut self, state: &State, credit: Credit, now: LocalNs) {
+        let own = self.own(state, credit);
+        let (Some(last), Some(merged)) = (self.last, state.reports.merged(Some(own), now)) else { return };
+        if merged.places > last.places || merged.slots > last.slots.saturating_add(credit.all / 2) {
+            self.soon(now, state.quiet());
+        }
+    }
+
+    pub(super) fn tick(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+        if self.due.is_none_or(|at| at > now) {
+            return;
+        }
+        // Perhaps the group does not reach them.
+        let poll = state.poll();
+        state.reports.unanswered().for_each(|child| state.send(child, &poll, state.reports.poll(), out));
+        self.report(state, credit, now, out);
+    }
+
+    /// Leaves the others alone, or comes back to them, by how far behind this member is and for how long.
+    fn park(&mut self, state: &State, now: LocalNs) {
+        let Laggards::Park(patience) = state.config.laggards else { return };
+        let behind = state.edge.saturating_sub(state.holding.received());
+        let most = u64::from(state.config.window / 2);
+        match self.behind_since {
+            _ if behind < most => (self.behind_since, self.is_parked) = (None, false),
+            None => self.behind_since = Some(now),
+            Some(since) => self.is_parked = now.since(since) > patience,
+        }
+    }
+
+    /// What this member alone has to say.
+    fn own(&self, state: &State, credit: Credit) -> Report {
+        // What was given up is not reported, so that nobody finds it to be with everybody.
+        let stable = state.holding.received().min(state.end().unwrap_or(u64::MAX));
+        Report {
+            received: if self.is_parked { u64::MAX } else { stable },
+            stable,
+            known: state.objects.known(),
+            slots: credit.slots,
+            places: credit.places,
+            alive: 1,
+            heard: self.heard,
+            slowest: state.me,
+            lost: self.rates[0],
+            marked: self.rates[1],
+            settled: state.is_aborted(),
+        }
+    }
+
+    /// Shares of symbols missed and marked since the last report.
+    fn count(&mut self) {
+        let [missed, marked, new] = [0, 1, 2].map(|what| self.counts[what] - self.counted[what]);
+        self.rates = [0; 2];
+        if new > 0 {
+            let share = |part: u64| (part.min(new + missed) * 1_000_000 / (new + missed)) as u32;
+            self.rates = [share(missed), share(marked)];
+            self.counted = self.counts;
+        }
+    }
+
+    fn report(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+        (self.due, self.asked) = (None, false);
+        self.count();
+        let Some(parent) = state.links.parent else { return };
+        if let Some(report) = state.reports.merged(Some(self.own(state, credit)), now) {
+            state.send(parent, &Frame::Status(report), state.reports.poll(), out);
+            self.last = Some(report);
+            state.reports.consume();
+        }
+    }
+}
