@@ -5,6 +5,7 @@
 
 mod archive;
 mod bench;
+mod cast;
 mod command;
 mod doctor;
 mod exit;

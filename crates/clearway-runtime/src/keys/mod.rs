@@ -43,6 +43,7 @@
 //! How cards travel (launch), how datagrams are sealed (`udp`).
 
 mod cipher;
+mod stream;
 
 use std::fmt;
 
@@ -51,6 +52,7 @@ use zeroize::Zeroizing;
 
 pub(crate) use self::cipher::{Cipher, NONCE_LENGTH, TAG_LENGTH};
 use self::cipher::{Exchange, PUBLIC_LENGTH, Secret};
+pub use self::stream::{Opener, Sealer};
 use crate::{Member, RuntimeError};
 
 /// Bytes of a card: version, public half, proof.

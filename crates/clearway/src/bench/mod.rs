@@ -22,7 +22,7 @@ mod evidence;
 mod figures;
 mod fleet;
 pub(crate) mod gpcnet;
-mod hexadecimal;
+pub(crate) mod hexadecimal;
 pub(crate) mod job;
 mod judgement;
 mod message;
@@ -47,7 +47,7 @@ use crate::scenario::{Mechanism, Scenario, Timeslice};
 pub(crate) use calibration::small_messages;
 pub(crate) use engine::Measure;
 pub(crate) use place::Place;
-pub(crate) use stage::{Crew, Held, Interrupted, Ranks, Wanted, Watch, micros};
+pub(crate) use stage::{Crew, Held, Interrupt, Interrupted, Ranks, Wanted, Watch, micros};
 pub(crate) use windows::SETTLE;
 
 /// What to run and how it came about.

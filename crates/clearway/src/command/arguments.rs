@@ -9,6 +9,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 use clearway_proto::microslice::Sizes;
 
+use super::cast::CastFlags;
 use super::setup_node::MarkRule;
 use super::timeslice::TimesliceFlags;
 use crate::archive::{ITEM_BYTES_MAX, Locator};
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what
     /// the same network carries when nobody waits for anybody. With archives as sources or sinks it builds what is there.
     Timeslice(Box<TimesliceFlags>),
+    /// Cast files, directories or a stream to many hosts at once: only what they lack, checked, resumable.
+    Cast(Box<CastFlags>),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.

@@ -5,6 +5,7 @@
 //! asked for before anything else happens, because a process with threads may no longer enter a user namespace.
 
 mod arguments;
+mod cast;
 mod generate;
 mod gpcnet;
 mod lab;
@@ -66,6 +67,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Bench(flags) => run::bench(&flags),
         Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),
+        Command::Cast(flags) => cast::command(&flags),
         Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),
         Command::Timeslice(flags) => timeslice::command(&flags),

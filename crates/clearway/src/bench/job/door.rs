@@ -174,7 +174,7 @@ fn hear(mut connection: TcpStream, from: SocketAddr, secret: &str) -> Option<Vis
 }
 
 /// Small orders leave at once, none waits for the next; and a host that vanished without a word is noticed by the other end.
-fn tune(connection: &TcpStream) -> io::Result<()> {
+pub(crate) fn tune(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     setsockopt(connection, sockopt::KeepAlive, &true)?;
     setsockopt(connection, sockopt::TcpKeepIdle, &PROBE_AFTER)?;

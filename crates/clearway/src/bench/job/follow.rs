@@ -58,6 +58,22 @@ impl Follower {
         }
     }
 
+    /// The connection to the conductor, and what all ranks know.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub(crate) fn connection(&self) -> Result<(TcpStream, Vec<u8>)> {
+        let connection = self.conductor.connection.try_clone().context("a connection in both directions")?;
+        Ok((connection, self.conductor.job_secret.clone().into_bytes()))
+    }
+
+    /// Leaves the job in order, together with all others.
+    pub(crate) fn leave(mut self) -> Result<()> {
+        drop(self.conductor);
+        self.job.barrier()?;
+        Ok(self.job.finish()?)
+    }
+
     /// Obeys until the conductor is done.
     pub(crate) fn follow(mut self) -> Result<Exit> {
         let status = self.conductor.obey()?;

@@ -38,6 +38,7 @@ use super::stage::Interrupt;
 use super::wire::{Wanted, Ways};
 use crate::exit::Exit;
 use card::Card;
+pub(crate) use door::tune;
 use door::{Door, Secret};
 pub(crate) use follow::Follower;
 pub(crate) use ssh::{SshHosts, follow};
@@ -76,6 +77,14 @@ pub(crate) struct Site {
     interrupt: Interrupt,
     /// The connections to the other ranks; their processes end with them.
     followers: RefCell<Vec<TcpStream>>,
+}
+
+/// A rank that is conducted, without a process that measures.
+pub(crate) struct Guest {
+    pub(crate) rank: Rank,
+    /// For people.
+    pub(crate) name: String,
+    pub(crate) connection: TcpStream,
 }
 
 /// What the user wants of messages between machines.
@@ -166,7 +175,7 @@ impl Site {
     }
 
     /// The user's wish to stop.
-    pub(super) fn interrupt(&self) -> &Interrupt {
+    pub(crate) fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
@@ -179,7 +188,7 @@ impl Site {
     }
 
     /// The ranks of each host, in the order of their first.
-    pub(super) fn hosts(&self) -> Vec<Vec<Rank>> {
+    pub(crate) fn hosts(&self) -> Vec<Vec<Rank>> {
         let mut hosts: Vec<(&Card, Vec<Rank>)> = Vec::new();
         for (rank, card) in (0..).map(Rank).zip(self.measuring()) {
             match hosts.iter_mut().find(|(first, _)| first.is_same_host(card)) {
@@ -249,6 +258,37 @@ impl Site {
         Ok(members)
     }
 
+    /// Whether no launcher started this process.
+    pub(crate) fn is_alone(&self) -> bool {
+        *self.job.method() == Method::Single
+    }
+
+    /// What people call this process's own rank.
+    pub(crate) fn own_name(&self) -> String {
+        self.name_of(self.job.rank())
+    }
+
+    /// The host of `rank`; with its number where others are on the same.
+    fn name_of(&self, rank: Rank) -> String {
+        let host = |rank: Rank| self.cards.get(rank.index()).map_or("?", |card| card.host.as_str());
+        let is_shared = self.hosts().iter().any(|ranks| ranks.len() > 1 && ranks.contains(&rank));
+        if is_shared { format!("{} ({rank})", host(rank)) } else { host(rank).to_owned() }
+    }
+
+    /// All other ranks, as they connect.
+    ///
+    /// # Errors
+    /// One does not come.
+    pub(crate) fn guests(&self) -> Result<Vec<Guest>> {
+        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
+        let guest = |visitor: door::Visitor| Guest {
+            rank: visitor.rank,
+            name: self.name_of(visitor.rank),
+            connection: visitor.connection,
+        };
+        Ok(visitors.into_iter().map(guest).collect())
+    }
+
     /// The process of this process's own rank. It ends by itself when nobody holds it.
     fn own_rank(&self) -> Result<Child> {
         let mut command = Member::command()?;
@@ -261,7 +301,7 @@ impl Site {
     }
 
     /// What the keys of all ranks are made with.
-    fn secret(&self) -> Result<String> {
+    pub(crate) fn secret(&self) -> Result<String> {
         let own = secret_word(&self.job).or_else(|| self.door.entrance().job_secret);
         own.context("a job whose ranks share no secret")
     }

@@ -60,11 +60,11 @@ impl std::error::Error for Interrupted {}
 
 /// The user's wish to stop.
 #[derive(Clone, Debug)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens from now on.
-    pub(super) fn listen() -> Result<Self> {
+    pub(crate) fn listen() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, flag.clone()).context("cannot listen for signals")?;
@@ -73,7 +73,7 @@ impl Interrupt {
     }
 
     /// An error when the user wants an end.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
     }
 }

@@ -1,0 +1,534 @@
+//! What a receiver makes of records: files that appear when they are whole and checked, each for itself.
+//!
+//! # Model
+//! A *survey* compares sizes and times with what is there. Of files of which something is there, the sender tells hashes; blocks that
+//! agree, of an unfinished file or of an older whole one, are kept. Blocks that come are written and read back; what was read back is
+//! hashed. When a file ends and its hashes give the sender's, it gets its permissions and times, is synchronised and renamed.
+//!
+//! # Invariants
+//! I1. A file appears only if all its blocks, as read from where they lie, have the sender's hash.
+//! I2. What is wrong with one file is that file's failure: records go on being taken.
+//!
+//! # Not here
+//! How the directory is kept safe (`target`), and how records come (`receiver`).
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::message::{Check, Outcome, TOLD_MAX};
+use super::path::Text;
+use super::plan::{BLOCK, Entry, Has, Hash, Kind, Runs, hash_of, length_of, root_of};
+use super::record::{Record, Records};
+use super::target::{FoundKind, Stage, Target, reason, set_times};
+
+/// Small files that wait for one synchronisation of their file system, and their bytes.
+const READY_MAX: usize = 1024;
+const READY_BYTES_MAX: u64 = 64 << 20;
+/// What a hole is made of: the smallest page of Linux, and of most file systems.
+const PAGE: usize = 4096;
+
+/// How far an entry is.
+#[derive(Debug)]
+enum State {
+    /// Nothing is there.
+    Absent,
+    /// As it shall be.
+    Same,
+    /// Some blocks are there.
+    Part(Box<Part>),
+    /// Whole and checked; not yet under its name.
+    Ready,
+    Done,
+    Failed(String),
+}
+
+/// What is there of a file.
+#[derive(Debug)]
+struct Part {
+    have: Vec<Option<Hash>>,
+    /// The file under its own name has all blocks.
+    in_place: bool,
+}
+
+/// The file that is being written.
+struct Open {
+    number: u32,
+    file: File,
+    have: Vec<Option<Hash>>,
+    /// Blocks were there before.
+    had_part: bool,
+    /// Where nothing was written there is a hole.
+    fresh: bool,
+}
+
+/// Why a file fails.
+type Why = String;
+
+/// The files of one receiver.
+pub(super) struct Assembly {
+    target: Target,
+    entries: Vec<Entry>,
+    states: Vec<State>,
+    open: Option<Open>,
+    ready: Vec<u32>,
+    ready_bytes: u64,
+    /// Bytes of records that were taken, for who wants to know how far it is.
+    taken: Arc<AtomicU64>,
+    written: u64,
+    buffer: Vec<u8>,
+}
+
+impl Assembly {
+    /// Entries that shall be in `target`.
+    pub(super) fn new(target: Target, entries: Vec<Entry>, taken: Arc<AtomicU64>) -> Self {
+        let states = entries.iter().map(|_| State::Absent).collect();
+        let buffer = vec![0; BLOCK as usize];
+        Self { target, entries, states, open: None, ready: Vec::new(), ready_bytes: 0, taken, written: 0, buffer }
+    }
+
+    /// Looks what is there, and makes directories.
+    pub(super) fn survey(&mut self, check: Check) -> Has {
+        let mut has = Has::default();
+        for number in 0..self.entries.len() as u32 {
+            let state = self.look(number, check).unwrap_or_else(State::Failed);
+            match &state {
+                State::Same => has.same.push(number),
+                State::Part(_) => has.part.push(number),
+                State::Failed(_) => has.failed.push(number),
+                _ => {}
+            }
+            self.states[number as usize] = state;
+        }
+        has
+    }
+
+    fn look(&mut self, number: u32, check: Check) -> Result<State, Why> {
+        let entry = &self.entries[number as usize];
+        let why = |error: io::Error| reason(&error);
+        let size = match &entry.kind {
+            Kind::File { size, .. } => *size,
+            Kind::Directory => {
+                self.target.make(&entry.path).map_err(why)?;
+                return Ok(State::Absent);
+            }
+            Kind::Stream | Kind::Link { .. } => {
+                return match self.target.find(&entry.path).map_err(why)?.map(|found| found.kind) {
+                    Some(FoundKind::Directory) => Err(Self::in_the_way()),
+                    _ => Ok(State::Absent),
+                };
+            }
+        };
+        let found = self.target.find(&entry.path).map_err(why)?;
+        match found.map(|found| found.kind) {
+            Some(FoundKind::Directory) => return Err(Self::in_the_way()),
+            Some(FoundKind::File { size: there }) if there == size => {
+                let found = found.ok_or_else(Self::in_the_way)?;
+                if check == Check::Times && entry.modified.is_kept_as(found.modified) {
+                    if found.mode != entry.mode {
+                        self.target.permit(&entry.path, entry.mode).map_err(why)?;
+                    }
+                    return Ok(State::Same);
+                }
+            }
+            _ => {}
+        }
+        let begun = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?.is_some();
+        let some = begun || matches!(found.map(|found| found.kind), Some(FoundKind::File { .. }));
+        let part = Part { have: Vec::new(), in_place: false };
+        Ok(if some && size > 0 { State::Part(Box::new(part)) } else { State::Absent })
+    }
+
+    fn in_the_way() -> Why {
+        "a directory is where a file shall be".to_owned()
+    }
+
+    /// How many blocks a file has, if it is one.
+    pub(super) fn blocks(&self, number: u32) -> Option<u32> {
+        self.entries.get(number as usize)?.blocks()
+    }
+
+    /// Which blocks of a file are not there, when they shall have these hashes.
+    pub(super) fn compare(&mut self, number: u32, hashes: &[Hash]) -> Runs {
+        let mut lacks = Runs::default();
+        match self.keep(number, hashes) {
+            Ok(part) => {
+                (0..).zip(&part.have).filter(|(_, have)| have.is_none()).for_each(|(block, _)| lacks.push(block));
+                self.set(number, State::Part(Box::new(part)));
+            }
+            Err(why) => self.fail(number, why),
+        }
+        lacks
+    }
+
+    /// Keeps what agrees: of an unfinished file where it is, of a whole one by copying it there.
+    fn keep(&mut self, number: u32, hashes: &[Hash]) -> Result<Part, Why> {
+        let why = |error: io::Error| reason(&error);
+        let entry = self.entries.get(number as usize).ok_or("there is no such file")?;
+        let Kind::File { size, .. } = entry.kind else { return Err("it is no file".to_owned()) };
+        if entry.blocks() != Some(hashes.len() as u32) {
+            return Err("the sender told other hashes than it has blocks".to_owned());
+        }
+        let whole = self.target.file(&entry.path, Stage::Whole).map_err(why)?;
+        let mut unfinished = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?;
+        if let Some(file) = &unfinished {
+            lock(file)?;
+            file.set_len(size).map_err(why)?;
+        }
+        let is_long = whole.as_ref().is_some_and(|file| file.metadata().is_ok_and(|found| found.len() == size));
+        let mut agrees = |file: &Option<File>, block: u32, hash: &Hash| {
+            let bytes = &mut self.buffer[..length_of(block, size) as usize];
+            let read = file.as_ref().map(|file| file.read_exact_at(bytes, u64::from(block) * BLOCK));
+            matches!(read, Some(Ok(()))) && hash_of(bytes) == *hash
+        };
+        let mut have = Vec::with_capacity(hashes.len());
+        let mut copies = Vec::new();
+        for (block, hash) in (0..).zip(hashes) {
+            let is_here = agrees(&unfinished, block, hash);
+            let is_there = !is_here && agrees(&whole, block, hash);
+            copies.extend(is_there.then_some(block));
+            have.push((is_here || is_there).then_some(*hash));
+        }
+        if unfinished.is_none() && is_long && copies.len() == hashes.len() {
+            return Ok(Part { have, in_place: true });
+        }
+        if unfinished.is_none() && copies.is_empty() {
+            return Ok(Part { have, in_place: false });
+        }
+        if unfinished.is_none() {
+            unfinished = Some(self.create(number)?);
+        }
+        if let (Some(whole), Some(unfinished)) = (&whole, &unfinished) {
+            for block in copies {
+                let (at, length) = (u64::from(block) * BLOCK, length_of(block, size) as usize);
+                let bytes = &mut self.buffer[..length];
+                whole.read_exact_at(bytes, at).and_then(|()| unfinished.write_all_at(bytes, at)).map_err(why)?;
+            }
+        }
+        Ok(Part { have, in_place: false })
+    }
+
+    /// A new unfinished file, as long as it shall be, with room for everything in it.
+    fn create(&mut self, number: u32) -> Result<File, Why> {
+        let why = |error: io::Error| reason(&error);
+        let entry = &self.entries[number as usize];
+        let file = self.target.create(&entry.path).map_err(why)?;
+        lock(&file)?;
+        if let Kind::File { size, sparse } = entry.kind {
+            if !sparse && size > BLOCK {
+                match fallocate(&file, FallocateFlags::empty(), 0, size as i64) {
+                    // A file system without it tells when it is full.
+                    Ok(()) | Err(Errno::EOPNOTSUPP) => {}
+                    Err(error) => {
+                        self.target.forget(&self.entries[number as usize].path);
+                        return Err(error.desc().to_owned());
+                    }
+                }
+            }
+            file.set_len(size).map_err(why)?;
+        }
+        Ok(file)
+    }
+
+    /// Takes an object of the broadcast.
+    pub(super) fn take(&mut self, object: &[u8]) {
+        for record in Records::of(object) {
+            let Ok(record) = record else { return };
+            let number = match record {
+                Record::Block { file, .. } | Record::Zeros { file, .. } => file,
+                Record::End { file, .. } | Record::Broken { file } => file,
+            };
+            if let Err(why) = self.take_record(number, &record) {
+                self.fail(number, why);
+            }
+            let length = match record {
+                Record::Block { bytes, .. } => bytes.len() as u64,
+                Record::Zeros { length, .. } => length.into(),
+                _ => 0,
+            };
+            self.taken.fetch_add(length, Ordering::Relaxed);
+        }
+    }
+
+    fn take_record(&mut self, number: u32, record: &Record<'_>) -> Result<(), Why> {
+        match self.states.get(number as usize) {
+            Some(State::Absent | State::Part(_)) => {}
+            _ => return Ok(()),
+        }
+        if !matches!(self.entries[number as usize].kind, Kind::File { .. } | Kind::Stream) {
+            return Ok(());
+        }
+        match *record {
+            Record::Block { block, bytes, .. } => self.block(number, block, Some(bytes), bytes.len()),
+            Record::Zeros { block, length, .. } => self.block(number, block, None, length as usize),
+            Record::End { size, root, .. } => self.end(number, size, root),
+            Record::Broken { .. } => Err("it changed, or could not be read, while it was sent".to_owned()),
+        }
+    }
+
+    /// Makes `number` the file that is being written.
+    fn turn_to(&mut self, number: u32) -> Result<(), Why> {
+        if self.open.as_ref().is_some_and(|open| open.number == number) {
+            return Ok(());
+        }
+        if let Some(before) = self.open.take() {
+            self.fail(before.number, "it did not end".to_owned());
+        }
+        let path = &self.entries[number as usize].path;
+        let begun = self.target.file(path, Stage::Unfinished).map_err(|error| reason(&error))?;
+        let have = match &mut self.states[number as usize] {
+            State::Part(part) => std::mem::take(&mut part.have),
+            _ => Vec::new(),
+        };
+        let had_part = have.iter().any(Option::is_some);
+        let (file, fresh) = match begun {
+            Some(file) => {
+                lock(&file)?;
+                if !had_part {
+                    file.set_len(0).map_err(|error| reason(&error))?;
+                }
+                if let Kind::File { size, .. } = self.entries[number as usize].kind {
+                    file.set_len(size).map_err(|error| reason(&error))?;
+                }
+                (file, !had_part)
+            }
+            None if had_part => return Err("its beginning was removed".to_owned()),
+            None => (self.create(number)?, true),
+        };
+        let blocks = self.entries[number as usize].blocks().unwrap_or_default() as usize;
+        let have = if had_part { have } else { vec![None; blocks] };
+        self.open = Some(Open { number, file, have, had_part, fresh });
+        Ok(())
+    }
+
+    /// A block came; without bytes it is zeros.
+    fn block(&mut self, number: u32, block: u32, bytes: Option<&[u8]>, length: usize) -> Result<(), Why> {
+        let is_part_in_place = matches!(&self.states[number as usize], State::Part(part) if part.in_place);
+        if is_part_in_place {
+            return Ok(());
+        }
+        self.turn_to(number)?;
+        let kind = &self.entries[number as usize].kind;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let is_sound = match *kind {
+            Kind::File { size, .. } => (block as usize) < open.have.len() && length as u64 == length_of(block, size),
+            // Blocks of a stream come one behind the other, and none behind a short one.
+            _ => block as usize == open.have.len() && open.file.metadata().is_ok_and(|it| it.len() % BLOCK == 0),
+        };
+        if !is_sound {
+            return Err("a block came that it does not have".to_owned());
+        }
+        if open.have.get(block as usize).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        let sparse = matches!(kind, Kind::File { sparse: true, .. });
+        let at = u64::from(block) * BLOCK;
+        let room = &mut self.buffer[..length];
+        match bytes {
+            Some(bytes) if sparse => write_sparse(&open.file, bytes, at, open.fresh),
+            Some(bytes) => open.file.write_all_at(bytes, at),
+            None if sparse => punch(&open.file, at, length, open.fresh),
+            None => {
+                room.fill(0);
+                open.file.write_all_at(room, at)
+            }
+        }
+        .and_then(|()| open.file.read_exact_at(room, at))
+        .map_err(|error| reason(&error))?;
+        let hash = Some(hash_of(room));
+        match open.have.get_mut(block as usize) {
+            Some(have) => *have = hash,
+            None => open.have.push(hash),
+        }
+        self.written += length as u64;
+        Ok(())
+    }
+
+    /// Everything of a file has come.
+    fn end(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
+        let is = |state: &State| matches!(state, State::Part(part) if part.in_place);
+        if is(&self.states[number as usize]) {
+            return self.end_in_place(number, size, root);
+        }
+        self.turn_to(number)?;
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let why = |error: io::Error| reason(&error);
+        if open.file.metadata().map_err(why)?.len() != size {
+            return Err("it has another length than the sender's".to_owned());
+        }
+        if open.had_part {
+            // Another process may have had it meanwhile.
+            for (block, have) in (0..).zip(&mut open.have) {
+                let room = &mut self.buffer[..length_of(block, size) as usize];
+                open.file.read_exact_at(room, u64::from(block) * BLOCK).map_err(why)?;
+                *have = have.map(|_| hash_of(room));
+            }
+        }
+        let hashes = open.have.iter().copied().collect::<Option<Vec<Hash>>>();
+        let hashes = hashes.ok_or_else(|| "parts of it did not come".to_owned())?;
+        if root_of(size, hashes) != root {
+            self.target.forget(&self.entries[number as usize].path);
+            return Err("what was written is not what was sent".to_owned());
+        }
+        let entry = &self.entries[number as usize];
+        open.file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(why)?;
+        set_times(&open.file, entry.modified).map_err(|error| error.desc().to_owned())?;
+        if size > BLOCK {
+            open.file.sync_all().map_err(why)?;
+            self.target.appear(&self.entries[number as usize].path).map_err(why)?;
+            self.set(number, State::Done);
+            return Ok(());
+        }
+        self.set(number, State::Ready);
+        self.ready.push(number);
+        self.ready_bytes += size;
+        if self.ready.len() >= READY_MAX || self.ready_bytes >= READY_BYTES_MAX {
+            self.appear();
+        }
+        Ok(())
+    }
+
+    /// Only times and permissions of a file differ.
+    fn end_in_place(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
+        let entry = &self.entries[number as usize];
+        let State::Part(part) = &self.states[number as usize] else { return Ok(()) };
+        let hashes = part.have.iter().copied().flatten();
+        if root_of(size, hashes) != root {
+            return Err("it changed here".to_owned());
+        }
+        let file = self.target.file(&entry.path, Stage::Whole).map_err(|error| reason(&error))?;
+        let file = file.ok_or("it was removed here")?;
+        set_times(&file, entry.modified).map_err(|error| error.desc().to_owned())?;
+        file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(|error| reason(&error))?;
+        self.set(number, State::Done);
+        Ok(())
+    }
+
+    /// Lets small files appear that are whole.
+    pub(super) fn appear(&mut self) {
+        let synced = if self.ready.is_empty() { Ok(()) } else { self.target.sync() };
+        for number in std::mem::take(&mut self.ready) {
+            let renamed = match &synced {
+                Ok(()) => self.target.appear(&self.entries[number as usize].path),
+                Err(error) => Err(io::Error::from(error.kind())),
+            };
+            match renamed {
+                Ok(()) => self.set(number, State::Done),
+                Err(error) => self.fail(number, reason(&error)),
+            }
+        }
+        self.ready_bytes = 0;
+    }
+
+    /// All has been cast: what remains is done, and told.
+    pub(super) fn finish(&mut self) -> Outcome {
+        if let Some(open) = self.open.take() {
+            self.fail(open.number, "it did not end".to_owned());
+        }
+        self.appear();
+        // Directories last, and inner ones before outer ones: what is made in one changes its time.
+        for number in (0..self.entries.len() as u32).rev() {
+            let entry = &self.entries[number as usize];
+            let done = match (&entry.kind, &self.states[number as usize]) {
+                (_, State::Failed(_)) => continue,
+                (Kind::Link { to }, _) => self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0)),
+                (Kind::Directory, _) => Ok(()),
+                (_, State::Same | State::Done) => continue,
+                _ => Err(io::Error::other("it did not come")),
+            };
+            match done {
+                Ok(()) => self.set(number, State::Same),
+                Err(error) => self.fail(number, reason(&error)),
+            }
+        }
+        for number in (0..self.entries.len() as u32).rev() {
+            let entry = &self.entries[number as usize];
+            let is_directory = entry.kind == Kind::Directory && entry.path.split().is_some();
+            if is_directory && matches!(self.states[number as usize], State::Same) {
+                let closed = self.target.close(&entry.path, entry.mode, entry.modified);
+                closed.unwrap_or_else(|error| self.fail(number, reason(&error)));
+            }
+        }
+        let files = self.states.iter().filter(|state| matches!(state, State::Done)).count() as u64;
+        let failed = || {
+            self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {
+                State::Failed(why) => Some((Text(entry.path.to_string().into_bytes()), why.clone())),
+                _ => None,
+            })
+        };
+        let why = failed().take(TOLD_MAX).collect();
+        Outcome { written: self.written, files, failed: failed().count() as u64, why }
+    }
+
+    /// Why entries failed so far, some of them.
+    pub(super) fn failures(&self) -> Vec<(u32, Why)> {
+        let why = |(number, state): (u32, &State)| match state {
+            State::Failed(why) => Some((number, why.clone())),
+            _ => None,
+        };
+        (0..).zip(&self.states).filter_map(why).take(TOLD_MAX).collect()
+    }
+
+    fn set(&mut self, number: u32, state: State) {
+        if let Some(place) = self.states.get_mut(number as usize) {
+            *place = state;
+        }
+    }
+
+    /// A file fails. What is there of it stays for the next time, unless there is no room for it.
+    fn fail(&mut self, number: u32, why: Why) {
+        if self.open.as_ref().is_some_and(|open| open.number == number) {
+            self.open = None;
+        }
+        if why == Errno::ENOSPC.desc() || why == Errno::EDQUOT.desc() {
+            let path = self.entries.get(number as usize).map(|entry| entry.path.clone());
+            path.into_iter().for_each(|path| self.target.forget(&path));
+        }
+        self.set(number, State::Failed(why));
+    }
+}
+
+/// Keeps other casts from writing to the same file.
+fn lock(file: &File) -> Result<(), Why> {
+    match file.try_lock() {
+        // Some network file systems have no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err("another cast is writing it".to_owned()),
+    }
+}
+
+/// Writes pages that are not zero, and leaves holes for the others.
+fn write_sparse(file: &File, bytes: &[u8], at: u64, fresh: bool) -> io::Result<()> {
+    let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);
+    let pages: Vec<&[u8]> = bytes.chunks(PAGE).collect();
+    let mut offset = at;
+    for run in pages.chunk_by(|a, b| is_zero(a) == is_zero(b)) {
+        let length: usize = run.iter().map(|page| page.len()).sum();
+        if run.first().is_some_and(|page| is_zero(page)) {
+            punch(file, offset, length, fresh)?;
+        } else {
+            let from = (offset - at) as usize;
+            file.write_all_at(&bytes[from..from + length], offset)?;
+        }
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+/// Makes sure of a hole.
+fn punch(file: &File, at: u64, length: usize, fresh: bool) -> io::Result<()> {
+    if fresh {
+        return Ok(());
+    }
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match fallocate(file, flags, at as i64, length as i64) {
+        Err(Errno::EOPNOTSUPP) => file.write_all_at(&vec![0; length], at),
+        other => Ok(other?),
+    }
+}

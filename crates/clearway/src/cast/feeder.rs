@@ -1,0 +1,182 @@
+//! Reads what leaves, in the order of the manifest, and packs it into objects, ahead of the network.
+//!
+//! # Invariants
+//! I1. At most [`AHEAD`] objects wait. A feeder whose objects nobody takes any more ends.
+//! I2. What cannot be read, or changed since it was listed, ends as *broken*: no receiver takes it for whole.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::bell::Bell;
+use super::plan::{BLOCK, Hash, Kind, Need, Union, root_of};
+use super::record::{OBJECT_MAX, Record};
+use super::source::{Block, Source};
+use super::target::reason;
+
+/// Objects that wait for the network.
+const AHEAD: usize = 2;
+
+/// What comes from the feeder.
+pub(super) enum Fed {
+    /// The next object.
+    Object(Vec<u8>),
+    /// There is no more; files that could not be sent, and why.
+    End(Vec<(String, String)>),
+}
+
+/// Objects, as they become ready; `bell` rings for each.
+pub(super) struct Feeder {
+    pub(super) objects: std::sync::mpsc::Receiver<Fed>,
+}
+
+/// The objects in the making.
+struct Packer {
+    object: Vec<u8>,
+    to: SyncSender<Fed>,
+    bell: Arc<Bell>,
+}
+
+/// Nobody takes objects any more.
+struct Gone;
+
+/// Why a file ends early.
+enum Stop {
+    Gone,
+    Broken(io::Error),
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl Feeder {
+    /// Begins to read what `union` says. `known` are the hashes that receivers were told.
+    pub(super) fn start(
+        source: Arc<Source>,
+        union: Union,
+        known: BTreeMap<u32, Vec<Hash>>,
+        bell: Arc<Bell>,
+    ) -> Result<Self> {
+        let (to, objects) = sync_channel(AHEAD);
+        let mut packer = Packer { object: Vec::new(), to, bell };
+        let feed = move || {
+            let mut unsent = Vec::new();
+            for number in 0..source.entries.len() as u32 {
+                match packer.file(&source, number, union.need(number as usize), known.get(&number)) {
+                    Ok(()) => {}
+                    Err(Stop::Gone) => return,
+                    Err(Stop::Broken(error)) => {
+                        unsent.push((source.name(number), reason(&error)));
+                        if packer.add(&Record::Broken { file: number }).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+            if packer.flush().is_ok() {
+                let _ = packer.to.send(Fed::End(unsent));
+                packer.bell.ring();
+            }
+        };
+        thread::Builder::new().name("feeder".to_owned()).spawn(feed).context("a thread that reads")?;
+        Ok(Self { objects })
+    }
+}
+
+impl Packer {
+    fn add(&mut self, record: &Record<'_>) -> Result<(), Gone> {
+        if self.object.len() + record.length() > OBJECT_MAX {
+            self.flush()?;
+        }
+        record.write(&mut self.object);
+        Ok(())
+    }
+
+    /// Lets go of what is there.
+    fn flush(&mut self) -> Result<(), Gone> {
+        if self.object.is_empty() {
+            return Ok(());
+        }
+        let object = std::mem::replace(&mut self.object, Vec::with_capacity(OBJECT_MAX));
+        self.to.send(Fed::Object(object)).map_err(|_| Gone)?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    fn add_block(&mut self, file: u32, number: u32, block: &Block<'_>) -> Result<(), Gone> {
+        self.add(&match *block {
+            Block::Bytes(bytes) => Record::Block { file, block: number, bytes },
+            Block::Zeros(length) => Record::Zeros { file, block: number, length },
+        })
+    }
+
+    fn file(&mut self, source: &Source, number: u32, need: &Need, known: Option<&Vec<Hash>>) -> Result<(), Stop> {
+        let entry = &source.entries[number as usize];
+        let size = match (&entry.kind, need) {
+            (_, Need::Nothing) => return Ok(()),
+            (Kind::Stream, _) => return self.stream(number),
+            (Kind::File { size, .. }, _) => *size,
+            _ => return Ok(()),
+        };
+        let mut contents = source.open(number)?;
+        let mut buffer = vec![0; BLOCK as usize];
+        let mut hashes = Vec::new();
+        for at in 0..entry.blocks().unwrap_or_default() {
+            let told = known.and_then(|known| known.get(at as usize));
+            let leaves = match need {
+                Need::Blocks(lacking) => lacking.get(at as usize).is_some_and(|lacks| *lacks),
+                _ => true,
+            };
+            if let (Some(told), false) = (told, leaves) {
+                hashes.push(*told);
+                continue;
+            }
+            let block = contents.block(at, &mut buffer)?;
+            let hash = block.hash();
+            if told.is_some_and(|told| *told != hash) {
+                return Err(Stop::Broken(io::Error::other("it changed while it was sent")));
+            }
+            hashes.push(hash);
+            self.add_block(number, at, &block)?;
+        }
+        contents.check()?;
+        self.add(&Record::End { file: number, size, root: root_of(size, hashes) })?;
+        Ok(())
+    }
+
+    /// Standard input, to its end. What has come leaves at once: nobody knows when there is more.
+    fn stream(&mut self, number: u32) -> Result<(), Stop> {
+        let mut input = io::stdin().lock();
+        let mut buffer = Vec::with_capacity(BLOCK as usize);
+        let (mut hashes, mut size) = (Vec::new(), 0);
+        loop {
+            buffer.clear();
+            (&mut input).take(BLOCK).read_to_end(&mut buffer)?;
+            if !buffer.is_empty() {
+                let block = Block::of(&buffer);
+                let at = u32::try_from(hashes.len()).map_err(io::Error::other)?;
+                hashes.push(block.hash());
+                size += buffer.len() as u64;
+                self.add_block(number, at, &block)?;
+                self.flush()?;
+            }
+            if buffer.len() < BLOCK as usize {
+                self.add(&Record::End { file: number, size, root: root_of(size, hashes) })?;
+                return Ok(());
+            }
+        }
+    }
+}

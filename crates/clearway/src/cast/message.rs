@@ -1,0 +1,137 @@
+//! What sender and receivers say to each other beside the broadcast.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use serde::{Deserialize, Serialize};
+
+use super::path::Text;
+use super::plan::{Entry, Has, Runs};
+
+/// Failures that a receiver tells with their reasons; of more only the number.
+pub(super) const TOLD_MAX: usize = 20;
+/// Entries, or hashes of blocks, in one message.
+pub(super) const CHUNK: usize = 4096;
+
+/// To a receiver, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToReceiver {
+    /// Where everything goes.
+    Task(Task),
+    /// Some of the entries, in order.
+    Entries(Vec<Entry>),
+    /// There are no more entries: answer with [`FromReceiver::Has`].
+    Survey,
+    /// Hashes of some blocks of a file, in order, as hexadecimal digits.
+    Hashes { file: u32, hashes: String },
+    /// There are no more hashes: answer with [`FromReceiver::Lacks`], and [`FromReceiver::Compared`] at last.
+    Compare,
+    /// Take a seat in the broadcast: answer with [`FromReceiver::Bound`].
+    Seat(Seat),
+    /// Open your end: answer with [`FromReceiver::Opened`].
+    Open(Vec<Place>),
+    /// The broadcast begins; the key of its group, where it has one, as hexadecimal digits.
+    Begin { group_key: Option<String> },
+    /// All has been cast: bring it to an end, and answer with [`FromReceiver::Outcome`].
+    Finish,
+    /// There is nothing more to do.
+    Leave,
+}
+
+/// Where everything goes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// Of the receiver, for `%r`.
+    pub(super) number: u32,
+    /// A directory; without it the receiver's own.
+    pub(super) into: Option<Text>,
+    /// Whether files are the same whose sizes and times are.
+    pub(super) check: Check,
+}
+
+/// How a receiver finds out what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Check {
+    /// By size and time of change.
+    Times,
+    /// By contents.
+    Contents,
+}
+
+/// A receiver's part in the broadcast.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Seat {
+    pub(super) session: u64,
+    pub(super) rank: u32,
+    /// The address at which it is reached.
+    pub(super) address: Ipv4Addr,
+    pub(super) network: Network,
+    /// The group of the cast, where there is one.
+    pub(super) group: Option<SocketAddrV4>,
+    /// Tells this cast from others.
+    pub(super) key: u32,
+    /// The most that one end sends, in bits per second.
+    pub(super) rate: Option<u64>,
+}
+
+/// Where the members of a broadcast run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Network {
+    /// All on one machine, virtual hosts included.
+    Machine,
+    /// On several: messages are sealed.
+    Sealed,
+}
+
+/// Where one member of the broadcast is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) address: SocketAddrV4,
+    /// Its card, as hexadecimal digits.
+    pub(super) card: String,
+}
+
+/// From a receiver.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromReceiver {
+    /// The first word.
+    Here {
+        host: String,
+        /// The kernel's number of this start of the machine.
+        boot: String,
+        /// The addresses of both ends, sender's first, where ssh knows them.
+        reached: Option<[Ipv4Addr; 2]>,
+    },
+    /// What it has of the entries.
+    Has {
+        has: Has,
+        /// Why entries failed, some of them.
+        why: Vec<(u32, String)>,
+    },
+    /// What it lacks of a file of which it has a part.
+    Lacks { file: u32, runs: Runs },
+    /// It has told of all files.
+    Compared,
+    /// Where it is in the broadcast.
+    Bound(Place),
+    /// Its end is open.
+    Opened,
+    /// Bytes that it has taken so far.
+    Progress { bytes: u64 },
+    /// How it ended.
+    Outcome(Outcome),
+    /// It cannot take part, in one sentence.
+    Failed(String),
+}
+
+/// How a receiver ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    /// Bytes written of what was cast.
+    pub(super) written: u64,
+    /// Files that came, whole and checked.
+    pub(super) files: u64,
+    /// Entries that are not as they shall be.
+    pub(super) failed: u64,
+    /// Why, of some.
+    pub(super) why: Vec<(Text, String)>,
+}

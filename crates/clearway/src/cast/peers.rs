@@ -1,0 +1,262 @@
+//! The sender's connections: who came, what each said, and who is not there any more.
+//!
+//! # Invariants
+//! I1. What goes wrong with one receiver is that receiver's failure; the others are waited for.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::bell::Bell;
+use super::link::{Ends, Speaker, call};
+use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
+use super::path::Text;
+use super::plan::{Has, Runs};
+use crate::bench::Interrupt;
+
+/// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A receiver that shall come.
+pub(super) struct Contact {
+    /// For people.
+    pub(super) name: String,
+    /// The directory there.
+    pub(super) into: Option<Text>,
+    /// Connects: both directions, and the addresses of both ends, this one first, where there are some.
+    pub(super) connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
+}
+
+/// A connection to a receiver.
+pub(super) struct Connection {
+    pub(super) ends: Ends,
+    pub(super) addresses: Option<[Ipv4Addr; 2]>,
+}
+
+/// A receiver.
+pub(super) struct Peer {
+    pub(super) name: String,
+    task: Task,
+    speaker: Option<Speaker>,
+    /// Where it runs, once it came.
+    pub(super) boot: Option<String>,
+    /// Addresses of both ends, this one first.
+    pub(super) addresses: Option<[Ipv4Addr; 2]>,
+    pub(super) has: Option<Has>,
+    pub(super) lacks: BTreeMap<u32, Runs>,
+    pub(super) has_compared: bool,
+    /// It lacks something that is cast.
+    pub(super) lacks_some: bool,
+    /// Its rank in the broadcast, if it takes part.
+    pub(super) rank: Option<u32>,
+    pub(super) place: Option<Place>,
+    pub(super) is_open: bool,
+    /// Bytes that it has taken.
+    pub(super) taken: u64,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) ended: Option<Instant>,
+    /// Why it does not take part any more.
+    pub(super) lost: Option<String>,
+    pub(super) why: Vec<(u32, String)>,
+}
+
+impl Peer {
+    /// Whether it still is there.
+    pub(super) fn is_here(&self) -> bool {
+        self.lost.is_none()
+    }
+
+    /// Says `message`; a receiver that cannot hear it is lost.
+    pub(super) fn say(&mut self, message: &ToReceiver) {
+        let said = self.speaker.as_mut().map(|speaker| speaker.say(message));
+        if let Some(Err(_)) = said {
+            self.lose("its connection broke");
+        }
+    }
+
+    pub(super) fn lose(&mut self, why: &str) {
+        self.lost.get_or_insert_with(|| why.to_owned());
+        self.ended.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes up what it said.
+    fn hear(&mut self, message: FromReceiver) {
+        match message {
+            FromReceiver::Here { boot, reached, .. } => {
+                self.boot = Some(boot);
+                self.addresses = self.addresses.or(reached);
+            }
+            FromReceiver::Has { has, why } => (self.has, self.why) = (Some(has), why),
+            FromReceiver::Lacks { file, runs } => {
+                self.lacks.insert(file, runs);
+            }
+            FromReceiver::Compared => self.has_compared = true,
+            FromReceiver::Bound(place) => self.place = Some(place),
+            FromReceiver::Opened => self.is_open = true,
+            FromReceiver::Progress { bytes } => self.taken = bytes,
+            FromReceiver::Outcome(outcome) => {
+                self.outcome = Some(outcome);
+                self.ended.get_or_insert_with(Instant::now);
+            }
+            FromReceiver::Failed(why) => self.lose(&why),
+        }
+    }
+}
+
+/// From the thread that listens to a receiver.
+enum Heard {
+    Came(Speaker, Option<[Ipv4Addr; 2]>),
+    Said(FromReceiver),
+    Gone(String),
+}
+
+/// All receivers.
+pub(super) struct Peers {
+    pub(super) all: Vec<Peer>,
+    heard: Receiver<(usize, Heard)>,
+    pub(super) bell: Arc<Bell>,
+    interrupt: Interrupt,
+}
+
+impl Peers {
+    /// Lets all of `contacts` come, each of which gets `task` with its own number and directory.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn call(
+        contacts: Vec<Contact>,
+        task: &Task,
+        session: u64,
+        secret: &[u8],
+        interrupt: Interrupt,
+    ) -> Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        let (to, heard) = channel();
+        let mut all = Vec::new();
+        for (number, contact) in contacts.into_iter().enumerate() {
+            let Contact { name, into, connect } = contact;
+            let task = Task { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
+            all.push(Peer {
+                name,
+                task,
+                speaker: None,
+                boot: None,
+                addresses: None,
+                has: None,
+                lacks: BTreeMap::new(),
+                has_compared: false,
+                lacks_some: false,
+                rank: None,
+                place: None,
+                is_open: false,
+                taken: 0,
+                outcome: None,
+                ended: None,
+                lost: None,
+                why: Vec::new(),
+            });
+            let (to, secret, bell) = (to.clone(), secret.to_vec(), bell.clone());
+            let listen = move || {
+                let tell = |heard| {
+                    let is_heard = to.send((number, heard)).is_ok();
+                    bell.ring();
+                    is_heard
+                };
+                let why = match listen(connect, session, &secret, &tell) {
+                    Ok(()) => "its connection ended".to_owned(),
+                    Err(error) => format!("{error:#}"),
+                };
+                tell(Heard::Gone(why));
+            };
+            thread::Builder::new().name("receiver".to_owned()).spawn(listen).context("a thread for a receiver")?;
+        }
+        Ok(Self { all, heard, bell, interrupt })
+    }
+
+    /// The user's wish to stop.
+    pub(super) fn check(&self) -> Result<()> {
+        self.interrupt.check()
+    }
+
+    fn take(&mut self, number: usize, heard: Heard) {
+        let Some(peer) = self.all.get_mut(number) else { return };
+        match heard {
+            Heard::Came(speaker, addresses) => (peer.speaker, peer.addresses) = (Some(speaker), addresses),
+            Heard::Said(message) => peer.hear(message),
+            // Who has told its outcome may go.
+            Heard::Gone(_) if peer.outcome.is_some() => {}
+            Heard::Gone(why) => peer.lose(&why),
+        }
+    }
+
+    /// Takes up what was said, without waiting.
+    pub(super) fn look(&mut self) {
+        self.bell.hush();
+        while let Ok((number, heard)) = self.heard.try_recv() {
+            self.take(number, heard);
+        }
+    }
+
+    /// Waits until `is_done` is true of everybody who is there; `watch` is called some ten times a second.
+    ///
+    /// # Errors
+    /// The user wants an end.
+    pub(super) fn gather(&mut self, is_done: &dyn Fn(&Peer) -> bool, watch: &mut dyn FnMut(&[Peer])) -> Result<()> {
+        while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
+            match self.heard.recv_timeout(LOOK_EVERY) {
+                Ok((number, heard)) => self.take(number, heard),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.check()?;
+                    watch(&self.all);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Those who are there.
+    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.all.iter_mut().filter(|peer| peer.is_here())
+    }
+
+    /// Tells everybody what to do.
+    pub(super) fn give_tasks(&mut self) {
+        for peer in self.here() {
+            let task = ToReceiver::Task(peer.task.clone());
+            peer.say(&task);
+        }
+    }
+
+    /// Says `message` to all who take part in the broadcast.
+    pub(super) fn say_seated(&mut self, message: &ToReceiver) {
+        self.here().filter(|peer| peer.rank.is_some()).for_each(|peer| peer.say(message));
+    }
+
+    /// Says `message` to all who are there.
+    pub(super) fn say(&mut self, message: &ToReceiver) {
+        self.here().for_each(|peer| peer.say(message));
+    }
+}
+
+/// Connects, and tells what the other end says until it ends.
+fn listen(
+    connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
+    session: u64,
+    secret: &[u8],
+    tell: &dyn Fn(Heard) -> bool,
+) -> Result<()> {
+    let Connection { ends, addresses } = connect()?;
+    let (speaker, mut listener) = call(ends, session, secret)?;
+    let mut is_wanted = tell(Heard::Came(speaker, addresses));
+    while is_wanted && let Some(message) = listener.next()? {
+        is_wanted = tell(Heard::Said(message));
+    }
+    Ok(())
+}

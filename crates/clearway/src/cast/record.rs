@@ -1,0 +1,189 @@
+//! What one object of the broadcast holds: blocks of files and their ends, one behind the other.
+//!
+//! # Model
+//! ```text
+//! kind u8, file u32, block u32, length u32, bytes ..   a block
+//! kind u8, file u32, block u32, length u32             a block of zeros
+//! kind u8, file u32, size u64, root [u8; 32]           a file ends
+//! kind u8, file u32                                    a file cannot be read any further
+//! ```
+//!
+//! # Invariants
+//! I1. Any bytes are read without fault: what is no record ends the object with an error.
+
+use super::plan::{BLOCK, Hash};
+
+const BLOCK_KIND: u8 = 1;
+const ZEROS_KIND: u8 = 2;
+const END_KIND: u8 = 3;
+const BROKEN_KIND: u8 = 4;
+/// Bytes in front of a block.
+const HEAD: usize = 13;
+/// Bytes of an object, at most: four blocks, so that memory stays small and disks see long writes.
+pub(super) const OBJECT_MAX: usize = 4 * (BLOCK as usize + HEAD) + 4096;
+
+/// Part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record<'b> {
+    Block {
+        file: u32,
+        block: u32,
+        bytes: &'b [u8],
+    },
+    Zeros {
+        file: u32,
+        block: u32,
+        length: u32,
+    },
+    /// All that there is of a file has come.
+    End {
+        file: u32,
+        size: u64,
+        root: Hash,
+    },
+    /// The file changed or cannot be read: what came of it is worth nothing.
+    Broken {
+        file: u32,
+    },
+}
+
+impl Record<'_> {
+    /// Bytes of it in an object.
+    pub(super) const fn length(&self) -> usize {
+        match self {
+            Self::Block { bytes, .. } => HEAD + bytes.len(),
+            Self::Zeros { .. } => HEAD,
+            Self::End { .. } => 1 + 4 + 8 + 32,
+            Self::Broken { .. } => 1 + 4,
+        }
+    }
+
+    /// Adds it to `object`.
+    pub(super) fn write(&self, object: &mut Vec<u8>) {
+        let mut head = |kind: u8, file: u32| {
+            object.push(kind);
+            object.extend(file.to_le_bytes());
+        };
+        match *self {
+            Self::Block { file, block, bytes } => {
+                head(BLOCK_KIND, file);
+                object.extend(block.to_le_bytes());
+                object.extend((bytes.len() as u32).to_le_bytes());
+                object.extend_from_slice(bytes);
+            }
+            Self::Zeros { file, block, length } => {
+                head(ZEROS_KIND, file);
+                object.extend(block.to_le_bytes());
+                object.extend(length.to_le_bytes());
+            }
+            Self::End { file, size, root } => {
+                head(END_KIND, file);
+                object.extend(size.to_le_bytes());
+                object.extend(root);
+            }
+            Self::Broken { file } => head(BROKEN_KIND, file),
+        }
+    }
+}
+
+/// The records of an object; after what is none, an error and nothing more.
+pub(super) struct Records<'b> {
+    rest: &'b [u8],
+}
+
+/// What follows is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoRecord;
+
+impl<'b> Records<'b> {
+    pub(super) const fn of(object: &'b [u8]) -> Self {
+        Self { rest: object }
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*bytes)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn read(&mut self) -> Option<Record<'b>> {
+        let [kind] = self.take()?;
+        let file = self.number()?;
+        match kind {
+            BLOCK_KIND | ZEROS_KIND => {
+                let (block, length) = (self.number()?, self.number()?);
+                if length == 0 || u64::from(length) > BLOCK {
+                    return None;
+                }
+                if kind == ZEROS_KIND {
+                    return Some(Record::Zeros { file, block, length });
+                }
+                let (bytes, rest) = self.rest.split_at_checked(length as usize)?;
+                self.rest = rest;
+                Some(Record::Block { file, block, bytes })
+            }
+            END_KIND => Some(Record::End { file, size: u64::from_le_bytes(self.take()?), root: self.take()? }),
+            BROKEN_KIND => Some(Record::Broken { file }),
+            _ => None,
+        }
+    }
+}
+
+impl<'b> Iterator for Records<'b> {
+    type Item = Result<Record<'b>, NoRecord>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let record = self.read().ok_or(NoRecord);
+        if record.is_err() {
+            self.rest = &[];
+        }
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records__are_what_was_written() {
+        let records = [
+            Record::Block { file: 7, block: 3, bytes: b"bytes" },
+            Record::Zeros { file: 7, block: 4, length: BLOCK as u32 },
+            Record::End { file: 7, size: 1 << 40, root: [9; 32] },
+            Record::Broken { file: u32::MAX },
+        ];
+        let mut object = Vec::new();
+        records.iter().for_each(|record| record.write(&mut object));
+        assert_eq!(object.len(), records.iter().map(Record::length).sum::<usize>());
+        let read: Vec<_> = Records::of(&object).collect::<Result<_, _>>().expect("records");
+        assert_eq!(read, records);
+        for end in 1..object.len() {
+            let read: Vec<_> = Records::of(&object[..end]).collect();
+            let whole = read.iter().take_while(|record| record.is_ok()).count();
+            assert!(read.len() <= whole + 1 && whole <= records.len(), "{end}");
+        }
+    }
+
+    #[test]
+    fn records__what_is_none_ends_the_object() {
+        let block = |length: u32| {
+            let mut object = vec![BLOCK_KIND, 0, 0, 0, 0, 0, 0, 0, 0];
+            object.extend(length.to_le_bytes());
+            object.extend([1; 8]);
+            object
+        };
+        assert_eq!(Records::of(&block(8)).filter(Result::is_ok).count(), 1);
+        for none in [vec![0; 20], vec![9], block(0), block(9), block(u32::MAX), block(BLOCK as u32 + 1)] {
+            let read: Vec<_> = Records::of(&none).collect();
+            assert_eq!(read.last(), Some(&Err(NoRecord)), "{none:?}");
+        }
+    }
+}

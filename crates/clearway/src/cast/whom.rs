@@ -1,0 +1,137 @@
+//! Whom a cast is for, as people write it: `n[01-64]:/scratch`, `hosts.txt`, `10.0.0.1:7000,10.0.0.2:7000:new`.
+//!
+//! # Model
+//! Hosts as Slurm lists them, each with a port if it has one of its own, and behind the last one, after a colon, the directory there. A
+//! word without a colon that is a file is a file of hosts, one a line.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clearway_runtime::launch::{hostfile, hostlist};
+
+/// A receiver that somebody named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    /// As ssh takes it.
+    pub(super) name: String,
+    pub(super) port: Option<u16>,
+    /// The directory there.
+    pub(super) into: Option<String>,
+}
+
+/// The receivers of `words`.
+///
+/// # Errors
+/// One sentence: a list that is none, a host that is named twice.
+pub(super) fn read(words: &[String]) -> Result<Vec<Host>> {
+    let mut hosts = Vec::new();
+    for word in words {
+        match Path::new(word) {
+            path if !word.contains(':') && path.is_file() => {
+                let named = hostfile::read(path)?;
+                hosts.extend(named.into_iter().map(|host| Host { name: host.name, port: None, into: None }));
+            }
+            _ => hosts.extend(list(word).with_context(|| format!("--to {word}"))?),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = hosts.iter().find(|host| !seen.insert((&host.name, host.port, &host.into))) {
+        bail!("{} is named twice", twice.shown());
+    }
+    if hosts.is_empty() {
+        bail!("nobody is named to cast to");
+    }
+    Ok(hosts)
+}
+
+impl Host {
+    /// For people.
+    pub(super) fn shown(&self) -> String {
+        self.port.map_or_else(|| self.name.clone(), |port| format!("{}:{port}", self.name))
+    }
+}
+
+/// The hosts of one list, which all have its directory.
+fn list(word: &str) -> Result<Vec<Host>> {
+    let mut hosts = Vec::new();
+    let mut rest = word;
+    loop {
+        let (name, after) = name(rest);
+        let digits = after.strip_prefix(':').map(|after| {
+            let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+            after.split_at(digits)
+        });
+        // Digits are a port if nothing but the next host, or the directory, comes behind them.
+        let port = digits
+            .filter(|(digits, behind)| !digits.is_empty() && matches!(behind.chars().next(), None | Some(',' | ':')));
+        let (port, after) = match port {
+            Some((digits, behind)) => (Some(digits.parse().with_context(|| format!("{digits} is no port"))?), behind),
+            None => (None, after),
+        };
+        hosts.extend(hostlist::expand(name)?.into_iter().map(|name| Host { name, port, into: None }));
+        match after.chars().next() {
+            None => return Ok(hosts),
+            Some(':') => {
+                let into = after[1..].to_owned();
+                if into.is_empty() {
+                    bail!("a directory is missing behind the colon");
+                }
+                hosts.iter_mut().for_each(|host| host.into = Some(into.clone()));
+                return Ok(hosts);
+            }
+            Some(_) => rest = &after[1..],
+        }
+    }
+}
+
+/// The first host or bracketed list, and what comes behind it.
+fn name(text: &str) -> (&str, &str) {
+    let mut is_inside = false;
+    let end = text.find(|c| {
+        match c {
+            '[' => is_inside = true,
+            ']' => is_inside = false,
+            _ => {}
+        }
+        !is_inside && matches!(c, ',' | ':')
+    });
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(word: &str) -> String {
+        let one = |host: Host| host.shown() + &host.into.map_or_else(String::new, |into| format!(" {into}"));
+        match list(word) {
+            Ok(hosts) => hosts.into_iter().map(one).collect::<Vec<_>>().join("; "),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn list__hosts_ports_and_a_directory() {
+        assert_eq!(shown("n[1-2,4]"), "n1; n2; n4");
+        assert_eq!(shown("n[1-2]:/scratch/a,b:c"), "n1 /scratch/a,b:c; n2 /scratch/a,b:c");
+        assert_eq!(shown("me@a,b:~/x"), "me@a ~/x; b ~/x");
+        assert_eq!(shown("10.0.0.1:7000,10.0.0.2:7001"), "10.0.0.1:7000; 10.0.0.2:7001");
+        assert_eq!(shown("h[1-2]:7000:new"), "h1:7000 new; h2:7000 new");
+        assert_eq!(shown("h:7000x"), "h 7000x");
+    }
+
+    #[test]
+    fn list__what_is_none_is_refused() {
+        for word in ["", "a,,b", "n[1-", "a:", "a:99999", "-oProxyCommand=x", "a b"] {
+            assert!(list(word).is_err(), "{word}: {}", shown(word));
+        }
+    }
+
+    #[test]
+    fn read__who_is_named_twice_is_told() {
+        let error = read(&["n[1-3]".to_owned(), "n2".to_owned()]).expect_err("twice");
+        assert_eq!(error.to_string(), "n2 is named twice");
+        assert!(read(&["n1:7000,n1:7001".to_owned()]).is_ok());
+    }
+}

@@ -1,0 +1,95 @@
+//! `clearway cast`: what goes where, from flags.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use clearway_proto::base::BitsPerSec;
+
+use crate::cast::{PORT, Request, cast, receive, serve};
+use crate::exit::Exit;
+
+/// The other ends of a cast.
+#[derive(Debug, Subcommand)]
+enum CastCommand {
+    /// Wait for senders with a key: a receiver where there is neither a launcher nor ssh.
+    Serve {
+        /// A file with a key that senders have too, readable by its owner only: head -c 32 /dev/urandom makes one.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// Where to write; nothing outside is touched.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        into: PathBuf,
+        /// Where to listen.
+        #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))]
+        listen: SocketAddrV4,
+    },
+    /// A receiver on standard input and output; started by the program itself.
+    #[command(hide = true)]
+    Receive,
+}
+
+/// What `clearway cast` sends, and to whom.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct CastFlags {
+    #[command(subcommand)]
+    command: Option<CastCommand>,
+    /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name. `-` is standard input.
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A file of hosts, or hosts as in n[01-64], with a directory as in n[01-64]:/scratch; started over ssh, or with --key at
+    /// their ports (10.0.0.7:27182). Without it, the ranks of a job under srun, mpirun or mpiexec, one of each host.
+    #[arg(long, value_name = "HOSTS")]
+    to: Vec<String>,
+    /// The directory at each receiver; %h is its host, %r its number [default: where it runs].
+    #[arg(long, value_name = "DIR")]
+    into: Option<String>,
+    /// The key of receivers that run `clearway cast serve`.
+    #[arg(long, value_name = "FILE", requires = "to")]
+    key: Option<PathBuf>,
+    /// With --key: the port of hosts that are named without one.
+    #[arg(long, default_value_t = PORT, requires = "key")]
+    port: u16,
+    /// With ssh: the path of this program on the hosts [default: the same as here].
+    #[arg(long, value_name = "PATH", conflicts_with = "key")]
+    remote_program: Option<PathBuf>,
+    /// The name of what comes from standard input.
+    #[arg(long, default_value = "stream")]
+    name: String,
+    /// Compare contents of files, not sizes and times.
+    #[arg(long)]
+    checksum: bool,
+    /// The most that one host sends [default: what the network takes].
+    #[arg(long)]
+    rate: Option<BitsPerSec>,
+    /// Show how far the slowest receiver is, how fast, and how long it will take.
+    #[arg(long)]
+    progress: bool,
+    /// Write the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Casts, or waits for casts.
+pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
+    match &flags.command {
+        Some(CastCommand::Serve { key, into, listen }) => serve(*listen, key, into).map(|()| Exit::Good),
+        Some(CastCommand::Receive) => receive(),
+        None if flags.paths.is_empty() => bail!("say what to cast: a file, a directory, or - for standard input"),
+        None => cast(&Request {
+            paths: flags.paths.clone(),
+            to: flags.to.clone(),
+            into: flags.into.clone(),
+            key: flags.key.clone(),
+            port: flags.port,
+            remote_program: flags.remote_program.clone(),
+            name: flags.name.clone(),
+            checksum: flags.checksum,
+            rate: flags.rate,
+            progress: flags.progress,
+            json: flags.json,
+        }),
+    }
+}
