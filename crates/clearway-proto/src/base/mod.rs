@@ -1,4 +1,4 @@
-//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, the digest of bytes.
+//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of bytes.
 //!
 //! # Invariants
 //! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
@@ -10,6 +10,7 @@ mod class;
 mod digest;
 mod random;
 mod rank;
+mod smooth;
 mod time;
 mod units;
 
@@ -17,5 +18,6 @@ pub use class::{Class, Dscp, UnknownClass};
 pub use digest::crc32c;
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
+pub use smooth::Smoothed;
 pub use time::{LocalNs, Nanos, PeerNs, SharedClock};
 pub use units::{BitsPerSec, Bytes, UnitError};

@@ -11,7 +11,7 @@
 //! # Invariants
 //! I1. A time-out is never less than [`LEAST`] nor more than [`MOST`].
 
-use crate::base::{LocalNs, Nanos};
+use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Before anything is known: twice a full queue of 100 packets at 100 Mb/s (11.5 ms).
 pub(super) const FIRST: Nanos = Nanos::from_millis(25);
@@ -24,8 +24,7 @@ pub(super) const LEAST: Nanos = Nanos::from_millis(4);
 /// What was learned of the way to one peer and back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
-    /// Smoothed, and its mean deviation.
-    known: Option<(Nanos, Nanos)>,
+    known: Option<Smoothed>,
     timeout: Nanos,
     /// What is timed, and since when.
     timed: Option<(u64, LocalNs)>,
@@ -66,15 +65,9 @@ impl RoundTrip {
     }
 
     fn learn(&mut self, took: Nanos) {
-        let (smoothed, variation) = match self.known {
-            None => (took.0, took.0 / 2),
-            Some((Nanos(smoothed), Nanos(variation))) => {
-                let off = smoothed.abs_diff(took.0);
-                (smoothed - smoothed / 8 + took.0 / 8, variation - variation / 4 + off / 4)
-            }
-        };
-        self.known = Some((Nanos(smoothed), Nanos(variation)));
-        self.timeout = Nanos(smoothed.saturating_add(variation.saturating_mul(4))).clamp(LEAST, MOST);
+        let known = Smoothed::after(self.known, took);
+        self.known = Some(known);
+        self.timeout = known.bound().clamp(LEAST, MOST);
     }
 }
 

@@ -14,7 +14,7 @@
 //! # Invariants
 //! I1. The window is never below [`WINDOW_LEAST`] nor above [`super::WINDOW`].
 
-use crate::base::{LocalNs, Nanos};
+use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// The window of a path that nothing is known of: RFC 6928.
 const WINDOW_FIRST: u32 = 10;
@@ -53,8 +53,7 @@ pub(super) struct Lane {
     answered: u64,
     /// The transmit queue is full.
     pub(super) is_blocked: bool,
-    smoothed: Option<Nanos>,
-    deviation: Nanos,
+    trip: Option<Smoothed>,
     /// The shortest round trips of this half and the one before.
     shortest: [Nanos; 2],
     half_over: LocalNs,
@@ -98,8 +97,7 @@ impl Lane {
             next: 0,
             answered: 0,
             is_blocked: false,
-            smoothed: None,
-            deviation: Nanos::ZERO,
+            trip: None,
             shortest: [Nanos::MAX; 2],
             half_over: LocalNs(0),
             round: Round::new(0),
@@ -172,7 +170,7 @@ impl Lane {
 
     /// How long a fragment that left now would probably take: where one can choose, the shortest.
     pub(super) fn wait(&self) -> Nanos {
-        let trip = self.smoothed.unwrap_or(Nanos::ZERO);
+        let trip = self.trip.map_or(Nanos::ZERO, |trip| trip.mean);
         Nanos(trip.0.saturating_mul(u64::from(self.under_way) + 1) / u64::from(self.window))
     }
 
@@ -223,13 +221,7 @@ impl Lane {
             self.shortest = [Nanos::MAX, self.shortest[0]];
         }
         self.shortest[0] = self.shortest[0].min(trip);
-        let Some(smoothed) = self.smoothed else {
-            (self.smoothed, self.deviation) = (Some(trip), Nanos(trip.0 / 2));
-            return;
-        };
-        let error = smoothed.0.abs_diff(trip.0);
-        self.deviation = Nanos((3 * self.deviation.0 + error) / 4);
-        self.smoothed = Some(Nanos((7 * smoothed.0 + trip.0) / 8));
+        self.trip = Some(Smoothed::after(self.trip, trip));
     }
 
     /// The network marked what it carried.
@@ -266,7 +258,7 @@ impl Lane {
 
     /// How long an answer is waited for, after `timeouts` without one.
     pub(super) fn patience(&self, longest_answer: Nanos) -> Nanos {
-        let usual = self.smoothed.map_or(PATIENCE_LEAST.0 * 5, |trip| trip.0 + 4 * self.deviation.0 + longest_answer.0);
+        let usual = self.trip.map_or(PATIENCE_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
         let doubled = usual.max(PATIENCE_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
         Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
     }

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use super::journal::{Journal, Member};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Intervals of silence that are always allowed: two beats may be lost or late.
 const PATIENCE: u64 = 3;
@@ -50,9 +50,8 @@ struct Watched {
     member: Member,
     /// Silent since then; none while it was never heard.
     heard: Option<LocalNs>,
-    /// The usual time between beats and its deviation, in ns.
-    gap: u64,
-    deviation: u64,
+    /// The time between beats.
+    gap: Smoothed,
 }
 
 /// What one member watches.
@@ -77,9 +76,10 @@ impl Watch {
         let first = (journal.epoch() > 0).then(|| now + self.interval.times(GRACE));
         let others = journal.members().filter(|member| *member != me);
         let mine = others.filter(|member| watchers(journal, *member).contains(&me));
+        let gap = Smoothed { mean: self.interval, deviation: Nanos::ZERO };
         let one = |member| {
             let known = self.watched.iter().find(|watched| watched.member == member).copied();
-            known.unwrap_or(Watched { member, heard: first, gap: self.interval.0, deviation: 0 })
+            known.unwrap_or(Watched { member, heard: first, gap })
         };
         self.watched = mine.map(one).collect();
     }
@@ -95,9 +95,7 @@ impl Watch {
             (self.calm, self.doublings) = (0, self.doublings.saturating_sub(1));
         }
         if let Some(heard) = watched.heard {
-            let gap = now.since(heard).0;
-            watched.deviation = (watched.deviation * 3 + watched.gap.abs_diff(gap)) / 4;
-            watched.gap = (watched.gap * 7 + gap) / 8;
+            watched.gap = watched.gap.with(now.since(heard));
         }
         watched.heard = Some(now);
     }
@@ -115,11 +113,10 @@ impl Watch {
 
     /// Who has been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = Member> + '_ {
-        let [least, most] =
-            [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals).0);
+        let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals));
         let late = move |watched: &&Watched| {
-            let allowed = (watched.gap + 4 * watched.deviation).clamp(least, most);
-            watched.heard.is_some_and(|heard| now.since(heard).0 > allowed)
+            let allowed = watched.gap.bound().clamp(least, most);
+            watched.heard.is_some_and(|heard| now.since(heard) > allowed)
         };
         self.watched.iter().filter(late).map(|watched| watched.member)
     }
