@@ -432,7 +432,7 @@ impl Root {
         let poll = state.next_poll(at);
         self.reach.polled(state.to_group);
         let frame = state.poll();
-        let is_over = state.aborted != NEVER && self.settled && state.holding.floor() >= state.end().unwrap_or(0);
+        let is_over = self.settled && state.end().is_some_and(|end| state.holding.floor() >= end);
         let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
         let waits = if is_idle { Waits::Nothing } else { Waits::Something };
         let most = Nanos(state.config.silence.0 / BEATS);

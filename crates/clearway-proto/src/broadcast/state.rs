@@ -339,14 +339,15 @@ impl State {
         }
     }
 
-    /// The first sequence behind what is to be finished, once the cast was aborted.
+    /// The first sequence behind what is to be finished, once the cast was aborted; none as long as the last object is not known.
     pub(super) fn end(&self) -> Option<u64> {
         if self.aborted == NEVER {
             return None;
         }
         let last = self.aborted.checked_sub(1).and_then(|last| self.objects.get(last));
         let end = self.objects.get(self.aborted).map(|object| object.first);
-        Some(end.or(last.map(|last| last.end(self.config.symbol))).unwrap_or(self.holding.floor()))
+        let over = (self.aborted <= self.objects.first()).then_some(self.holding.floor());
+        end.or(last.map(|last| last.end(self.config.symbol))).or(over)
     }
 
     /// The object to which `sequence` belongs.
