@@ -86,6 +86,34 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
 }
 
 #[test]
+fn build__takes_microslices_from_sockets_and_compresses() {
+    let directory = directory("ts-sockets");
+    assert!(clearway(&directory, "msa make run_%i.msa --channels 2 --items 40 --mean 3KiB").status.success());
+    let give = |input: u32| {
+        let listener =
+            std::os::unix::net::UnixListener::bind(directory.join(format!("run_{input}.socket"))).expect("a socket");
+        let archive = fs::read(directory.join(format!("run_{input}.msa"))).expect("an archive");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("an input");
+            std::io::Write::write_all(&mut stream, &archive).expect("to be read");
+        })
+    };
+    let givers = [0, 1].map(give);
+    let line =
+        "--inputs 2 --builders 1 --source run_%i.socket --sink ts_%b.tsa --compress --timeslice-size 8 --ring 256KiB";
+    let Some(output) = build(&directory, "3", line) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    givers.into_iter().for_each(|giver| giver.join().expect("all was given"));
+    let output = clearway(&directory, "msa check ts_0.tsa --json");
+    assert!(output.status.success(), "{}", text(&output));
+    let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let contents = &files[0]["contents"];
+    assert_eq!((&contents["items"], &contents["microslices"]), (&5.into(), &80.into()), "{files}");
+    assert!(text(&clearway(&directory, "msa info ts_0.tsa")).contains("compressed by zstd"));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
 fn build__inputs_of_other_lengths_lose_nothing() {
     let directory = directory("ts-lengths");
     for (input, items) in [(0, 37), (1, 5), (2, 64)] {

@@ -43,7 +43,7 @@ enum TimesliceCommand {
 }
 
 /// What means nothing where nothing is built.
-const BENCH_CONFLICTS: [&str; 14] = [
+const BENCH_CONFLICTS: [&str; 15] = [
     "policy",
     "ring",
     "window",
@@ -53,6 +53,7 @@ const BENCH_CONFLICTS: [&str; 14] = [
     "heartbeat",
     "source",
     "sink",
+    "compress",
     "timeslice_size",
     "overlap",
     "timeslices",

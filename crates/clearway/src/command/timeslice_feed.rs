@@ -27,6 +27,9 @@ pub(super) struct FeedFlags {
     /// for the number of the builder, or to a program that comes in at a socket, as in consumer:/tmp/ts_%b [default: check].
     #[arg(long, value_name = "SINK")]
     sink: Option<String>,
+    /// With archives: compress them with zstd, as FLESnet does.
+    #[arg(long)]
+    compress: bool,
     /// Microslices of a timeslice that are of no other one [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timeslice_size: Option<u32>,
@@ -53,6 +56,7 @@ impl FeedFlags {
         let given = [
             ("--source", self.source.is_some()),
             ("--sink", self.sink.is_some()),
+            ("--compress", self.compress),
             ("--timeslice-size", self.timeslice_size.is_some()),
             ("--overlap", self.overlap.is_some()),
             ("--timeslices", self.timeslices.is_some()),
@@ -89,9 +93,13 @@ impl FeedFlags {
             Some("discard") => SinkKind::Discard,
             Some(template) => match template.strip_prefix("consumer:") {
                 Some(socket) => SinkKind::Consumer(socket.to_owned()),
+                None if self.compress => SinkKind::Compressed(template.to_owned()),
                 None => SinkKind::Archives(template.to_owned()),
             },
         };
+        if self.compress && !matches!(sink, SinkKind::Compressed(_)) {
+            bail!("--compress is for archives, as in --sink ts_{BUILDER}.tsa");
+        }
         if let (SourceKind::Archives(template), 2..) = (&source, plan.inputs)
             && !template.contains(INPUT)
         {
@@ -100,7 +108,13 @@ impl FeedFlags {
                 plan.inputs
             );
         }
-        if let (SinkKind::Archives(template) | SinkKind::Consumer(template), 2..) = (&sink, plan.builders)
+        let kept_in = match &sink {
+            SinkKind::Check | SinkKind::Discard => None,
+            SinkKind::Archives(template) | SinkKind::Compressed(template) | SinkKind::Consumer(template) => {
+                Some(template)
+            }
+        };
+        if let (Some(template), 2..) = (kept_in, plan.builders)
             && !template.contains(BUILDER)
         {
             bail!(
@@ -108,7 +122,7 @@ impl FeedFlags {
                 plan.builders
             );
         }
-        if let (SourceKind::Memory(_), SinkKind::Archives(template) | SinkKind::Consumer(template)) = (&source, &sink) {
+        if let (SourceKind::Memory(_), Some(template)) = (&source, kept_in) {
             bail!("--sink {template} needs microslices, which --source memory has none of");
         }
         let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
@@ -116,9 +130,7 @@ impl FeedFlags {
         if memory.0 < 1 << 12 || memory > MEMORY_MAX {
             bail!("--memory is {memory}; 4KiB to {MEMORY_MAX} work");
         }
-        let is_timed = self.timeslices.is_none()
-            && !matches!(source, SourceKind::Archives(_))
-            && matches!(sink, SinkKind::Check | SinkKind::Discard);
+        let is_timed = self.timeslices.is_none() && !matches!(source, SourceKind::Archives(_)) && kept_in.is_none();
         if !is_timed && (plan.policies.len() > 1 || plan.seeds.len() > 1) {
             bail!(
                 "--policy and --seed take one each where timeslices are counted or kept; schedules are compared without"

@@ -391,7 +391,9 @@ impl<'a> Conductor<'a> {
     fn archive_of(&self, rank: Rank) -> Option<String> {
         let place = rank.0.checked_sub(self.plan.inputs)?;
         match &self.task.feed.sink {
-            SinkKind::Archives(template) => Some(filled(template, BUILDER, u64::from(place)).display().to_string()),
+            SinkKind::Archives(template) | SinkKind::Compressed(template) => {
+                Some(filled(template, BUILDER, u64::from(place)).display().to_string())
+            }
             _ => None,
         }
     }

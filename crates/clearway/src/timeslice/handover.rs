@@ -123,7 +123,7 @@ pub(crate) fn consume(path: &Path, into: Option<&Path>) -> Result<String> {
     let shown = path.display();
     let builder = UnixStream::connect(path).with_context(|| format!("no builder hands timeslices over at {shown}"))?;
     let mut lines = BufReader::new(builder);
-    let mut archive = into.map(sink::new_archive).transpose()?;
+    let mut archive = into.map(|path| sink::new_archive(path, Compression::None)).transpose()?;
     let (mut inspector, mut count) = (Inspector::default(), 0_u64);
     loop {
         let mut line = String::new();

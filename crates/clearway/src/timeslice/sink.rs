@@ -42,9 +42,10 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn 
             Box::new(Check { shape, inspector: Inspector::default(), account: Account::default() }) as Box<dyn Taker>
         }
         SinkKind::Consumer(template) => Box::new(Giver::open(filled(template, BUILDER, place), shape)?),
-        SinkKind::Archives(template) => {
+        SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
-            let sink = new_archive(&path)?;
+            let is_compressed = matches!(kind, SinkKind::Compressed(_));
+            let sink = new_archive(&path, if is_compressed { Compression::Zstd } else { Compression::None })?;
             let account = Account { written: vec![path.display().to_string()], ..Account::default() };
             Box::new(Archive { shape, sink: Some(sink), account })
         }
@@ -55,8 +56,8 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn 
 ///
 /// # Errors
 /// When there is a file already, or none can be made.
-pub(super) fn new_archive(path: &Path) -> Result<Sink> {
-    Sink::create(path, Kind::Timeslices, Form { versions: Versions::NEWEST, compression: Compression::None })
+pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Sink> {
+    Sink::create(path, Kind::Timeslices, Form { versions: Versions::NEWEST, compression })
 }
 
 /// Adds `built` to `account`.

@@ -154,6 +154,8 @@ pub(crate) enum SinkKind {
     Consumer(String),
     /// Archives of timeslices; `%b` stands for the number of the builder.
     Archives(String),
+    /// The same, compressed.
+    Compressed(String),
 }
 
 /// How far a rank is.
