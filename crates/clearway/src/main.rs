@@ -5,6 +5,7 @@
 
 mod archive;
 mod bench;
+mod broadcast;
 mod cast;
 mod command;
 mod doctor;

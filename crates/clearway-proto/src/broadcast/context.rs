@@ -2,6 +2,8 @@
 
 use alloc::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::frame::{DATA_HEAD, LONGEST, Way};
 use super::tree::Member;
 use crate::base::{BitsPerSec, Class, GroupId, Nanos, Rank};
@@ -168,7 +170,7 @@ pub enum Event {
 }
 
 /// What was counted, since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Symbols that left for the first time or were handed on, and those that left again.
     pub sent: u64,

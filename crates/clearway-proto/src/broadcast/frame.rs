@@ -33,6 +33,8 @@
 //! # Invariants
 //! I1. Reading never panics, and never allocates.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::crc32c;
 use crate::wire::Head;
 
@@ -50,7 +52,7 @@ pub(super) const NEEDS_MAX: usize = 7;
 pub(super) const REMOVED_MAX: usize = 40;
 
 /// How symbols reach the members.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
     /// The network copies.
     #[default]
@@ -68,6 +70,15 @@ impl Way {
             1 => Some(Self::Chain),
             2 => Some(Self::Tree),
             _ => None,
+        }
+    }
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Multicast => "multicast",
+            Self::Chain => "chain",
+            Self::Tree => "tree",
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) enum Measure {
     Gpcnet,
     /// Timeslices: one schedule after the other.
     Timeslice,
+    /// Broadcasts: one way and length after the other.
+    Broadcast,
 }
 
 /// An engine as its rank sees it.

@@ -12,6 +12,7 @@
 //!    Phase, Test ->           run this
 //!                <-    Record what was seen
 //!    Timeslice   ->    <-     as `timeslice::words` says
+//!    Broadcast   ->    <-     as `broadcast::words` says
 //!    Leave       ->           the run is over
 //! ```
 
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
 use super::wire::{Far, Setting, Whereabouts};
-use crate::timeslice::{Asked, Said};
+use crate::{broadcast, timeslice};
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,7 +44,9 @@ pub(super) enum ToRank {
     /// The same, of GPCNeT's own tests.
     Test(Box<gpcnet::Task>),
     /// The same, of timeslice building, which has a conversation of its own.
-    Timeslice(Asked),
+    Timeslice(timeslice::Asked),
+    /// The same, of broadcasts.
+    Broadcast(broadcast::Asked),
     /// The run is over. A rank whose conductor falls silent without it has lost its conductor.
     Leave,
 }
@@ -102,7 +105,9 @@ pub(super) enum FromRank {
     /// The phase is over.
     Record(Box<RankRecord>),
     /// How timeslices are getting on.
-    Timeslice(Said),
+    Timeslice(timeslice::Said),
+    /// How broadcasts are.
+    Broadcast(broadcast::Said),
     /// It cannot go on; one sentence.
     Failed(String),
     /// Its process ended, and how; said by who waited for it.

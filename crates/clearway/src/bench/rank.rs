@@ -20,7 +20,7 @@ use super::engine::{self, Heard, Measure, Measuring};
 use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
 use super::wire::{Opened, Port, grant_name};
 use crate::exit::Exit;
-use crate::timeslice::{Asked, Said};
+use crate::{broadcast, timeslice};
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
@@ -131,41 +131,77 @@ impl Orders {
         self.input.as_fd()
     }
 
-    /// The next order of timeslice building, waiting for it; `None` when the conductor is gone, or is none.
-    pub(crate) fn next_of_timeslices(&mut self) -> Result<Option<TimesliceOrder>> {
-        Ok(self.next()?.and_then(TimesliceOrder::of))
+    /// The next order of a conversation, waiting for it; `None` when the conductor is gone, or is none.
+    pub(crate) fn next_of<A: Conversation>(&mut self) -> Result<Option<OrderOf<A>>> {
+        Ok(self.next()?.and_then(OrderOf::of))
     }
 
     /// Those that are there, without waiting.
-    pub(crate) fn waiting_of_timeslices(&mut self) -> Option<Vec<TimesliceOrder>> {
+    pub(crate) fn waiting_of<A: Conversation>(&mut self) -> Option<Vec<OrderOf<A>>> {
         if self.lines.fill(&self.input).ok()? == 0 {
             return None;
         }
         let lines = std::iter::from_fn(|| self.lines.next());
-        lines.map(|line| serde_json::from_str(&line).ok().and_then(TimesliceOrder::of)).collect()
+        lines.map(|line| serde_json::from_str(&line).ok().and_then(OrderOf::of)).collect()
     }
 }
 
-/// An order to a rank that builds timeslices.
-pub(crate) enum TimesliceOrder {
-    Asked(Asked),
+/// An order to a rank with a conversation of its own.
+pub(crate) enum OrderOf<A> {
+    Asked(A),
     /// The run is over.
     Leave,
 }
 
-impl TimesliceOrder {
+impl<A: Conversation> OrderOf<A> {
     fn of(order: ToRank) -> Option<Self> {
         match order {
-            ToRank::Timeslice(asked) => Some(Self::Asked(asked)),
             ToRank::Leave => Some(Self::Leave),
-            _ => None,
+            other => A::of(Order(other)).map(Self::Asked),
         }
     }
 }
 
-/// Tells the conductor something of timeslices.
-pub(crate) fn say_of_timeslices(said: Said) -> Result<()> {
-    say(&FromRank::Timeslice(said))
+/// An order as it came.
+pub(crate) struct Order(ToRank);
+
+/// What conductor and rank of one measurement say to each other: this is asked.
+pub(crate) trait Conversation: Sized {
+    /// What is said back.
+    type Said;
+
+    /// `order`, if it is one of these.
+    fn of(order: Order) -> Option<Self>;
+
+    /// Tells the conductor.
+    ///
+    /// # Errors
+    /// The conductor is gone.
+    fn say(said: Self::Said) -> Result<()>;
+}
+
+impl Conversation for timeslice::Asked {
+    type Said = timeslice::Said;
+
+    fn of(order: Order) -> Option<Self> {
+        if let ToRank::Timeslice(asked) = order.0 { Some(asked) } else { None }
+    }
+
+    fn say(said: Self::Said) -> Result<()> {
+        say(&FromRank::Timeslice(said))
+    }
+}
+
+impl Conversation for broadcast::Asked {
+    type Said = broadcast::Said;
+
+    fn of(order: Order) -> Option<Self> {
+        if let ToRank::Broadcast(asked) = order.0 { Some(asked) } else { None }
+    }
+
+    fn say(said: Self::Said) -> Result<()> {
+        say(&FromRank::Broadcast(said))
+    }
 }
 
 /// Runs the engine of `setup` on the wire that was opened.
@@ -181,7 +217,11 @@ fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
         }
         Measure::Timeslice => {
             say(&FromRank::Ready(ready(&opened)))?;
-            crate::timeslice::serve(&mut *opened.wire, orders)
+            timeslice::serve(&mut *opened.wire, orders)
+        }
+        Measure::Broadcast => {
+            say(&FromRank::Ready(ready(&opened)))?;
+            broadcast::serve(opened.wire, orders)
         }
     }
 }

@@ -9,6 +9,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
 use clearway_proto::microslice::Sizes;
 
+use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::setup_node::MarkRule;
 use super::timeslice::TimesliceFlags;
@@ -70,6 +71,11 @@ pub(crate) enum Command {
     /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what
     /// the same network carries when nobody waits for anybody. With archives as sources or sinks it builds what is there.
     Timeslice(Box<TimesliceFlags>),
+    /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
+    ///
+    /// By the network's multicast where it has one, else along a chain or a tree; with repair of what is lost, and every byte compared
+    /// at every receiver. Times are told beside those of a bare datagram to all with an answer of each.
+    Broadcast(Box<BroadcastFlags>),
     /// Cast files, directories or a stream to many hosts at once: only what they lack, checked, resumable.
     Cast(Box<CastFlags>),
     /// Tell what this machine can do, what is missing, and how to get it.

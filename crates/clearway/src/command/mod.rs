@@ -5,6 +5,7 @@
 //! asked for before anything else happens, because a process with threads may no longer enter a user namespace.
 
 mod arguments;
+mod broadcast;
 mod cast;
 mod generate;
 mod gpcnet;
@@ -64,6 +65,7 @@ fn refuses_permission(error: &anyhow::Error) -> bool {
 fn dispatch(command: Command) -> Result<Exit> {
     match command {
         Command::Demo(output) => run::demo(&output),
+        Command::Broadcast(flags) => broadcast::command(&flags),
         Command::Bench(flags) => run::bench(&flags),
         Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),

@@ -33,15 +33,20 @@ use super::numbers::Numbers;
 use super::outlet::{Outlet, Returned};
 use super::stream::Stream;
 use super::words::{Account, Asked, Assignment, Progress, Said, SinkKind, SourceKind};
-use crate::bench::rank::{Orders, TimesliceOrder, say_of_timeslices as say};
+use crate::bench::rank::{Conversation, OrderOf, Orders};
 use crate::exit::Exit;
+
+/// Tells the conductor something.
+fn say(said: Said) -> Result<()> {
+    Asked::say(said)
+}
 
 /// Obeys `orders` over `wire` until the conductor is done.
 pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit> {
     let mut memory = Memory::default();
-    let mut next = match orders.next_of_timeslices()? {
-        Some(TimesliceOrder::Asked(Asked::Take(assignment))) => Next::Run(assignment),
-        Some(TimesliceOrder::Leave) => Next::Leave,
+    let mut next = match orders.next_of()? {
+        Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Run(assignment),
+        Some(OrderOf::Leave) => Next::Leave,
         _ => Next::Gone,
     };
     loop {
@@ -240,14 +245,14 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn obey(&mut self, order: TimesliceOrder, now: LocalNs, driver: &mut Driver<Node>) {
+    fn obey(&mut self, order: OrderOf<Asked>, now: LocalNs, driver: &mut Driver<Node>) {
         match order {
-            TimesliceOrder::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
-            TimesliceOrder::Asked(Asked::Begin(every)) => {
+            OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
+            OrderOf::Asked(Asked::Begin(every)) => {
                 self.begin_at = Some(now + self.skew);
                 self.telling = Some(Telling { every, next: now + every, number: 1 });
             }
-            TimesliceOrder::Asked(Asked::Hold) => match &mut self.part {
+            OrderOf::Asked(Asked::Hold) => match &mut self.part {
                 Part::Input(intake) => {
                     intake.hold();
                     self.rest_told = false;
@@ -263,12 +268,12 @@ impl<'a> Running<'a> {
                 }
                 Part::Builder(_) | Part::Discard { .. } => {}
             },
-            TimesliceOrder::Asked(Asked::Pad(timeslice)) => {
+            OrderOf::Asked(Asked::Pad(timeslice)) => {
                 if let Part::Input(intake) = &mut self.part {
                     intake.go_on_to(timeslice);
                 }
             }
-            TimesliceOrder::Asked(Asked::End(timeslice)) => {
+            OrderOf::Asked(Asked::End(timeslice)) => {
                 match &mut self.part {
                     Part::Input(intake) => intake.go_on_to(timeslice),
                     Part::Same(same) => same.limit = timeslice,
@@ -276,15 +281,15 @@ impl<'a> Running<'a> {
                 }
                 self.commands.push_back(Command::Finish { timeslice });
             }
-            TimesliceOrder::Asked(Asked::Die) => {
+            OrderOf::Asked(Asked::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            TimesliceOrder::Asked(Asked::Tell) => {
+            OrderOf::Asked(Asked::Tell) => {
                 let settled = settled(driver.engine_mut());
                 self.say(Said::Settled(settled));
             }
-            TimesliceOrder::Leave => self.next = Some(Next::Leave),
+            OrderOf::Leave => self.next = Some(Next::Leave),
         }
     }
 
@@ -524,7 +529,7 @@ impl progress::Host<Node> for Host<'_, '_> {
             }
             return;
         }
-        match self.running.orders.waiting_of_timeslices() {
+        match self.running.orders.waiting_of() {
             Some(orders) => orders.into_iter().for_each(|order| self.running.obey(order, now, driver)),
             None => self.running.next = Some(Next::Gone),
         }

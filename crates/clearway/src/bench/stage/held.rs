@@ -6,6 +6,7 @@
 use anyhow::Result;
 use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Rank};
+use clearway_proto::wire::OperationKind;
 
 use super::{Crew, JobStage, LabStage, Ranks, Stage};
 use crate::bench::engine::Measure;
@@ -77,6 +78,16 @@ impl Held {
             Holder::Lab(lab) => &mut lab.ranks,
             Holder::Job(job) => &mut job.ranks,
         }
+    }
+
+    /// The longest body beside an engine's usual header that all ranks' wires carry.
+    pub(crate) fn body_max(&self) -> u32 {
+        self.ranks().wire().body_max
+    }
+
+    /// Whether all ranks' wires have multicast.
+    pub(crate) fn has_multicast(&self) -> bool {
+        self.ranks().wire().operations.has(OperationKind::Multicast)
     }
 
     /// How the self-tests of a laboratory's queues went.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::Phase;
 use clearway_proto::gpcnet;
@@ -16,7 +16,7 @@ use clearway_runtime::clock;
 use super::{Backdrop, Interrupt, Plan, Sighting};
 use crate::bench::fleet::{Fleet, Word};
 use crate::bench::message::{FromRank, RankRecord, Ready, Seen, ToRank, Waited};
-use crate::timeslice::{Asked, Said};
+use crate::{broadcast, timeslice};
 
 /// Time between telling the ranks and the phase's beginning: orders to 16 ranks take about 1 ms on an idle machine, to a
 /// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
@@ -141,17 +141,37 @@ impl Ranks {
     }
 
     /// Asks `rank` something of timeslice building, if it is there.
-    pub(crate) fn ask(&mut self, rank: Rank, asked: Asked) -> Result<()> {
+    pub(crate) fn ask(&mut self, rank: Rank, asked: timeslice::Asked) -> Result<()> {
         self.fleet.try_to_tell(rank, &ToRank::Timeslice(asked))
     }
 
+    /// Asks `rank` something of broadcasts, if it is there.
+    pub(crate) fn ask_of_broadcast(&mut self, rank: Rank, asked: broadcast::Asked) -> Result<()> {
+        self.fleet.try_to_tell(rank, &ToRank::Broadcast(asked))
+    }
+
     /// The next that a rank says of it, if one does so within `patience`; or how it ended, once.
-    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Result<Said, String>)>> {
+    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Result<timeslice::Said, String>)>> {
+        self.hear_as(patience, |message| if let FromRank::Timeslice(said) = message { Some(said) } else { None })
+    }
+
+    /// The same of broadcasts.
+    pub(crate) fn hear_of_broadcast(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<(Rank, Result<broadcast::Said, String>)>> {
+        self.hear_as(patience, |message| if let FromRank::Broadcast(said) = message { Some(said) } else { None })
+    }
+
+    fn hear_as<S>(
+        &mut self,
+        patience: Duration,
+        of: impl Fn(FromRank) -> Option<S>,
+    ) -> Result<Option<(Rank, Result<S, String>)>> {
         let interrupt = &self.interrupt;
         match self.fleet.hear_or_miss(patience, &mut || interrupt.check())? {
-            Some((rank, Word::Said(FromRank::Timeslice(said)))) => Ok(Some((rank, Ok(said)))),
+            Some((rank, Word::Said(message))) => Ok(Some((rank, Ok(of(message).context(ANSWER)?)))),
             Some((rank, Word::Gone(how))) => Ok(Some((rank, Err(how)))),
-            Some((_, Word::Said(_))) => bail!(ANSWER),
             None => Ok(None),
         }
     }

@@ -1,6 +1,6 @@
 //! A rank's side: takes its ports before peers are known, says where it is, and opens the wire that was chosen.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::joined::Joined;
 use clearway_runtime::keys::{Identity, Keys};
 use clearway_runtime::shm::{ShmConfig, ShmWire};
-use clearway_runtime::udp::{self, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
 
 use super::libfabric::Libfabric;
@@ -88,10 +88,10 @@ impl Port {
                 Ok(Opened { wire: Box::new(wire), overhead: 0, classes })
             }
             Far::Udp => {
-                let wire = open_udp(self.udp, self.identity, bind, setting)?;
+                let wire = open_udp(self.udp, self.identity, bind, setup)?;
                 let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
                 let wire = match setup.measure {
-                    Measure::Congestion | Measure::Gpcnet => joined(near, wire, bind)?,
+                    Measure::Congestion | Measure::Gpcnet | Measure::Broadcast => joined(near, wire, bind)?,
                     // One-sided writes are needed, and everything must arrive.
                     Measure::Timeslice => joined(near, reliable(wire, setting)?, bind)?,
                 };
@@ -178,10 +178,15 @@ fn joined<F: Waitable + waiting::Source + 'static>(
     })
 }
 
-fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setting: &Setting) -> Result<UdpWire> {
+fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
+    let setting = &setup.wire;
     let peers = setting.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
     let mut config = UdpConfig::new(bind.rank, bind.session, peers.context("a rank without an address")?);
     config.waiting = waiting(bind.network);
+    // Sealed groups need keys of their own, which nobody hands out yet.
+    if setup.measure == Measure::Broadcast && bind.network != Network::Sealed {
+        config.multicast = Some(multicast(bind.session));
+    }
     match bind.network {
         Network::Lab => {
             config.placement = udp::Placement::OneMachine;
@@ -195,6 +200,13 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, sett
         }
     }
     Ok(UdpWire::open([port.context("an address that was not taken")?], config)?)
+}
+
+/// Where the groups of a job live that has the number `session`: two jobs seldom meet, and where they do they are strangers.
+const fn multicast(session: u64) -> Multicast {
+    let [low, high, port, ..] = session.to_le_bytes();
+    // The upper half of the administratively scoped addresses (RFC 2365); ports from 20,000 on are seldom anybody's.
+    Multicast { base: Ipv4Addr::new(239, 128 | high & 63, low, 0), port: 20_000 + port as u16 }
 }
 
 fn reliable(wire: UdpWire, setting: &Setting) -> Result<Reliable<UdpWire>> {

@@ -64,8 +64,10 @@ impl Wanted {
     pub(in crate::bench) fn in_lab(self, measure: Measure) -> Result<Far> {
         match (self.far, measure) {
             (Far::Nothing, _) => bail!("hosts of a lab share no memory; --wire takes udp or ofi there"),
-            (Far::Udp, _) | (_, Measure::Congestion | Measure::Gpcnet) => Ok(Far::Udp),
-            (Far::Ofi | Far::Best, Measure::Timeslice) => Ok(Far::Ofi),
+            (Far::Udp, _) | (Far::Best, Measure::Broadcast) | (_, Measure::Congestion | Measure::Gpcnet) => {
+                Ok(Far::Udp)
+            }
+            (Far::Ofi | Far::Best, Measure::Timeslice) | (Far::Ofi, Measure::Broadcast) => Ok(Far::Ofi),
         }
     }
 }

@@ -1,0 +1,149 @@
+//! The figures of broadcasts.
+
+use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::broadcast::{Costs, Reach};
+
+use super::outcome::{Outcome, quantile};
+use super::plan::{Plan, Share};
+use super::words::Rhythm;
+use crate::report::model::{Figure, Real, labels};
+
+/// From the order to cast until every receiver has the object, in s; labels bytes, loss, mode, quantile.
+pub(super) const SECONDS: &str = "broadcast_seconds";
+/// The same until the root knows that.
+pub(super) const KNOWN: &str = "broadcast_known_seconds";
+/// One of sixteen that are cast at once, until the root knows that all have all, over their number; labels bytes, loss, mode, quantile.
+pub(super) const AMORTISED: &str = "broadcast_amortised_seconds";
+/// A datagram to all and an answer of each, without any engine, in s; labels loss, quantile.
+pub(super) const BARE: &str = "broadcast_bare_seconds";
+/// The median of short objects over that of bare exchanges of the same run; labels bytes, loss, mode, kind.
+pub(super) const RATIO: &str = "broadcast_bare_ratio";
+/// Bytes of an object over what the line carries in the median time; labels bytes, loss, mode.
+pub(super) const GOODPUT: &str = "broadcast_goodput_fraction";
+/// Processor time of the root for an object, in s; labels bytes, loss, mode.
+pub(super) const PROCESSOR: &str = "broadcast_sender_cpu_seconds";
+/// Symbols that left again, by whomever, for each one that the objects have; labels bytes, loss, mode.
+pub(super) const REPAIRS: &str = "broadcast_repairs_fraction";
+
+/// Labels of these figures.
+pub(super) const BYTES: &str = "bytes";
+pub(super) const LOSS: &str = "loss";
+pub(super) const MODE: &str = "mode";
+pub(super) const KIND: &str = "kind";
+
+/// Quantiles that are told.
+const QUANTILES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
+
+/// All figures of `outcomes`.
+pub(crate) fn figures(plan: &Plan, outcomes: &[Outcome]) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = outcomes.iter().flat_map(|outcome| of(plan, outcome)).collect();
+    figures.extend(ratios(&figures));
+    figures
+}
+
+fn real(value: f64) -> Real {
+    Real::new(value).unwrap_or(Real::INFINITE)
+}
+
+/// The figures of one cast.
+fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
+    let cast = &outcome.cast;
+    let labelled = |figure: Figure| {
+        figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string()).with(MODE, cast.mode.name())
+    };
+    let quantiles = |name: &str, values: &[f64], source: &str| -> Vec<Figure> {
+        let one = |(label, at): (&str, f64)| {
+            let figure = Figure::counted(name, "s", real(quantile(values, at)?), values.len() as u64, source);
+            Some(figure.with(labels::QUANTILE, label))
+        };
+        QUANTILES.into_iter().filter_map(one).collect()
+    };
+    match cast.rhythm {
+        Rhythm::Bare => {
+            let source = "a datagram to all, until the last answer";
+            quantiles(BARE, &outcome.known(), source)
+                .into_iter()
+                .map(|figure| figure.with(LOSS, cast.loss.to_string()))
+                .collect()
+        }
+        Rhythm::Batches(_) => {
+            let source = "a batch until the root knows that all have it, over its objects";
+            quantiles(AMORTISED, &outcome.amortised(), source).into_iter().map(labelled).collect()
+        }
+        Rhythm::Ordered | Rhythm::Apart(_) => {
+            let completions = outcome.completions();
+            let end = if outcome.is_one_clock { "until the last receiver has it" } else { "until the root knows" };
+            let mut figures = quantiles(SECONDS, &completions, end);
+            figures.extend(quantiles(KNOWN, &outcome.known(), "until the root knows that all have it"));
+            figures.extend(counted(plan, outcome, &completions));
+            figures.into_iter().map(labelled).collect()
+        }
+    }
+}
+
+/// What is no time of an object.
+fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
+    let samples = completions.len() as u64;
+    let (record, cast) = (outcome.record(), &outcome.cast);
+    let mut figures = Vec::new();
+    if let Some(cpu) = quantile(&outcome.processor(), 0.5) {
+        figures.push(Figure::counted(PROCESSOR, "s", real(cpu), samples, "processor time of the root's process"));
+    }
+    if let Some((median, rate)) = quantile(completions, 0.5).zip(plan.rate) {
+        let fraction = cast.length.0 as f64 * 8.0 / median / rate.0 as f64;
+        figures.push(Figure::counted(GOODPUT, "", real(fraction), samples, "of the link's rate, headers included"));
+    }
+    let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
+    let symbols = record.received as f64 / receivers;
+    if symbols > 0.0 {
+        let source = "symbols that were asked for, of all ranks";
+        figures.push(Figure::counted(REPAIRS, "", real(record.repairs as f64 / symbols), samples, source));
+    }
+    figures
+}
+
+/// Short objects beside bare exchanges with the same loss.
+fn ratios(figures: &[Figure]) -> Vec<Figure> {
+    let is_median = |figure: &&Figure| figure.label(labels::QUANTILE) == Some("p50");
+    let bare = |loss: Option<&str>| {
+        let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == loss;
+        figures.iter().filter(is_median).find(same).map(|figure| figure.value.get())
+    };
+    let is_short = |figure: &Figure| {
+        let same = |other: &&Figure| {
+            other.name == AMORTISED && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
+        };
+        figures.iter().any(|other| same(&other))
+    };
+    let one = |figure: &Figure| {
+        let kind = match figure.name.as_str() {
+            SECONDS if is_short(figure) => "alone",
+            AMORTISED => "amortised",
+            _ => return None,
+        };
+        let ratio = figure.value.get() / bare(figure.label(LOSS))?;
+        let ratio = Figure::counted(RATIO, "", real(ratio), figure.samples, "median over median of the same run");
+        let labels = [BYTES, LOSS, MODE].into_iter().filter_map(|key| Some((key, figure.label(key)?)));
+        Some(labels.fold(ratio.with(KIND, kind), |ratio, (key, value)| ratio.with(key, value)))
+    };
+    figures.iter().filter(is_median).filter_map(one).collect()
+}
+
+/// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a message carries.
+pub(crate) fn explained(plan: &Plan, figures: &[Figure], symbol: Bytes, multicast: Reach) -> String {
+    let bare = |loss: Share| {
+        let loss = loss.to_string();
+        let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == Some(&loss);
+        figures.iter().find(same).map(|figure| Nanos((figure.value.get() * 1e9 / 2.0) as u64))
+    };
+    let mut text = String::from("\nwhat each way costs, from the rate and half of the bare exchange:\n");
+    for loss in &plan.losses {
+        let latency = bare(*loss).unwrap_or(Nanos::from_micros(100));
+        for length in &plan.lengths {
+            let circumstances = plan.circumstances(*length, symbol, latency, *loss);
+            let costs = Costs::of(&circumstances, multicast);
+            text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
+        }
+    }
+    text
+}

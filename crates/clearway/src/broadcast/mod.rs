@@ -1,0 +1,29 @@
+//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with every byte compared.
+//!
+//! # Model
+//! One rank is the root (rank 0), the others receive. This process conducts them (`conduct`): casts go one after the other, each with
+//! nodes of its own (`rank`); what they saw becomes figures (`figures`). The same run measures a bare datagram to all with an answer of
+//! each (`bare`), which is what the network and the machine take.
+//!
+//! # Not here
+//! The engine (`clearway_proto::broadcast`); files (`clearway cast`).
+
+mod bare;
+mod conduct;
+mod figures;
+mod film;
+mod outcome;
+mod pattern;
+mod plan;
+mod rank;
+mod rough;
+mod table;
+mod traffic;
+mod words;
+
+pub(crate) use conduct::conduct;
+pub(crate) use figures::{explained, figures};
+pub(crate) use plan::{Mode, Plan, Share};
+pub(crate) use rank::serve;
+pub(crate) use table::table;
+pub(crate) use words::{Asked, Said};

@@ -1,0 +1,255 @@
+//! A wire whose arrivals suffer: what comes in is lost, doubled, damaged or late by chance, each datagram by itself.
+//!
+//! # Model
+//! The adaptor stands at the receiving end, behind everything that the kernel does. It cannot write where datagrams lie, so damage to a
+//! body is done to the copy that the engine makes of it, before the engine can look at that; what is late lies in memory of its own.
+//!
+//! # Invariants
+//! I1. With nothing asked for it is as if it were not there.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use clearway_proto::wire::{
+    Answer, Arrival, Capabilities, Counters, Datagram, Missing, Operation, RegionId, Span, Wire, bytes_of,
+};
+use clearway_runtime::waiting::{Waitable, Woken};
+use serde::{Deserialize, Serialize};
+
+/// What arrivals suffer, in millionths of all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rough {
+    pub(crate) lost: u32,
+    pub(crate) doubled: u32,
+    pub(crate) damaged: u32,
+    pub(crate) late: u32,
+}
+
+impl Rough {
+    fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// How late what is late comes: some dozens of packets at 200 Mb/s.
+const LATE: Nanos = Nanos::from_millis(3);
+/// What can be late at a time; more comes in time.
+const SHELVES: usize = 64;
+/// Bytes of one: the longest datagram of an Ethernet without jumbo frames.
+const SHELF: usize = 2048;
+/// Of how many.
+const WHOLE: u64 = 1_000_000;
+
+/// A datagram that is late.
+struct Shelved {
+    shelf: usize,
+    length: usize,
+    head: Vec<u8>,
+    datagram: Envelope,
+}
+
+/// All of a datagram but its bytes.
+type Envelope = Datagram<'static>;
+
+/// A wire, and what its arrivals suffer.
+pub(super) struct RoughWire {
+    wire: Box<dyn Waitable>,
+    rough: Rough,
+    dice: RandomStream,
+    /// Bodies of the last harvest that shall be damaged.
+    spoiled: Vec<Span>,
+    late: BTreeMap<(LocalNs, u64), Shelved>,
+    count: u64,
+    /// Where late bodies lie.
+    region: Option<RegionId>,
+    free: Vec<usize>,
+    /// Shelves whose datagrams were given, and may be read until the next harvest.
+    given: Vec<usize>,
+}
+
+impl RoughWire {
+    pub(super) fn new(wire: Box<dyn Waitable>) -> Self {
+        Self {
+            wire,
+            rough: Rough::default(),
+            dice: RandomKey::new(0).stream(),
+            spoiled: Vec::new(),
+            late: BTreeMap::new(),
+            count: 0,
+            region: None,
+            free: Vec::new(),
+            given: Vec::new(),
+        }
+    }
+
+    /// From now on arrivals suffer `rough`; which of them follows from `seed`.
+    pub(super) fn set(&mut self, rough: Rough, seed: u64) {
+        self.rough = rough;
+        self.dice = RandomKey::new(seed).purpose("rough").node(u64::from(self.wire.rank().0)).stream();
+        self.late.clear();
+        self.spoiled.clear();
+        self.given.clear();
+        if rough.late > 0 && self.region.is_none() {
+            self.region = self.wire.register(Bytes((SHELVES * SHELF) as u64)).ok();
+        }
+        self.free = if self.region.is_some() { (0..SHELVES).collect() } else { Vec::new() };
+    }
+
+    /// Harvests into `kept`, by the way of everything that an arrival can suffer.
+    fn suffer(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let Self { wire, rough, dice, spoiled, .. } = self;
+        let mut given = 0;
+        let mut shelve = Vec::new();
+        let now = wire.now();
+        let mut hits = |part: u32| part > 0 && dice.below(WHOLE) < u64::from(part);
+        wire.harvest(limit, &mut |arrival| {
+            let Arrival::Datagram(datagram) = arrival else {
+                given += 1;
+                return sink(arrival);
+            };
+            if hits(rough.lost) {
+                return;
+            }
+            if hits(rough.late) && datagram.body.length as usize <= SHELF {
+                let Datagram { from, path, class, congestion_marked, at, head, body } = datagram;
+                let envelope = Datagram { from, path, class, congestion_marked, at, head: &[], body };
+                return shelve.push((head.to_vec(), envelope));
+            }
+            given += 1;
+            if hits(rough.damaged) {
+                if datagram.body.length > 0 {
+                    spoiled.push(datagram.body);
+                } else if !datagram.head.is_empty() {
+                    let mut head = datagram.head.to_vec();
+                    let at = head.len() / 2;
+                    head[at] ^= 0x10;
+                    return sink(Arrival::Datagram(Datagram { head: &head, ..datagram }));
+                }
+            }
+            if hits(rough.doubled) {
+                sink(Arrival::Datagram(datagram));
+            }
+            sink(Arrival::Datagram(datagram));
+        });
+        for (head, datagram) in shelve {
+            self.shelve(now + LATE, head, datagram);
+        }
+        given + self.give_late(now, sink)
+    }
+
+    fn shelve(&mut self, at: LocalNs, head: Vec<u8>, datagram: Envelope) {
+        let (Some(region), Some(shelf)) = (self.region, self.free.pop()) else { return };
+        let bytes = bytes_of(self.wire.region(datagram.body.region), datagram.body).unwrap_or_default().to_vec();
+        if let Some(memory) = self.wire.region_mut(region) {
+            memory[shelf * SHELF..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        self.count += 1;
+        self.late.insert((at, self.count), Shelved { shelf, length: bytes.len(), head, datagram });
+    }
+
+    fn give_late(&mut self, now: LocalNs, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let mut given = 0;
+        while let (Some(region), Some(first)) = (self.region, self.late.first_entry()) {
+            if first.key().0 > now {
+                break;
+            }
+            let Shelved { shelf, length, head, datagram } = first.remove();
+            let body = Span { region, offset: (shelf * SHELF) as u64, length: length as u32 };
+            sink(Arrival::Datagram(Datagram { head: &head, body, ..datagram }));
+            self.given.push(shelf);
+            given += 1;
+        }
+        given
+    }
+
+    /// Turns one bit of what was copied from a body that is damaged.
+    fn spoil(&mut self, from: Span, into: Span) {
+        let is_of = |body: &Span| body.region == from.region && body.offset == from.offset;
+        if self.spoiled.iter().any(is_of)
+            && let Some(memory) = self.wire.region_mut(into.region)
+            && let Some(byte) = memory.get_mut((into.offset + u64::from(into.length / 2)) as usize)
+        {
+            *byte ^= 0x10;
+        }
+    }
+}
+
+impl Wire for RoughWire {
+    fn rank(&self) -> Rank {
+        self.wire.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.wire.capabilities()
+    }
+
+    fn now(&self) -> LocalNs {
+        self.wire.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.wire.register(length)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.wire.region(region)
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.wire.region_mut(region)
+    }
+
+    fn join(&mut self, group: clearway_proto::base::GroupId) -> Result<(), Missing> {
+        self.wire.join(group)
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        let mut rest = operations;
+        while !self.spoiled.is_empty()
+            && let Some(at) = rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
+        {
+            let (now, later) = rest.split_at(at + 1);
+            self.wire.post(now, heads, answers);
+            if let Some(Operation::Copy { from, into }) = now.last() {
+                self.spoil(*from, *into);
+            }
+            rest = later;
+        }
+        if !rest.is_empty() {
+            self.wire.post(rest, heads, answers);
+        }
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        if self.rough.is_none() {
+            return self.wire.harvest(limit, sink);
+        }
+        self.spoiled.clear();
+        self.free.append(&mut self.given);
+        self.suffer(limit, sink)
+    }
+
+    fn counters(&self) -> Counters {
+        self.wire.counters()
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        let late = self.late.first_key_value().map(|((at, _), _)| *at);
+        [late, self.wire.deadline()].into_iter().flatten().min()
+    }
+
+    fn abandon(&mut self, peer: Rank) {
+        self.wire.abandon(peer);
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        self.wire.digest(of)
+    }
+}
+
+impl Waitable for RoughWire {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.wire.wait(until, extra)
+    }
+}

@@ -1,0 +1,95 @@
+//! Broadcasts on a terminal, in 80 columns.
+
+use super::figures::{AMORTISED, BARE, BYTES, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS};
+use super::plan::Plan;
+use crate::report::model::{Figure, Real, labels};
+use crate::report::numerals::{digits, digits_or_dash};
+
+/// The figures of a run on `place` as text that ends with a newline.
+pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
+    let mut lines = vec![
+        format!("broadcasts on {place}"),
+        format!("one root, {} receivers; every byte compared at every receiver", plan.ranks.saturating_sub(1)),
+        String::new(),
+        format!(
+            "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
+            "mode", "bytes", "lost", "p50", "p99", "line", "sender", "again"
+        ),
+    ];
+    for figure in figures.iter().filter(|figure| is(figure, SECONDS, "p50")) {
+        lines.push(row(figure, figures));
+    }
+    lines.push(String::new());
+    lines.extend(figures.iter().filter(|figure| is(figure, AMORTISED, "p50")).map(|figure| short(figure, figures)));
+    for bare in figures.iter().filter(|figure| is(figure, BARE, "p50")) {
+        let p99 = figures.iter().find(|figure| is(figure, BARE, "p99") && figure.label(LOSS) == bare.label(LOSS));
+        lines.push(format!(
+            "bare, {} lost: p50 {}, p99 {}",
+            bare.label(LOSS).unwrap_or_default(),
+            time(Some(bare.value)),
+            time(p99.map(|figure| figure.value))
+        ));
+    }
+    lines.push(String::new());
+    lines.push("line: bytes over what the link carries in the median time; sender: processor".into());
+    lines.push("time of the root for an object; again: symbols sent again, of all; bare: one".into());
+    lines.push("datagram to all and an answer of each, without any engine".into());
+    lines.join("\n") + "\n"
+}
+
+fn is(figure: &Figure, name: &str, quantile: &str) -> bool {
+    figure.name == name && figure.label(labels::QUANTILE) == Some(quantile)
+}
+
+/// The figure `name` with the labels of `of`.
+fn beside<'a>(of: &Figure, figures: &'a [Figure], name: &str, extra: Option<(&str, &str)>) -> Option<&'a Figure> {
+    let same = |figure: &&Figure| {
+        figure.name == name
+            && [BYTES, LOSS, MODE].iter().all(|key| figure.label(key) == of.label(key))
+            && extra.is_none_or(|(key, value)| figure.label(key) == Some(value))
+    };
+    figures.iter().find(same)
+}
+
+fn row(figure: &Figure, figures: &[Figure]) -> String {
+    let value = |name, extra| beside(figure, figures, name, extra).map(|figure| figure.value);
+    let percent = |value: Option<Real>| {
+        value.map_or_else(|| "-".into(), |v| format!("{}%", digits(Real::finite(100.0 * v.get()))))
+    };
+    format!(
+        "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
+        figure.label(MODE).unwrap_or_default(),
+        figure.label(BYTES).unwrap_or_default(),
+        figure.label(LOSS).unwrap_or_default(),
+        time(Some(figure.value)),
+        time(value(SECONDS, Some((labels::QUANTILE, "p99")))),
+        percent(value(GOODPUT, None)),
+        time(value(PROCESSOR, None)),
+        percent(value(REPAIRS, None)),
+    )
+}
+
+/// Short objects beside the bare exchange.
+fn short(figure: &Figure, figures: &[Figure]) -> String {
+    let ratio = |kind| digits_or_dash(beside(figure, figures, RATIO, Some((KIND, kind))).map(|figure| figure.value));
+    format!(
+        "{} of {}, {} lost: {} of bare alone; 16 at once {} each, {} of bare",
+        figure.label(MODE).unwrap_or_default(),
+        figure.label(BYTES).unwrap_or_default(),
+        figure.label(LOSS).unwrap_or_default(),
+        ratio("alone"),
+        time(Some(figure.value)),
+        ratio("amortised"),
+    )
+}
+
+/// Seconds with the unit that suits them.
+fn time(seconds: Option<Real>) -> String {
+    let Some(seconds) = seconds.map(Real::get) else { return "-".to_owned() };
+    let (value, unit) = match seconds {
+        _ if seconds < 1e-3 => (seconds * 1e6, "us"),
+        _ if seconds < 1.0 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
+    };
+    format!("{} {unit}", digits(Real::new(value).unwrap_or(Real::INFINITE)))
+}

@@ -1,0 +1,111 @@
+//! What the conductor and the ranks of broadcasts say to each other.
+//!
+//! # Model
+//! ```text
+//!    conductor            rank
+//!    Take          ->             be a member of this cast
+//!                  <-     Taken   there is a node
+//!                  <-     Ready   (root) every member was heard
+//!    Begin         ->             (root) cast short objects by yourself
+//!    Cast          ->             (root) cast the next long one
+//!                  <-     Has     this long object is with everybody, and here it is what it should be
+//!                  <-     Switched, Lost, Out, Helpless
+//!    Dead          ->             this rank's process has ended
+//!    Die           ->             kill yourself: somebody wants to see what becomes of the cast
+//!    Stop          ->             do not run for so long
+//!                  <-     Done    all objects were cast and are with everybody, or the cast was aborted
+//! ```
+
+use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos};
+use clearway_proto::broadcast::{Record, Way};
+use serde::{Deserialize, Serialize};
+
+use super::rough::Rough;
+
+/// To a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Asked {
+    Take(Box<Assignment>),
+    Begin,
+    Cast,
+    Dead(u32),
+    Die,
+    Stop(Nanos),
+}
+
+/// From a rank.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Said {
+    Taken,
+    Ready,
+    /// The object of this number.
+    Has(u32),
+    Switched(Way, LocalNs),
+    Lost(u32),
+    Out,
+    Helpless,
+    Done(Box<Account>),
+    /// It cannot go on; one sentence.
+    Failed(String),
+}
+
+/// What is cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Rhythm {
+    /// Objects one by one, each when the conductor says so.
+    Ordered,
+    /// Short ones, so far apart.
+    Apart(Nanos),
+    /// So many short ones at once, and the next when all of them are with everybody.
+    Batches(u32),
+    /// No cast at all: a datagram to all and an answer of each.
+    Bare,
+}
+
+/// One cast, as every rank is told of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    /// Members tell casts apart by it.
+    pub(super) key: u32,
+    pub(super) ranks: u32,
+    /// How symbols leave at first; multicast only where the wire has it.
+    pub(super) way: Way,
+    pub(super) rhythm: Rhythm,
+    /// Bytes of an object.
+    pub(super) length: Bytes,
+    pub(super) objects: u32,
+    /// The most that leaves a rank.
+    pub(super) rate: Option<BitsPerSec>,
+    pub(super) silence: Nanos,
+    pub(super) seed: u64,
+    pub(super) rough: Rough,
+}
+
+/// What a rank has seen of a cast.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// Of each object: when it was cast (root) or here (receiver), and when it was known to be with everybody.
+    pub(super) times: Vec<[LocalNs; 2]>,
+    /// Root: processor time of each long object, or of all short ones together.
+    pub(super) processor: Vec<Nanos>,
+    /// So many objects are with everybody.
+    pub(super) stable: u32,
+    /// What was wrong with objects, a sentence each.
+    pub(super) faults: Vec<String>,
+    /// The first object that is not with everybody.
+    pub(super) aborted: Option<u32>,
+    pub(super) record: Record,
+    /// What went through this host's interfaces meanwhile, of everybody: received and sent.
+    pub(super) traffic: Option<[Bytes; 2]>,
+    pub(super) film: Vec<Sample>,
+}
+
+/// What was counted so far at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(super) at: LocalNs,
+    pub(super) record: Record,
+}

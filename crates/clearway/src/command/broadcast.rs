@@ -1,0 +1,159 @@
+//! `clearway broadcast`: what is cast where, from flags.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use clearway_lab::Topology;
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
+use clearway_proto::broadcast::Reach;
+
+use super::run::{HostRate, JobFlags, across};
+use super::{JobArguments, print};
+use crate::bench::wire::Wanted;
+use crate::bench::{Crew, Held, Measure, Place};
+use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, table};
+use crate::exit::Exit;
+use crate::scenario::{Fabric, Time};
+use crate::timeslice::Kill;
+
+/// What `clearway broadcast` casts.
+#[derive(Debug, Args)]
+pub(crate) struct BroadcastFlags {
+    /// Where to cast [default: lab].
+    #[arg(long, value_enum)]
+    on: Option<Place>,
+    /// With --on lab: ranks, the root included, each on a host of its own [default: 8].
+    #[arg(long, value_name = "N")]
+    ranks: Option<u32>,
+    /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere nothing but windows holds back].
+    #[arg(long)]
+    rate: Option<BitsPerSec>,
+    /// With --on lab: the queue at every port [default: fifo].
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Bytes of objects.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4B,16KiB,1MiB")]
+    bytes: Vec<Bytes>,
+    /// How they reach all: auto is what a user gets.
+    #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',', default_value = "auto")]
+    mode: Vec<Mode>,
+    /// Shares of what arrives that are lost at every rank, each datagram by itself: 0.001.
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0")]
+    loss: Vec<Share>,
+    /// Objects of each length [default: a thousand short ones, as many long ones as fit into 4s, at most 200].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    objects: Option<u32>,
+    /// Ranks that die, by SIGKILL, and when after each cast began: 3@2s. Rank 0 is the root.
+    #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
+    kill: Vec<Kill>,
+    /// How long a rank may be silent before the others go on without it.
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    silence: Time,
+    /// Say what each way costs by the engine's model, and why one is the best.
+    #[arg(long)]
+    explain: bool,
+    /// The seed of what objects are made of, and of what is lost.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Write JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    job: JobArguments,
+}
+
+/// The longest object: the length of a span has 32 bits, and eight ranks of one machine need memory for it.
+const BYTES_MAX: Bytes = Bytes(2 << 30);
+/// The most ranks of a lab: that many processes on one machine.
+const RANKS_MAX: u32 = 64;
+/// What ranks of a lab have between them.
+const LAB_RATE: BitsPerSec = BitsPerSec::mega(200);
+/// Longer times are mistyped units.
+const TIME_MAX: Time = Time(Nanos::from_secs(600));
+
+impl BroadcastFlags {
+    fn plan(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Plan> {
+        if ranks < 2 {
+            bail!("a broadcast has a root and receivers: 2 ranks and more work");
+        }
+        if let Some(length) = self.bytes.iter().find(|length| length.0 == 0 || **length > BYTES_MAX) {
+            bail!("--bytes is {length}; 1B to {BYTES_MAX} work");
+        }
+        if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at > TIME_MAX.0) {
+            bail!("--kill is rank {} at {}; ranks below {ranks} and times up to {TIME_MAX} work", kill.rank, kill.at);
+        }
+        if self.silence < Time::millis(10) || self.silence > TIME_MAX {
+            bail!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
+        }
+        Ok(Plan {
+            ranks,
+            modes: self.mode.clone(),
+            lengths: self.bytes.clone(),
+            losses: self.loss.clone(),
+            objects: self.objects,
+            rate,
+            silence: self.silence.0,
+            kills: self.kill.clone(),
+            seed: self.seed,
+        })
+    }
+
+    fn place(&self) -> Result<Place> {
+        let given: Vec<Place> = self.on.into_iter().collect();
+        let job = JobFlags { rate: HostRate::OfScenario, given: Some(&self.job) };
+        let place = job.places(&given)?.first().copied().unwrap_or(Place::Lab);
+        match place {
+            Place::Cluster if self.ranks.is_some() => bail!("--ranks is for --on lab: a job has the ranks that it has"),
+            Place::Cluster if self.queue.is_some() => bail!("--queue is for --on lab: queues of a site are its own"),
+            place => Ok(place),
+        }
+    }
+}
+
+/// Casts where flags say.
+pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
+    match flags.place()? {
+        Place::Sim => simulated(),
+        Place::Lab => {
+            let ranks = flags.ranks.unwrap_or(8);
+            if ranks > RANKS_MAX {
+                bail!("--ranks is {ranks}; a lab of this machine has 2 to {RANKS_MAX}");
+            }
+            let rate = flags.rate.unwrap_or(LAB_RATE);
+            let plan = flags.plan(ranks, Some(rate))?;
+            let fabric = Fabric::lab(Topology::Star { hosts: ranks, rate });
+            let queue = flags.queue.as_deref().unwrap_or("fifo");
+            let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(flags.seed, Measure::Broadcast) };
+            let mut held = Held::in_lab(&fabric, queue, &crew)?;
+            on_ranks(&mut held, &plan, Place::Lab, flags)
+        }
+        Place::Cluster => {
+            let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
+            across(&order, |site| {
+                let plan = flags.plan(site.size(), flags.rate)?;
+                let mut held = Held::of_job(Some(site), flags.seed, Measure::Broadcast)?;
+                on_ranks(&mut held, &plan, Place::Cluster, flags)
+            })
+        }
+    }
+}
+
+/// Casts on a simulated fabric.
+fn simulated() -> Result<Exit> {
+    bail!("broadcasts run in a lab or a job: use --on lab or --on cluster")
+}
+
+/// Casts with the ranks of `held`.
+fn on_ranks(held: &mut Held, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
+    let outcomes = conduct(held, plan, place)?;
+    let figures = figures(plan, &outcomes);
+    if flags.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+        return Ok(Exit::Good);
+    }
+    print(&table(held.about(), plan, &figures))?;
+    if flags.explain {
+        let reach = if held.has_multicast() { Reach::All } else { Reach::Some };
+        print(&explained(plan, &figures, Bytes(u64::from(held.body_max())), reach))?;
+    }
+    Ok(Exit::Good)
+}

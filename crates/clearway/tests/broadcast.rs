@@ -1,0 +1,74 @@
+//! Broadcasts by processes in a lab: every way, with and without loss, every byte compared; deaths; what is refused.
+
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::process::{Command, Output};
+
+/// The exit status when namespaces are refused.
+const NO_PERMISSION: i32 = 5;
+
+/// `clearway broadcast` with `words`; nothing where there are no namespaces.
+fn broadcast(words: &str) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    let output = command.arg("broadcast").args(words.split_whitespace()).output().expect("the program");
+    if output.status.code() == Some(NO_PERMISSION) {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    Some(output)
+}
+
+fn figures(output: &Output) -> Vec<serde_json::Value> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Whether there is a figure `name` with these labels, and how many samples it has.
+fn samples(figures: &[serde_json::Value], name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+    let is = |figure: &&serde_json::Value| {
+        figure["name"] == name && labels.iter().all(|(key, value)| figure["labels"][key] == *value)
+    };
+    figures.iter().find(is)?["samples"].as_u64()
+}
+
+#[test]
+fn lab__every_way_brings_every_object_with_and_without_loss() {
+    let words = "--on lab --ranks 4 --bytes 4B,100kB --loss 0,0.02 --mode auto,chain,tree --objects 5 --json";
+    let Some(output) = broadcast(words) else { return };
+    let figures = figures(&output);
+    for loss in ["0", "0.02"] {
+        assert!(samples(&figures, "broadcast_bare_seconds", &[("loss", loss)]).is_some());
+        for mode in ["auto", "chain", "tree"] {
+            for bytes in ["4 B", "100 kB"] {
+                let labels = [("loss", loss), ("mode", mode), ("bytes", bytes), ("quantile", "p50")];
+                assert_eq!(samples(&figures, "broadcast_seconds", &labels), Some(5), "{labels:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lab__a_dead_receiver_holds_nobody_up_and_a_dead_root_ends_it_for_all() {
+    let words = "--on lab --ranks 4 --bytes 4MiB --objects 3 --json --silence 500ms --kill";
+    let Some(output) = broadcast(&format!("{words} 2@30ms")) else { return };
+    assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("quantile", "p50")]), Some(3));
+    let Some(output) = broadcast(&format!("{words} 0@30ms")) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn flags__what_cannot_be_is_refused_in_one_sentence() {
+    for (words, what) in [
+        ("--ranks 1", "a broadcast has a root and receivers: 2 ranks and more work"),
+        ("--bytes 0B", "--bytes is 0 B; 1B to "),
+        ("--bytes 3GiB", "--bytes is 3 GiB; 1B to 2 GiB work"),
+        ("--loss 0.9", "`0.9` is no share"),
+        ("--kill 8@1s", "--kill is rank 8 at "),
+        ("--silence 1ms", "--silence is 1ms; "),
+        ("--on cluster --ranks 4", "--ranks is for --on lab"),
+    ] {
+        let Some(output) = broadcast(words) else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(what), "{words}: {said}");
+    }
+}
