@@ -50,6 +50,8 @@ pub struct Driver<E: Engine> {
     completed: VecDeque<(Token, Status, u64)>,
     wants_more: bool,
     batch: Vec<Operation>,
+    /// Headers of held operations that leave together.
+    heads: Vec<u8>,
     answers: Vec<Answer>,
 }
 
@@ -80,6 +82,7 @@ impl<E: Engine> Driver<E> {
             completed: VecDeque::new(),
             wants_more: false,
             batch: Vec::new(),
+            heads: Vec::new(),
             answers: Vec::new(),
         }
     }
@@ -149,14 +152,23 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// Posts held operations whose time has come.
+    /// Posts held operations whose time has come, all of them at once: a burst is one call of a socket wire.
     fn release_held(&mut self, now: LocalNs, wire: &mut dyn Wire) {
+        let (mut batch, mut heads) = (core::mem::take(&mut self.batch), core::mem::take(&mut self.heads));
         while let Some(entry) = self.held.first_entry()
             && entry.key().0 <= now
         {
-            let Held { operation, head } = entry.remove();
-            self.post(wire, &[operation], &head);
+            let Held { mut operation, head: bytes } = entry.remove();
+            if let Operation::Send { head, .. } = &mut operation {
+                *head = HeadRef { start: heads.len() as u32, length: bytes.len() as u16 };
+                heads.extend_from_slice(&bytes);
+            }
+            batch.push(operation);
         }
+        self.post(wire, &batch, &heads);
+        batch.clear();
+        heads.clear();
+        (self.batch, self.heads) = (batch, heads);
     }
 
     /// Applies the effects of this round in order.
