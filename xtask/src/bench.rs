@@ -2,9 +2,12 @@
 //! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
 //! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
+//! `cargo xtask bench collectives`: barrier, allreduce and allgather beside Open MPI's (module `collectives`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
 //! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
+//! `cargo xtask bench rails`: one and two rails, and one that fails and comes back (module `rails`).
+//! `cargo xtask bench faults`: minutes of them over a network that does its worst (module `faults`).
 //! `cargo xtask bench timeslice`: what timeslice building costs beside bare writes (module `timeslice`).
 //! `cargo xtask bench put`: unscheduled writes and puts beside MPI_Put (module `put`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
@@ -17,12 +20,16 @@
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
 
+mod collectives;
 mod contest;
 mod crowd;
 mod fabric;
+mod faults;
 mod link;
 mod ofi;
+mod pair;
 mod put;
+mod rails;
 mod reliable;
 mod shm;
 mod start;
@@ -53,7 +60,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|put|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|timeslice|put|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -62,13 +69,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
+        Some("collectives") => collectives::run(&parse("collectives", rest)?),
         Some("start") => start::run(&parse("start", rest)?),
         Some("reliable") => reliable::run(&parse("reliable", rest)?),
+        Some("rails") => rails::run(&parse("rails", rest)?),
+        Some("faults") => faults::run(&parse("faults", rest)?),
         Some("timeslice") => timeslice::run(&parse("timeslice", rest)?),
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|timeslice|put|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|timeslice|put|fabric [--rounds N] [--json]"
         ),
     }
 }

@@ -1,16 +1,16 @@
 //! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared with.
 //!
-//! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
+//! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, several with commas between them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
 //! `send-unchecked`, `receive-unchecked` without looking at the bytes) and `tcp-send`, `tcp-send-cubic`, `tcp-receive`. The end that receives says `ready` first; each
 //! result is one line of `name value` pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
-//! processor time, datagrams sent.
+//! processor time, datagrams sent, the longest time in seconds between two writes that landed.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{Config, Reliable};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Missing, Operation, PathId, RegionId, RemoteSpan, Span, Status, Token,
@@ -36,31 +36,40 @@ fn main() -> Outcome {
     let [role, local, peer, mib] = arguments.as_slice() else {
         return Err("usage: reliable_bench ROLE LOCAL PEER MIB".into());
     };
-    let ends: [SocketAddrV4; 2] = [local.parse()?, peer.parse()?];
+    let ends = Ends { local: addresses(local)?, peer: addresses(peer)? };
     let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
     match role.as_str() {
-        "send" => send(&mut open(0, ends, |wire| wire)?, count),
-        "receive" => receive(&mut open(1, ends, |wire| wire)?, count),
-        "send-unchecked" => send(&mut open(0, ends, Unchecked)?, count),
-        "receive-unchecked" => receive(&mut open(1, ends, Unchecked)?, count),
-        "tcp-send" => tcp_send(ends[1], count, None),
-        "tcp-send-cubic" => tcp_send(ends[1], count, Some(b"cubic")),
-        "tcp-receive" => tcp_receive(ends[0]),
+        "send" => send(&mut open(0, &ends, |wire| wire)?, count),
+        "receive" => receive(&mut open(1, &ends, |wire| wire)?, count),
+        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count),
+        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count),
+        "tcp-send" => tcp_send(ends.peer[0], count, None),
+        "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),
+        "tcp-receive" => tcp_receive(ends.local[0]),
         other => Err(format!("no role {other}").into()),
     }
 }
 
-fn open<W: Wire>(
-    rank: u32,
-    [local, peer]: [SocketAddrV4; 2],
-    make: impl Fn(UdpWire) -> W,
-) -> Result<Reliable<W>, Box<dyn Error>> {
-    let peers = if rank == 0 { vec![local, peer] } else { vec![peer, local] };
-    let mut config = UdpConfig::new(Rank(rank), SESSION, peers);
+/// The addresses of both ends, by rail.
+struct Ends {
+    local: Vec<SocketAddrV4>,
+    peer: Vec<SocketAddrV4>,
+}
+
+fn addresses(text: &str) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
+    Ok(text.split(',').map(str::parse).collect::<Result<_, _>>()?)
+}
+
+fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<Reliable<W>, Box<dyn Error>> {
+    let rails = ends.local.iter().zip(&ends.peer);
+    let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
+    let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
+    config.rails = rails.collect();
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
     config.segmentation = Segmentation::RealPackets;
-    let wire = make(UdpWire::open([UdpPort::bind(local)?], config)?);
+    let ports = ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
+    let wire = make(UdpWire::open(ports, config)?);
     Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
 }
 
@@ -69,9 +78,9 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn tell(begin: LocalNs, used: f64, sent: u64) -> Outcome {
-    let seconds = clock::now().since(begin).as_secs_f64();
-    Ok(writeln!(io::stdout(), "seconds {seconds} processor {} datagrams {sent}", processor_time() - used)?)
+fn tell(begin: LocalNs, used: f64, sent: u64, gap: Nanos) -> Outcome {
+    let (seconds, used, gap) = (clock::now().since(begin).as_secs_f64(), processor_time() - used, gap.as_secs_f64());
+    Ok(writeln!(io::stdout(), "seconds {seconds} processor {used} datagrams {sent} gap {gap}")?)
 }
 
 /// Writes `count` messages into the peer's memory.
@@ -105,7 +114,7 @@ fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
             return Err(format!("a write ended as {status:?}").into());
         }
     }
-    tell(begin, used, wire.counters().sent)
+    tell(begin, used, wire.counters().sent, Nanos::ZERO)
 }
 
 /// Takes `count` writes; stays until the sender knows of the last.
@@ -113,17 +122,23 @@ fn receive<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
     wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     writeln!(io::stdout(), "ready")?;
     let (begin, used) = (clock::now(), processor_time());
-    let mut landed = 0;
+    let (mut landed, mut last, mut gap) = (0, None, Nanos::ZERO);
     while landed < count {
         wire.wait(None, &[]);
+        let before = landed;
         wire.harvest(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+        if landed > before {
+            let now = clock::now();
+            gap = last.map_or(gap, |last| gap.max(now.since(last)));
+            last = Some(now);
+        }
     }
-    tell(begin, used, wire.counters().sent)?;
+    tell(begin, used, wire.counters().sent, gap)?;
     // Its last answer may be lost: it answers until nothing comes any more.
     let mut heard = clock::now();
     while clock::now().since(heard).as_secs_f64() < 0.3 {
         let before = wire.counters().received;
-        wire.wait(Some(clock::now() + clearway_proto::base::Nanos::from_millis(50)), &[]);
+        wire.wait(Some(clock::now() + Nanos::from_millis(50)), &[]);
         wire.harvest(64, &mut |_| {});
         if wire.counters().received > before {
             heard = clock::now();
@@ -140,7 +155,7 @@ fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcom
     (0..count).try_for_each(|_| stream.write_all(&bytes))?;
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut [0])?;
-    tell(begin, used, 0)
+    tell(begin, used, 0, Nanos::ZERO)
 }
 
 fn tcp_receive(local: SocketAddrV4) -> Outcome {
@@ -151,7 +166,7 @@ fn tcp_receive(local: SocketAddrV4) -> Outcome {
     let mut bytes = vec![0; MESSAGE as usize];
     while stream.read(&mut bytes)? > 0 {}
     stream.write_all(&[1])?;
-    tell(begin, used, 0)
+    tell(begin, used, 0, Nanos::ZERO)
 }
 
 /// A wire that says that all bytes are alike: what checking costs is the difference.

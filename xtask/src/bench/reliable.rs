@@ -10,13 +10,12 @@
 //! The ends: `crates/clearway-runtime/examples/reliable_bench.rs`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::pair::{Pair, lacks_programs};
 use super::{Asked, build, build_program, load, spread};
 
 /// The rate of the links.
@@ -36,114 +35,17 @@ const CONTESTANTS: [(&str, &str, &str); 4] = [
     ("tcp", "tcp-send", "tcp-receive"),
     ("tcp cubic", "tcp-send-cubic", "tcp-receive"),
 ];
-/// Longest run of any program in s; one that hangs is ended by `timeout`.
-const DEADLINE_S: &str = "60";
-/// The ports of sender and receiver.
-const PORTS: [u16; 2] = [7_000, 7_001];
-
 /// Seconds, and processor seconds of both ends, by loss and contestant: a value for each round.
 type Figures = BTreeMap<(u32, &'static str), Vec<[f64; 2]>>;
 
-/// A lab that ends with this value.
-struct Lab {
-    program: PathBuf,
-    name: String,
-    addresses: [String; 2],
-}
-
-impl Lab {
-    fn up(program: PathBuf) -> Result<Self> {
-        let name = format!("bench-{}", std::process::id());
-        let mut lab = Self { program, name, addresses: Default::default() };
-        let up =
-            ["lab", "up", "--name", &lab.name, "--hosts", "2", "--rate", RATE, "--queue", "fifo", "--skip-self-test"];
-        let output = Command::new(&lab.program).args(up).output().context("clearway lab up")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-        for host in 0..2 {
-            let output = lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let address = text.split_ascii_whitespace().nth(3).and_then(|net| net.split('/').next());
-            lab.addresses[host] = address.context("a host without an address")?.to_owned();
-        }
-        Ok(lab)
-    }
-
-    /// `program` on a host.
-    fn on(&self, host: usize, program: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command.arg(DEADLINE_S).arg(&self.program).args([
-            "lab",
-            "exec",
-            "--name",
-            &self.name,
-            &format!("h{host}"),
-            "--",
-        ]);
-        command.arg(program);
-        command
-    }
-
-    /// Lets both hosts lose so many thousandths of what comes in.
-    fn lose(&self, thousandths: u32) -> Result<()> {
-        let rule = match thousandths {
-            0 => String::new(),
-            _ => format!(
-                "table ip lossy {{\n chain in {{\n type filter hook input priority 0\n numgen random mod 1000 < {thousandths} drop\n }}\n}}\n"
-            ),
-        };
-        for host in 0..2 {
-            let mut child = self.on(host, "nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
-            let mut input = child.stdin.take().context("a pipe to nft")?;
-            input.write_all(format!("flush ruleset\n{rule}").as_bytes())?;
-            drop(input);
-            ensure!(child.wait()?.success(), "nft refuses the rule");
-        }
-        Ok(())
-    }
-
-    /// One transfer; seconds and processor seconds.
-    fn carry(&self, bench: &str, send: &str, receive: &str) -> Result<[f64; 2]> {
-        let mib = MIB.to_string();
-        let [near, far] = [0, 1].map(|host| format!("{}:{}", self.addresses[host], PORTS[host]));
-        let mut receiver = self.on(1, bench).args([receive, &far, &near, &mib]).stdout(Stdio::piped()).spawn()?;
-        let mut lines = BufReader::new(receiver.stdout.take().context("a pipe from the receiver")?).lines();
-        ensure!(lines.next().transpose()?.as_deref() == Some("ready"), "the receiver does not begin");
-        let sent = self.on(0, bench).args([send, &near, &far, &mib]).output()?;
-        let received = lines.next().transpose()?.unwrap_or_default();
-        receiver.wait()?;
-        ensure!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr).trim());
-        let sent = String::from_utf8_lossy(&sent.stdout).into_owned();
-        let seconds = value_of(&sent, "seconds").context("no time was told")?;
-        let processor = value_of(&sent, "processor").zip(value_of(&received, "processor"));
-        Ok([seconds, processor.map_or(f64::NAN, |(near, far)| near + far)])
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // A lab that does not go down is ended with its keeper.
-        let _ = Command::new(&self.program).args(["lab", "down", "--name", &self.name]).output();
-    }
-}
-
-/// The number behind `name` in a line of names and values.
-fn value_of(line: &str, name: &str) -> Option<f64> {
-    let mut words = line.split_ascii_whitespace();
-    words.find(|word| *word == name)?;
-    words.next()?.parse().ok()
-}
-
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    for program in ["nft", "ip", "timeout"] {
-        if Command::new(program).arg("--version").output().is_err() {
-            eprintln!("skipped: bench reliable needs the program `{program}`");
-            return Ok(ExitCode::SUCCESS);
-        }
+    if lacks_programs("reliable") {
+        return Ok(ExitCode::SUCCESS);
     }
     let bench = build("clearway-runtime", "reliable_bench")?;
     let bench = bench.to_str().context("a path that is no text")?;
-    let lab = Lab::up(build_program()?)?;
+    let lab = Pair::up(build_program()?, 1, RATE, "fifo")?;
     let loaded = load();
     let mut figures = Figures::new();
     for loss in LOSSES {
@@ -154,8 +56,8 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
                 contestants.reverse();
             }
             for (name, send, receive) in contestants {
-                match lab.carry(bench, send, receive) {
-                    Ok(seen) => figures.entry((loss, name)).or_default().push(seen),
+                match lab.carry([bench, send, receive], 1, MIB, || Ok(())) {
+                    Ok(seen) => figures.entry((loss, name)).or_default().push([seen.seconds, seen.processor]),
                     Err(error) => eprintln!("skipped: {name} in round {round}: {error:#}"),
                 }
             }
@@ -216,12 +118,6 @@ fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn value_of__is_the_number_behind_its_name() {
-        let line = "seconds 0.5 processor 0.25 datagrams 3";
-        assert_eq!(["seconds", "datagrams", "bytes"].map(|name| value_of(line, name)), [Some(0.5), Some(3.0), None]);
-    }
 
     #[test]
     fn ratio__is_of_goodputs() {

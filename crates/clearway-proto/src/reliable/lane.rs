@@ -36,8 +36,6 @@ const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
 pub(super) const PATIENCE_MOST: Nanos = Nanos::from_millis(64);
 /// Time-outs in a row, while other paths are heard, after which a path counts as down.
 const DOWN_AFTER: u32 = 2;
-/// Fragments under way of which none was answered, while others on other paths were: where one in five is lost, one time in 400,000.
-const SILENT: u32 = 8;
 /// How often a path that is down is tried.
 const TRY_AGAIN: Nanos = Nanos::from_millis(100);
 
@@ -67,8 +65,6 @@ pub(super) struct Lane {
     was_asked: bool,
     /// When the last answer came, on this path or of what left on it.
     heard: LocalNs,
-    /// When the newest that was answered had left.
-    answered_left: LocalNs,
 }
 
 /// What was seen since the round began.
@@ -107,7 +103,6 @@ impl Lane {
             wants_question: false,
             was_asked: false,
             heard: LocalNs(0),
-            answered_left: LocalNs(0),
         }
     }
 
@@ -149,18 +144,13 @@ impl Lane {
         self.down_until = self.down_until.map(|_| now + TRY_AGAIN);
     }
 
-    /// An answer came on this path. One that is down carries again, perhaps another way than before.
+    /// An answer came on this path. One that is down, where something was asked, carries again, perhaps another way than before.
     pub(super) fn hear(&mut self, now: LocalNs) {
         if self.is_down() && self.was_asked {
             let Self { next, answered, under_way, is_blocked, .. } = *self;
             *self = Self { next, answered, under_way, is_blocked, round: Round::new(next), ..Self::new() };
         }
         (self.heard, self.timeouts) = (now, 0);
-    }
-
-    /// Whether something was answered that did not leave before `at`.
-    pub(super) fn has_answered_since(&self, at: LocalNs) -> bool {
-        self.answered_left >= at
     }
 
     /// Whether an answer came after `at`.
@@ -190,15 +180,20 @@ impl Lane {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// The fragment `number` of this path, which left at `at`, was answered.
-    pub(super) fn answer(&mut self, now: LocalNs, number: u64, at: LocalNs) {
+    /// The fragment `number` of this path was answered.
+    pub(super) fn answer(&mut self, now: LocalNs, number: u64) {
         self.forget();
         self.heard = now;
-        self.answered_left = self.answered_left.max(at);
         self.answered = self.answered.max(number + 1);
         self.round.answered += 1;
         self.timeouts = 0;
         self.down_until = None;
+    }
+
+    /// A fragment that left more than once was answered: which of its copies arrived, and on which path, nobody knows.
+    pub(super) fn answer_repeated(&mut self) {
+        self.forget();
+        self.round.answered += 1;
     }
 
     /// Whether `number`, still unanswered, was overtaken by so many that it is lost.
@@ -268,9 +263,9 @@ impl Lane {
         self.timeouts += 1;
     }
 
-    /// Whether that is no chance: `are_heard` when something was heard of other paths since, `are_ahead` when they brought what left later.
-    pub(super) const fn is_silent(&self, are_heard: bool, are_ahead: bool) -> bool {
-        are_heard && self.timeouts >= DOWN_AFTER || are_ahead && self.under_way >= SILENT
+    /// Whether that happened again and again.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.timeouts >= DOWN_AFTER
     }
 
     /// The path went down: what is under way on it is to leave on others.
@@ -297,7 +292,7 @@ mod tests {
                     lane.lose();
                 } else {
                     lane.measure(now, Nanos(trip));
-                    lane.answer(now, *number, now);
+                    lane.answer(now, *number);
                 }
             }
             now += Nanos::from_millis(1);
@@ -324,7 +319,7 @@ mod tests {
         for _ in 0..100 {
             let number = lane.leave(LocalNs(2));
             lane.measure(LocalNs(2), Nanos::from_micros(800));
-            lane.answer(LocalNs(2), number, LocalNs(2));
+            lane.answer(LocalNs(2), number);
         }
         lane.round.shortest = Nanos::from_micros(800);
         lane.adapt(ALLOWANCE);
@@ -354,7 +349,7 @@ mod tests {
         for _ in 0..50 {
             let number = lane.leave(LocalNs(1));
             lane.measure(LocalNs(1), Nanos::from_micros(100));
-            lane.answer(LocalNs(1), number, LocalNs(1));
+            lane.answer(LocalNs(1), number);
             lane.adapt(ALLOWANCE);
         }
         assert_eq!(lane.window, WINDOW_FIRST);
@@ -366,7 +361,7 @@ mod tests {
         let number = lane.leave(LocalNs(1));
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         lane.window = 99;
-        lane.answer(LocalNs(1), number, LocalNs(1));
+        lane.answer(LocalNs(1), number);
         lane.go_down(LocalNs(2));
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
@@ -391,9 +386,9 @@ mod tests {
     fn is_overtaken__by_three_later_ones() {
         let mut lane = Lane::new();
         let numbers: [u64; 5] = core::array::from_fn(|_| lane.leave(LocalNs(1)));
-        lane.answer(LocalNs(1), numbers[2], LocalNs(1));
+        lane.answer(LocalNs(1), numbers[2]);
         assert!(!lane.is_overtaken(numbers[0]));
-        lane.answer(LocalNs(1), numbers[3], LocalNs(1));
+        lane.answer(LocalNs(1), numbers[3]);
         assert!(lane.is_overtaken(numbers[0]) && !lane.is_overtaken(numbers[1]));
     }
 }

@@ -297,8 +297,10 @@ impl Outgoing {
     /// The peer has fragment `number`.
     fn here(&mut self, now: LocalNs, number: u64) {
         let Some(fragment) = self.fragment(number) else { return };
+        let is_repeated = fragment.is_repeated;
         match core::mem::replace(&mut fragment.state, State::Here) {
-            State::Away { path, number, at } => self.paths.of(path).answer(now, number, at),
+            State::Away { path, .. } if is_repeated => self.paths.of(path).answer_repeated(),
+            State::Away { path, number, .. } => self.paths.of(path).answer(now, number),
             State::Ready => {
                 self.ready.remove(&number);
             }

@@ -1,0 +1,213 @@
+//! `cargo xtask bench rails`: reliable messages over one and two rails, and over two of which one fails in the middle and comes back.
+//!
+//! # Model
+//! Two hosts of a lab with two rails of 100 Mb/s each. A rail fails in two ways: its interface goes down at the sender, which the kernel knows,
+//! and everything that comes in over it is dropped at both ends, which nobody knows. It comes back while the transfer goes on. Told are
+//! the longest time between two writes of 64 KiB that landed, and what the rail carried after its return. `loopback` is the same program
+//! without a network, checked and unchecked: what looking at the bytes costs.
+//!
+//! # Not here
+//! The ends: `crates/clearway-runtime/examples/reliable_bench.rs`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::pair::{Pair, incoming, lacks_programs};
+use super::{Asked, build, build_program, load, spread};
+
+/// The rate of each rail.
+const RATE: &str = "100Mb/s";
+/// What is carried in MiB: 1.4 s over two rails, longer than a failure and a return.
+const MIB: u32 = 32;
+/// What is carried within one host, where the processor is the limit.
+const MIB_WITHIN: u32 = 256;
+/// When a rail fails, after the transfer began, and how long it is away.
+const BEFORE: Duration = Duration::from_millis(400);
+const AWAY: Duration = Duration::from_millis(400);
+/// The interface of the second rail.
+const SECOND: &str = "eth1";
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Case {
+    One,
+    Two,
+    Down,
+    Filtered,
+    Checked,
+    Unchecked,
+}
+
+impl Case {
+    const ALL: [Self; 6] = [Self::One, Self::Two, Self::Down, Self::Filtered, Self::Checked, Self::Unchecked];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one rail",
+            Self::Two => "two rails",
+            Self::Down => "two, one goes down",
+            Self::Filtered => "two, one is filtered",
+            Self::Checked => "loopback",
+            Self::Unchecked => "loopback, unchecked",
+        }
+    }
+}
+
+/// Figures of a case: a value of each for each round.
+#[derive(Default)]
+struct Seen {
+    seconds: Vec<f64>,
+    processor: Vec<f64>,
+    gap: Vec<f64>,
+    /// Of what was carried, the part that the second rail carried after its return.
+    returned: Vec<f64>,
+}
+
+type Figures = BTreeMap<Case, Seen>;
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    if lacks_programs("rails") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bench = build("clearway-runtime", "reliable_bench")?;
+    let bench = bench.to_str().context("a path that is no text")?;
+    let lab = Pair::up(build_program()?, 2, RATE, "fifo")?;
+    let loaded = load();
+    let mut figures = Figures::new();
+    for round in 0..asked.rounds {
+        let mut cases = Case::ALL;
+        if round % 2 == 1 {
+            cases.reverse();
+        }
+        for case in cases {
+            let seen = figures.entry(case).or_default();
+            if let Err(error) = measure(&lab, bench, case, seen) {
+                eprintln!("skipped: {} in round {round}: {error:#}", case.name());
+            }
+        }
+    }
+    if asked.json {
+        println!("{}", record(asked, loaded, &figures));
+    } else {
+        print!("{}", text(asked, loaded, &figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
+    let usual = [bench, "send", "receive"];
+    let mut returned = f64::NAN;
+    let mut at_return = 0;
+    let carried = match case {
+        Case::One => lab.carry(usual, 1, MIB, || Ok(()))?,
+        Case::Two => lab.carry(usual, 2, MIB, || Ok(()))?,
+        Case::Checked => lab.carry_within(usual, MIB_WITHIN)?,
+        Case::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
+        Case::Down | Case::Filtered => lab.carry(usual, 2, MIB, || {
+            thread::sleep(BEFORE);
+            fail(lab, case)?;
+            thread::sleep(AWAY);
+            at_return = sent_on_second(lab)?;
+            mend(lab, case)
+        })?,
+    };
+    if matches!(case, Case::Down | Case::Filtered) {
+        let since = sent_on_second(lab)?.saturating_sub(at_return);
+        returned = since as f64 / (f64::from(MIB) * f64::from(1 << 20));
+    }
+    seen.seconds.push(carried.seconds);
+    seen.processor.push(carried.processor);
+    seen.gap.push(carried.gap);
+    seen.returned.push(returned);
+    Ok(())
+}
+
+fn fail(lab: &Pair, case: Case) -> Result<()> {
+    match case {
+        Case::Down => set_link(lab, "down"),
+        _ => (0..2).try_for_each(|host| lab.filter(host, &incoming(&format!("iifname \"{SECOND}\" drop")))),
+    }
+}
+
+fn mend(lab: &Pair, case: Case) -> Result<()> {
+    match case {
+        Case::Down => set_link(lab, "up"),
+        _ => (0..2).try_for_each(|host| lab.filter(host, "")),
+    }
+}
+
+fn set_link(lab: &Pair, state: &str) -> Result<()> {
+    let status = lab.on(0, "ip").args(["link", "set", SECOND, state]).status()?;
+    ensure!(status.success(), "the link does not go {state}");
+    Ok(())
+}
+
+/// Bytes that host 0 has sent on the second rail.
+fn sent_on_second(lab: &Pair) -> Result<u64> {
+    let output = lab.on(0, "ip").args(["-j", "-s", "link", "show", SECOND]).output()?;
+    let links: Value = serde_json::from_slice(&output.stdout).context("what ip says of a link")?;
+    links.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64).context("no count of bytes")
+}
+
+fn median(figures: &Figures, case: Case, column: fn(&Seen) -> &Vec<f64>) -> Option<f64> {
+    Some(spread(column(figures.get(&case)?))?.0)
+}
+
+fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+    let mut text = format!(
+        "{MIB} MiB between two hosts with two rails of {RATE}, {MIB_WITHIN} MiB within one; {} rounds, load {loaded} before and {} after\n\
+         median (least to greatest); gap: the longest between two writes of 64 KiB that landed\n\n",
+        asked.rounds,
+        load()
+    );
+    for (case, seen) in figures {
+        let (Some(seconds), Some(gap), Some(processor)) =
+            (spread(&seen.seconds), spread(&seen.gap), spread(&seen.processor))
+        else {
+            continue;
+        };
+        text.push_str(&format!(
+            "  {:<22} {:>6.3} s ({:.3} to {:.3})  gap {:>5.1} ms ({:.1} to {:.1})  processor {:.3} s ({:.3} to {:.3})",
+            case.name(),
+            seconds.0,
+            seconds.1,
+            seconds.2,
+            1e3 * gap.0,
+            1e3 * gap.1,
+            1e3 * gap.2,
+            processor.0,
+            processor.1,
+            processor.2
+        ));
+        if let Some((returned, ..)) = spread(&seen.returned).filter(|(returned, ..)| returned.is_finite()) {
+            text.push_str(&format!("  {:.0} % over the rail after its return", 100.0 * returned));
+        }
+        text.push('\n');
+    }
+    let ratio = |a, b, column| Some(median(figures, a, column)? / median(figures, b, column)?);
+    if let Some(ratio) = ratio(Case::One, Case::Two, |seen| &seen.seconds) {
+        text.push_str(&format!("\n  two rails carry {ratio:.2} of what one carries\n"));
+    }
+    if let Some(ratio) = ratio(Case::Checked, Case::Unchecked, |seen| &seen.processor) {
+        text.push_str(&format!(
+            "  looking at the bytes takes {:.1} % of the processor's work\n",
+            100.0 * (1.0 - 1.0 / ratio)
+        ));
+    }
+    text
+}
+
+fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
+    let figure = |(case, seen): (&Case, &Seen)| {
+        json!({"case": case.name(), "seconds": seen.seconds, "processor_seconds": seen.processor, "gap_seconds": seen.gap,
+               "part_after_return": seen.returned})
+    };
+    let all: Vec<Value> = figures.iter().map(figure).collect();
+    json!({"bench": "rails", "mib": MIB, "rate": RATE, "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+}
