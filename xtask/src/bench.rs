@@ -8,6 +8,7 @@
 //! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
 //! `cargo xtask bench rails`: one and two rails, and one that fails and comes back (module `rails`).
 //! `cargo xtask bench faults`: minutes of them over a network that does its worst (module `faults`).
+//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP (module `peers`).
 //! `cargo xtask bench timeslice`: what timeslice building costs beside bare writes (module `timeslice`).
 //! `cargo xtask bench put`: unscheduled writes and puts beside MPI_Put (module `put`).
 //! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
@@ -25,9 +26,11 @@ mod contest;
 mod crowd;
 mod fabric;
 mod faults;
+mod hosts;
 mod link;
 mod ofi;
 mod pair;
+mod peers;
 mod put;
 mod rails;
 mod reliable;
@@ -60,7 +63,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|timeslice|put|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -74,11 +77,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("reliable") => reliable::run(&parse("reliable", rest)?),
         Some("rails") => rails::run(&parse("rails", rest)?),
         Some("faults") => faults::run(&parse("faults", rest)?),
+        Some("peers") => peers::run(&parse("peers", rest)?),
         Some("timeslice") => timeslice::run(&parse("timeslice", rest)?),
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|timeslice|put|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
         ),
     }
 }

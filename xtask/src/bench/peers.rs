@@ -1,0 +1,346 @@
+//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind of lab.
+//!
+//! # Model
+//! Eight hosts on a switch, links of 200 Mb/s. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
+//! algorithms; udpcast and UFTP carry a file from the first host to all others, whose copies are compared. `clearway broadcast` makes a
+//! lab of its own that is the same. Everybody runs once in each round. Loss is made where packets come in, at every host: for peers by
+//! the kernel's packet filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own packets as well.
+//!
+//! # Not here
+//! What Clearway measures: `crates/clearway/src/broadcast`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::hosts::{Hosts, RATE, are_there};
+use super::shm::OPEN_MPI_AS_ROOT;
+use super::{Asked, build_program, load, spread};
+
+/// One sends, seven receive.
+const HOSTS: usize = 8;
+/// Longest run of any program in s; one that hangs is ended by `timeout`.
+const DEADLINE_S: &str = "240";
+/// Ours.
+const OURS: &str = "clearway";
+/// The MPI libraries' program.
+const PEER: &str = include_str!("bcast_peer.c");
+/// Bytes of MPI's broadcasts and ours, as Clearway writes them, and how often each library does it.
+const LENGTHS: [(&str, u64, u32); 4] =
+    [("4 B", 4, 200), ("16 KiB", 16 << 10, 50), ("1 MiB", 1 << 20, 10), ("64 MiB", 64 << 20, 1)];
+/// The file.
+const FILE: (&str, u64) = ("256 MiB", 256 << 20);
+/// Thousandths of what comes in that are lost while a file is carried.
+const LOSSES: [u32; 3] = [0, 1, 10];
+/// Algorithms of Open MPI's `tuned` component, with the bytes of a segment, beside its own choice.
+const ALGORITHMS: [(&str, &str, &str); 5] = [
+    ("Open MPI, pipeline 32 KiB", "3", "32768"),
+    ("Open MPI, binomial", "6", "0"),
+    ("Open MPI, split binary 32 KiB", "4", "32768"),
+    ("Open MPI, scatter-allgather", "8", "0"),
+    ("Open MPI, scatter-ring", "9", "0"),
+];
+
+/// Seconds by bytes, thousandths lost, and who: a value for each round.
+type Figures = BTreeMap<(u64, u32, String), Vec<f64>>;
+
+/// A directory that ends with this value; in memory, so that no disk is measured.
+struct Room(PathBuf);
+
+impl Room {
+    fn make() -> Result<Self> {
+        let path = PathBuf::from("/dev/shm").join(format!("clearway-peers-{}", std::process::id()));
+        fs::create_dir_all(&path).context("a directory in memory")?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Everything that runs.
+struct Contest {
+    lab: Hosts,
+    room: Room,
+    agent: PathBuf,
+    program: PathBuf,
+    /// The peer's program by each library, where it can be compiled.
+    open_mpi: Option<PathBuf>,
+    mpich: Option<PathBuf>,
+    udpcast: bool,
+    uftp: bool,
+}
+
+/// Runs the bench.
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    if !are_there("bench peers", &["nft", "ip", "timeout", "cmp"]) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let contest = Contest::open(build_program()?)?;
+    let loaded = load();
+    let mut figures = Figures::new();
+    for round in 0..asked.rounds {
+        contest.messages(round, &mut figures);
+        contest.files(round, &mut figures);
+    }
+    if asked.json {
+        println!("{}", record(asked, loaded, &figures));
+    } else {
+        print!("{}", text(asked, loaded, &figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Contest {
+    fn open(program: PathBuf) -> Result<Self> {
+        let (lab, room) = (Hosts::up(program.clone(), HOSTS)?, Room::make()?);
+        let agent = lab.agent(&room.0)?;
+        let compiled = |who: &str, compiler: &str, launcher: &str| {
+            are_there(who, &[compiler, launcher]).then(|| compile(&room.0, compiler)).transpose()
+        };
+        let open_mpi = compiled("Open MPI", "mpicc.openmpi", "mpirun.openmpi")?;
+        let mpich = compiled("MPICH", "mpicc.mpich", "mpiexec.hydra")?;
+        let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
+        let uftp = are_there("UFTP", &["uftp", "uftpd"]);
+        fs::write(room.0.join("file"), content(FILE.1))?;
+        Ok(Self { lab, agent, program, open_mpi, mpich, udpcast, uftp, room })
+    }
+
+    /// Broadcasts of memory, without loss.
+    fn messages(&self, round: usize, figures: &mut Figures) {
+        if let Err(error) = self.lab.lose(0) {
+            eprintln!("skipped: messages of round {round}: {error:#}");
+            return;
+        }
+        let mut note = |bytes: u64, who: &str, seconds: Result<f64>| match seconds {
+            Ok(seconds) => figures.entry((bytes, 0, who.to_owned())).or_default().push(seconds),
+            Err(error) => eprintln!("skipped: {who}, {bytes} B in round {round}: {error:#}"),
+        };
+        for (name, bytes, times) in LENGTHS {
+            note(bytes, OURS, self.ours(name, 0, times));
+            if let Some(peer) = &self.open_mpi {
+                note(bytes, "Open MPI, its choice", self.run_open_mpi(peer, None, bytes, times));
+                for (who, algorithm, segment) in ALGORITHMS {
+                    note(bytes, who, self.run_open_mpi(peer, Some([algorithm, segment]), bytes, times));
+                }
+            }
+            if let Some(peer) = &self.mpich {
+                note(bytes, "MPICH", self.run_mpich(peer, bytes, times));
+            }
+        }
+    }
+
+    /// One file to all, with and without loss.
+    fn files(&self, round: usize, figures: &mut Figures) {
+        for loss in LOSSES {
+            let mut note = |who: &str, seconds: Result<f64>| match seconds {
+                Ok(seconds) => figures.entry((FILE.1, loss, who.to_owned())).or_default().push(seconds),
+                Err(error) => eprintln!("skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"),
+            };
+            note(OURS, self.ours(FILE.0, loss, 1));
+            if let Err(error) = self.lab.lose(loss) {
+                eprintln!("skipped: files of round {round}: {error:#}");
+                continue;
+            }
+            if self.udpcast {
+                note("udpcast", self.carry(|contest, host| contest.udpcast(host)));
+            }
+            if self.uftp {
+                note("UFTP", self.carry(|contest, host| contest.uftp(host)));
+            }
+        }
+    }
+
+    /// What a user of Clearway gets: seconds in the median.
+    fn ours(&self, bytes: &str, loss: u32, times: u32) -> Result<f64> {
+        let mut command = Command::new("timeout");
+        command.arg(DEADLINE_S).arg(&self.program).args(["broadcast", "--on", "lab", "--json", "--rate", RATE]);
+        command.args(["--ranks", &HOSTS.to_string(), "--bytes", &bytes.replace(' ', "")]);
+        command.args(["--loss", &format!("{}", f64::from(loss) / 1000.0), "--objects", &times.to_string()]);
+        let output = command.output().context("clearway broadcast")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        let figures: Value = serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
+        let is = |figure: &&Value| figure["name"] == "broadcast_seconds" && figure["labels"]["quantile"] == "p50";
+        let figure = figures.as_array().into_iter().flatten().find(is).context("no time was told")?;
+        figure["value"].as_f64().context("a time that is none")
+    }
+
+    fn run_open_mpi(&self, peer: &Path, by: Option<[&str; 2]>, bytes: u64, times: u32) -> Result<f64> {
+        let mut command = self.lab.on(0, "timeout");
+        command.args([DEADLINE_S, "mpirun.openmpi", "-n", &HOSTS.to_string(), "-H", &self.lab.addresses.join(",")]);
+        command.args(["--mca", "plm_rsh_agent"]).arg(&self.agent);
+        command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"]);
+        if let Some([algorithm, segment]) = by {
+            command.args(["--mca", "coll_tuned_use_dynamic_rules", "1"]);
+            command.args(["--mca", "coll_tuned_bcast_algorithm", algorithm]);
+            command.args(["--mca", "coll_tuned_bcast_algorithm_segmentsize", segment]);
+        }
+        command.arg(peer).args([bytes.to_string(), times.to_string()]).envs(OPEN_MPI_AS_ROOT);
+        seconds(command)
+    }
+
+    fn run_mpich(&self, peer: &Path, bytes: u64, times: u32) -> Result<f64> {
+        let mut command = self.lab.on(0, "timeout");
+        command.args([DEADLINE_S, "mpiexec.hydra", "-n", &HOSTS.to_string(), "-ppn", "1"]);
+        command.args(["-hosts", &self.lab.addresses.join(","), "-localhost", &self.lab.addresses[0]]);
+        command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.agent);
+        // Else shared memory is found, whose names are those of the whole machine.
+        command.args(["-genv", "UCX_TLS", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
+        command.arg(peer).args([bytes.to_string(), times.to_string()]);
+        seconds(command)
+    }
+
+    /// From the sender's start until the last receiver has ended, or the sender where they do not end by themselves; all copies are
+    /// compared. `end` is the command of a host.
+    fn carry(&self, end: impl Fn(&Self, usize) -> Result<Command>) -> Result<f64> {
+        let copies = || (1..HOSTS).map(|host| self.room.0.join(format!("h{host}")));
+        for copy in copies() {
+            let _ = fs::remove_dir_all(&copy);
+            fs::create_dir_all(&copy)?;
+        }
+        let mut receivers = Vec::new();
+        for host in 1..HOSTS {
+            receivers.push(end(self, host)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        }
+        // They open their sockets meanwhile.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let begin = Instant::now();
+        let sent = end(self, 0)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let took = begin.elapsed().as_secs_f64();
+        for receiver in &mut receivers {
+            // Daemons stay; those that end by themselves have had their time while the sender waited for them.
+            let _ = Command::new("kill").arg(receiver.id().to_string()).stderr(Stdio::null()).status();
+            let _ = receiver.wait();
+        }
+        ensure!(sent?.success(), "the sender failed");
+        for copy in copies() {
+            let same = Command::new("cmp").arg(self.room.0.join("file")).arg(copy.join("file")).output()?;
+            ensure!(same.status.success(), "a copy is not the same: {}", String::from_utf8_lossy(&same.stdout).trim());
+        }
+        Ok(took)
+    }
+
+    /// The name of a host's interface.
+    fn interface(&self, host: usize) -> Result<String> {
+        let output = self.lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split_ascii_whitespace().nth(1).map(str::to_owned).context("a host without an interface")
+    }
+
+    fn udpcast(&self, host: usize) -> Result<Command> {
+        let mut command = self.lab.on(host, "timeout");
+        command.arg(DEADLINE_S).arg(if host == 0 { "udp-sender" } else { "udp-receiver" });
+        command.args(["--nokbd", "--interface", &self.interface(host)?, "--mcast-rdv-address", "239.255.77.1"]);
+        match host {
+            0 => command.args(["--min-receivers", "7", "--full-duplex", "--max-bitrate", "190m", "--file"]),
+            _ => command.arg("--file"),
+        };
+        command.arg(if host == 0 { self.room.0.join("file") } else { self.room.0.join(format!("h{host}/file")) });
+        Ok(command)
+    }
+
+    fn uftp(&self, host: usize) -> Result<Command> {
+        let mut command = self.lab.on(host, "timeout");
+        command.arg(DEADLINE_S);
+        match host {
+            0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.0.join("file")),
+            _ => {
+                command.args(["uftpd", "-d", "-I", &self.interface(host)?]);
+                command.arg("-D").arg(self.room.0.join(format!("h{host}")))
+            }
+        };
+        Ok(command)
+    }
+}
+
+/// Bytes that no two places have in common.
+fn content(length: u64) -> Vec<u8> {
+    (0..length / 8).flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+}
+
+fn compile(room: &Path, compiler: &str) -> Result<PathBuf> {
+    let (file, program) = (room.join("bcast_peer.c"), room.join(format!("bcast-{compiler}")));
+    fs::write(&file, PEER)?;
+    let output = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&file).output().context("a compiler")?;
+    ensure!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(program)
+}
+
+/// What the peer's program says.
+fn seconds(mut command: Command) -> Result<f64> {
+    let output = command.output().context("a launcher")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{} {}", said.trim(), String::from_utf8_lossy(&output.stderr).trim());
+    if value_of(&said, "wrong") != Some(0.0) {
+        bail!("bytes are wrong: {}", said.trim());
+    }
+    value_of(&said, "seconds").context("no time was told")
+}
+
+/// The number behind `name` in a line of names and values.
+fn value_of(line: &str, name: &str) -> Option<f64> {
+    let mut words = line.split_ascii_whitespace();
+    words.find(|word| *word == name)?;
+    words.next()?.parse().ok()
+}
+
+/// The median of `who`, of all who did the same.
+fn median(figures: &Figures, bytes: u64, loss: u32, who: &str) -> Option<f64> {
+    Some(spread(figures.get(&(bytes, loss, who.to_owned()))?)?.0)
+}
+
+fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+    let mut text = format!(
+        "one sender, 7 receivers, links of {RATE}, {} rounds, load {loaded} before and {} after\n\
+         seconds, median (least to greatest); MPI: until the last rank has it\n",
+        asked.rounds,
+        load()
+    );
+    let mut last = None;
+    for ((bytes, loss, who), values) in figures {
+        if last.replace((bytes, loss)) != Some((bytes, loss)) {
+            text += &format!("\n{bytes} B, {loss} of 1000 lost\n");
+        }
+        let Some((median_of, least, greatest)) = spread(values) else { continue };
+        text += &format!("  {who:<32} {median_of:>10.6} ({least:.6} to {greatest:.6})");
+        match median(figures, *bytes, *loss, OURS).filter(|_| who != OURS) {
+            Some(ours) => text += &format!("  {OURS} takes {:.3} of it\n", ours / median_of),
+            None => text.push('\n'),
+        }
+    }
+    text
+}
+
+fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
+    let one = |((bytes, loss, who), values): (&(u64, u32, String), &Vec<f64>)| {
+        let ours = median(figures, *bytes, *loss, OURS).zip(spread(values)).map(|(ours, its)| ours / its.0);
+        json!({"bytes": bytes, "lost_thousandths": loss, "who": who, "seconds": values, "ours_part": ours})
+    };
+    let all: Vec<Value> = figures.iter().map(one).collect();
+    json!({"bench": "peers", "rate": RATE, "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median__is_of_those_who_did_the_same() {
+        let figures = Figures::from([
+            ((4, 0, OURS.to_owned()), vec![3.0, 1.0, 2.0]),
+            ((4, 1, OURS.to_owned()), vec![9.0]),
+            ((4, 0, "MPICH".to_owned()), vec![4.0]),
+        ]);
+        assert_eq!(median(&figures, 4, 0, OURS), Some(2.0));
+        assert_eq!(median(&figures, 8, 0, OURS), None);
+        assert_eq!(value_of("seconds 0.5 p99 1 wrong 0", "wrong"), Some(0.0));
+    }
+}
