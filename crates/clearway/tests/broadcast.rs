@@ -39,7 +39,7 @@ fn lab__every_way_brings_every_object_with_and_without_loss() {
     for loss in ["0", "0.02"] {
         assert!(samples(&figures, "broadcast_bare_seconds", &[("loss", loss)]).is_some());
         for mode in ["auto", "chain", "tree"] {
-            for bytes in ["4 B", "100 kB"] {
+            for bytes in ["4 B", "100000 B"] {
                 let labels = [("loss", loss), ("mode", mode), ("bytes", bytes), ("quantile", "p50")];
                 assert_eq!(samples(&figures, "broadcast_seconds", &labels), Some(5), "{labels:?}");
             }
