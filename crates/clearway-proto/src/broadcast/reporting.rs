@@ -94,7 +94,8 @@ impl Reporting {
     pub(super) fn polled(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
         self.park(state, now);
         self.asked = true;
-        self.due = Some(now + state.quiet());
+        // A poll that follows soon does not put off the answer to the one before.
+        self.soon(now, state.quiet());
         if state.edge > state.tail() {
             return self.report(state, credit, now, out);
         }

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::frame::Report;
-use crate::base::{LocalNs, Nanos};
+use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Polls whose time is remembered.
 const POLLS: usize = 16;
@@ -31,8 +31,8 @@ pub(super) struct Reports {
     polls: [(u16, LocalNs); POLLS],
     /// The last poll.
     poll: u16,
-    /// Smoothed time from a poll to its answer, and its mean deviation, as TCP has them (RFC 6298).
-    trip: Option<(u64, u64)>,
+    /// Time from a poll to its answer.
+    trip: Option<Smoothed>,
     /// The root's own, for those to whom nobody reports.
     told: Option<Nanos>,
     /// How long a child may be silent before the others go on without it.
@@ -99,11 +99,7 @@ impl Reports {
 
     /// Something that was asked for came after so long.
     pub(super) fn waited(&mut self, sample: Nanos) {
-        let sample = sample.0;
-        self.trip = Some(match self.trip {
-            None => (sample, sample / 2),
-            Some((mean, spread)) => ((mean * 7 + sample) / 8, (spread * 3 + mean.abs_diff(sample)) / 4),
-        });
+        self.trip = Some(Smoothed::after(self.trip, sample));
     }
 
     /// The root says how long a round trip is.
@@ -151,13 +147,12 @@ impl Reports {
 
     /// A round trip to those below.
     pub(super) fn trip(&self) -> Nanos {
-        self.trip.map(|(mean, _)| Nanos(mean)).or(self.told).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
+        self.trip.map(|trip| trip.mean).or(self.told).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
     }
 
     /// How long an answer may take (RFC 6298 with a floor for local networks).
     pub(super) fn time_out(&self) -> Nanos {
-        let (mean, spread) = self.trip.unwrap_or((FIRST_TRIP.0, FIRST_TRIP.0));
-        Nanos(mean.saturating_add(spread.saturating_mul(4))).max(Nanos::from_millis(2))
+        self.trip.unwrap_or(Smoothed { mean: FIRST_TRIP, deviation: FIRST_TRIP }).bound().max(Nanos::from_millis(2))
     }
 }
 
