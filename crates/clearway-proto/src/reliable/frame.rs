@@ -7,7 +7,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | kind in the low four bits, class in the high four |
-//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked |
+//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked, 32 answers a question |
 //! | 2 | 2 | generation of the stream |
 //! | 4 | 4 | CRC-32C of the header |
 //! | 8 | 4 | number of the fragment, its low 32 bits |
@@ -19,7 +19,7 @@
 //! | 3 | damaged | number: a body that was not what its digest says |
 //! | 4 | refused | number: a place that does not exist |
 //! | 5 | unknown | nothing: this stream is not known here |
-//! | 6 | question | nothing: an acknowledgement is asked for |
+//! | 6 | question | nothing: an acknowledgement of what came before it on its path is asked for, on that path |
 //!
 //! # Invariants
 //! I1. [`Frame::parse`] answers for any bytes, never panics and never reads outside them.
@@ -49,7 +49,8 @@ const LAST: u8 = 2;
 const SKIP: u8 = 4;
 const AT_ONCE: u8 = 8;
 const MARKED: u8 = 16;
-const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED;
+const ANSWERS: u8 = 32;
+const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED | ANSWERS;
 
 /// Where a fragment's body goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub(super) struct Piece {
 pub(super) struct Acknowledgement {
     /// Fragments arrived with a mark of congestion since the last answer.
     pub(super) is_marked: bool,
+    /// A question was answered: what left before it on this path is here, or lost.
+    pub(super) is_answer: bool,
     pub(super) freed: u64,
     /// The path on which the newest fragment came.
     pub(super) path: PathId,
@@ -173,7 +176,9 @@ impl Kind {
                     | flag(data.at_once, AT_ONCE);
                 (1, flags)
             }
-            Self::Acknowledgement(acknowledgement) => (2, flag(acknowledgement.is_marked, MARKED)),
+            Self::Acknowledgement(Acknowledgement { is_marked, is_answer, .. }) => {
+                (2, flag(*is_marked, MARKED) | flag(*is_answer, ANSWERS))
+            }
             Self::Damaged => (3, 0),
             Self::Refused => (4, 0),
             Self::Unknown => (5, 0),
@@ -244,6 +249,7 @@ fn parse_acknowledgement(bytes: &[u8], flags: u8) -> Option<Acknowledgement> {
     }
     Some(Acknowledgement {
         is_marked: flags & MARKED != 0,
+        is_answer: flags & ANSWERS != 0,
         freed: number(bytes, 12, 6)?,
         path: PathId(*bytes.get(18)?),
         newest: number(bytes, 20, 4)? as u32,
@@ -321,6 +327,7 @@ mod tests {
         (bitmap[0], bitmap[BITMAP_WORDS - 1]) = (5, 1 << 63);
         let acknowledgement = Acknowledgement {
             is_marked: true,
+            is_answer: true,
             freed: OFFSET_LIMIT - 1,
             path: PathId(3),
             newest: u32::MAX,

@@ -79,6 +79,8 @@ pub(super) struct Incoming {
     newest: Option<(u64, PathId, LocalNs)>,
     is_marked: bool,
     unanswered: u32,
+    /// A question that waits for the digests of fragments that came before it: its path, and how many.
+    asked: Option<(PathId, usize)>,
     /// When an acknowledgement is due.
     pub(super) due: Option<LocalNs>,
     /// When somebody will look whether one is due.
@@ -99,6 +101,7 @@ impl Incoming {
             newest: None,
             is_marked: false,
             unanswered: 0,
+            asked: None,
             due: None,
             armed: None,
         }
@@ -110,6 +113,10 @@ impl Incoming {
         if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number) {
             // Our answer was lost, or it is on its way.
             self.due = Some(now);
+            return Verdict::Ignore;
+        }
+        // A second copy would be written over the first, whose digest may be good.
+        if self.checking.contains_key(&number) {
             return Verdict::Ignore;
         }
         self.is_marked |= coming.is_marked;
@@ -183,6 +190,21 @@ impl Incoming {
         is_inside.then_some(Span { region: into.region, offset, length })
     }
 
+    /// A question came on `path`; whether it can be answered now. Otherwise it can be when what came before it is known to be good or not.
+    pub(super) fn question(&mut self, path: PathId) -> bool {
+        self.asked = (!self.checking.is_empty()).then_some((path, self.checking.len()));
+        self.asked.is_none()
+    }
+
+    /// The path of a question that can be answered now that one more fragment is known to be good or not.
+    pub(super) fn question_due(&mut self) -> Option<PathId> {
+        let (path, left) = self.asked.take()?;
+        if left > 1 {
+            self.asked = Some((path, left - 1));
+        }
+        (left <= 1).then_some(path)
+    }
+
     /// The digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
     pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> Verdict {
         let Some(placed) = self.checking.remove(&number) else { return Verdict::Ignore };
@@ -252,6 +274,7 @@ impl Incoming {
         let (newest, path, at) = self.newest.unwrap_or((0, PathId(0), now));
         let acknowledgement = Acknowledgement {
             is_marked: core::mem::take(&mut self.is_marked),
+            is_answer: false,
             freed: self.freed % super::frame::OFFSET_LIMIT,
             path,
             newest: newest as u32,
@@ -259,5 +282,44 @@ impl Incoming {
             bitmap: self.above,
         };
         (self.received, acknowledgement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RegionId;
+
+    const PATH: PathId = PathId(1);
+
+    /// A fragment of a write.
+    fn come(stream: &mut Incoming, number: u32) -> Verdict {
+        let place = Place { region: RegionId(9), offset: 0 };
+        let data = Piece { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };
+        let coming = Coming { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
+        stream.comes(LocalNs(1), coming, &data)
+    }
+
+    #[test]
+    fn comes__a_second_copy_is_not_written_over_one_that_is_being_looked_at() {
+        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 });
+        assert!(matches!(come(&mut stream, 0), Verdict::Take { .. }));
+        assert_eq!(come(&mut stream, 0), Verdict::Ignore);
+        assert_eq!(stream.checked(LocalNs(2), 0, Some(8)), Verdict::Damaged);
+        assert!(matches!(come(&mut stream, 0), Verdict::Take { .. }), "the next copy, after a bad one");
+    }
+
+    #[test]
+    fn question__is_answered_when_what_came_before_it_was_looked_at() {
+        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 });
+        assert!(stream.question(PATH));
+        (0..2).for_each(|number| assert!(matches!(come(&mut stream, number), Verdict::Take { .. })));
+        assert!(!stream.question(PATH));
+        assert!(matches!(come(&mut stream, 2), Verdict::Take { .. }));
+        let due = [0, 1, 2].map(|number| {
+            stream.checked(LocalNs(2), number, Some(7));
+            stream.question_due()
+        });
+        assert_eq!(due, [None, Some(PATH), None]);
     }
 }

@@ -62,9 +62,17 @@ pub(super) struct Lane {
     /// While the path is down: when it is tried next.
     down_until: Option<LocalNs>,
     wants_question: bool,
-    was_asked: bool,
+    /// The number of the next fragment when the question left that is not answered.
+    asked: Option<u64>,
     /// When the last answer came, on this path or of what left on it.
     heard: LocalNs,
+}
+
+/// Whether what came back answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IsAnswer {
+    Yes,
+    No,
 }
 
 /// What was seen since the round began.
@@ -101,7 +109,7 @@ impl Lane {
             timeouts: 0,
             down_until: None,
             wants_question: false,
-            was_asked: false,
+            asked: None,
             heard: LocalNs(0),
         }
     }
@@ -140,13 +148,18 @@ impl Lane {
 
     /// A question leaves on this path.
     pub(super) fn ask(&mut self, now: LocalNs) {
-        (self.wants_question, self.was_asked) = (false, true);
+        self.wants_question = false;
+        // The first of several: one may be lost, and only what left before it is told of by its answer.
+        self.asked = self.asked.or(Some(self.next));
         self.down_until = self.down_until.map(|_| now + TRY_AGAIN);
     }
 
-    /// An answer came on this path. One that is down, where something was asked, carries again, perhaps another way than before.
-    pub(super) fn hear(&mut self, now: LocalNs) {
-        if self.is_down() && self.was_asked {
+    /// Something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
+    /// a path that was down carries again, perhaps another way than before.
+    pub(super) fn hear(&mut self, now: LocalNs, is_answer: IsAnswer) {
+        let asked = if is_answer == IsAnswer::Yes { self.asked.take() } else { None };
+        self.answered = self.answered.max(asked.map_or(0, |asked| asked + REORDERED_MAX));
+        if self.is_down() && is_answer == IsAnswer::Yes {
             let Self { next, answered, under_way, is_blocked, .. } = *self;
             *self = Self { next, answered, under_way, is_blocked, round: Round::new(next), ..Self::new() };
         }
@@ -270,7 +283,7 @@ impl Lane {
 
     /// The path went down: what is under way on it is to leave on others.
     pub(super) fn go_down(&mut self, now: LocalNs) {
-        (self.down_until, self.was_asked, self.timeouts) = (Some(now + TRY_AGAIN), false, 0);
+        (self.down_until, self.asked, self.timeouts) = (Some(now + TRY_AGAIN), None, 0);
     }
 }
 
@@ -365,7 +378,7 @@ mod tests {
         lane.go_down(LocalNs(2));
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
-        lane.hear(LocalNs(3) + TRY_AGAIN);
+        lane.hear(LocalNs(3) + TRY_AGAIN, IsAnswer::Yes);
         assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.wait()), (false, WINDOW_FIRST, Nanos::ZERO));
         assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
@@ -380,6 +393,21 @@ mod tests {
         assert_eq!(lane.patience(Nanos::ZERO), first.times(2));
         (0..90).for_each(|_| lane.time_out());
         assert_eq!(lane.patience(Nanos::ZERO), PATIENCE_MOST);
+    }
+
+    #[test]
+    fn hear__what_left_before_the_first_question_is_lost_when_one_is_answered() {
+        let mut lane = Lane::new();
+        let numbers: [u64; 4] = core::array::from_fn(|i| {
+            if i >= 2 {
+                lane.ask(LocalNs(1));
+            }
+            lane.leave(LocalNs(1))
+        });
+        lane.hear(LocalNs(2), IsAnswer::No);
+        assert!(numbers.iter().all(|number| !lane.is_overtaken(*number)));
+        lane.hear(LocalNs(2), IsAnswer::Yes);
+        assert_eq!(numbers.map(|number| lane.is_overtaken(number)), [true, true, false, false]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::cutting::Measures;
 use super::frame::{Acknowledgement, Frame, HEAD_MAX, INBOX, Kind, Piece, Tail};
 use super::incoming::{Coming, Incoming, Verdict};
 use super::key::{Key, Purpose, meaning, token};
+use super::lane::IsAnswer;
 use super::outgoing::{Next, Outgoing};
 use super::{Command, Event, NodeConfig, Receipt};
 use crate::base::{Class, LocalNs, Rank};
@@ -209,8 +210,10 @@ impl Node {
         match frame.kind {
             Kind::Data(data) => self.data(now, key, frame, data, datagram, out),
             Kind::Question => {
-                if self.is_current(key, frame, datagram.path, out) {
-                    self.answer(now, key, datagram.path, out);
+                if self.is_current(key, frame, datagram.path, out)
+                    && self.incoming(key).is_some_and(|stream| stream.question(datagram.path))
+                {
+                    self.answer(now, key, datagram.path, IsAnswer::Yes, out);
                 }
             }
             Kind::Acknowledgement(acknowledgement) => {
@@ -358,7 +361,12 @@ impl Node {
                 }
                 self.pump(now, key, out);
             }
-            Purpose::Check => self.checked(now, key, low, (status == Status::Complete).then_some(value as u32), out),
+            Purpose::Check => {
+                self.checked(now, key, low, (status == Status::Complete).then_some(value as u32), out);
+                if let Some(path) = self.incoming(key).and_then(Incoming::question_due) {
+                    self.answer(now, key, path, IsAnswer::Yes, out);
+                }
+            }
         }
     }
 
@@ -378,10 +386,11 @@ impl Node {
         send(out, key, generation, number, kind, path, Span::EMPTY, None);
     }
 
-    fn answer(&mut self, now: LocalNs, key: Key, path: PathId, out: &mut Out<Event>) {
+    fn answer(&mut self, now: LocalNs, key: Key, path: PathId, is_answer: IsAnswer, out: &mut Out<Event>) {
         let Some(stream) = self.incoming(key) else { return };
         let generation = stream.generation;
-        let (number, acknowledgement) = stream.answer(now);
+        let (number, mut acknowledgement) = stream.answer(now);
+        acknowledgement.is_answer = is_answer == IsAnswer::Yes;
         send(out, key, generation, number, Kind::Acknowledgement(acknowledgement), path, Span::EMPTY, None);
     }
 
@@ -415,7 +424,7 @@ impl Node {
         stream.armed = None;
         let path = stream.path();
         if stream.due.is_some_and(|due| due <= now) {
-            self.answer(now, key, path, out);
+            self.answer(now, key, path, IsAnswer::No, out);
         }
         self.arm_incoming(key);
     }
@@ -463,7 +472,7 @@ const fn is_newer(a: u16, b: u16) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 15
 }
 
-/// Sends a frame of the stream `key`: data in its class, everything else before all data.
+/// Sends a frame of the stream `key`: data in its class and questions behind it, everything else before all data.
 #[expect(clippy::too_many_arguments, reason = "what a frame is made of")]
 fn send(
     out: &mut Out<Event>,
@@ -475,7 +484,7 @@ fn send(
     body: Span,
     token: Option<Token>,
 ) {
-    let class = if matches!(kind, Kind::Data(_)) { key.class } else { Class::Control };
+    let class = if matches!(kind, Kind::Data(_) | Kind::Question) { key.class } else { Class::Control };
     let frame = Frame { class: key.class, generation, number: number as u32, kind };
     let head = out.head(frame.encode().bytes());
     let to = Destination::One(key.rank());

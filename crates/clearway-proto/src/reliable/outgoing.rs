@@ -18,7 +18,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 
 use super::cutting::{Cut, Cutting, Measures};
 use super::frame::{Acknowledgement, Piece, Place, whole};
-use super::lane::{Lane, PATIENCE_MOST};
+use super::lane::{IsAnswer, Lane, PATIENCE_MOST};
 use super::paths::Paths;
 use super::{ANSWER_MAX, Message, Ticket, WINDOW};
 use crate::base::{LocalNs, Nanos};
@@ -256,7 +256,7 @@ impl Outgoing {
             self.questions = 0;
         }
         (self.heard, self.is_known) = (now, true);
-        self.paths.answer_came(now, over);
+        self.paths.heard(now, over, if acknowledgement.is_answer { IsAnswer::Yes } else { IsAnswer::No });
         self.measure(now, acknowledgement);
         while self.base < below {
             self.here(now, self.base);
@@ -270,7 +270,7 @@ impl Outgoing {
                 bits &= bits - 1;
             }
         }
-        if acknowledgement.bitmap.iter().any(|word| *word != 0) || self.paths.count() > 1 {
+        if acknowledgement.bitmap.iter().any(|word| *word != 0) || acknowledgement.is_answer || self.paths.count() > 1 {
             self.withdraw(|state, lane| matches!(state, State::Away { number, .. } if lane.is_overtaken(number)));
         }
         for lane in self.paths.iter_mut() {
@@ -403,13 +403,11 @@ impl Outgoing {
         oldest.at.max(self.probed) + self.paths.of(oldest.path).patience(ANSWER_MAX)
     }
 
-    /// What left for the longest time was waited for in vain. It alone leaves again: its answer tells what became of the others, unless the
-    /// path is down.
+    /// What left for the longest time was waited for in vain. It alone leaves again, unless the path is down: answers to
+    /// questions tell what became of the others.
     fn late(&mut self, now: LocalNs, Oldest { at, path, number }: Oldest) {
         self.at_once = true;
-        if self.paths.count() > 1 {
-            self.paths.ask_all();
-        }
+        self.paths.ask_all();
         if self.paths.time_out(now, path, at) {
             self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
         } else {

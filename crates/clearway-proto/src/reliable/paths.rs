@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use super::ANSWER_MAX;
-use super::lane::Lane;
+use super::lane::{IsAnswer, Lane};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::PathId;
 
@@ -80,15 +80,12 @@ impl Paths {
         Some(path)
     }
 
-    /// An answer came on `path`.
-    pub(super) fn answer_came(&mut self, now: LocalNs, path: PathId) {
+    /// An acknowledgement came on `path`.
+    pub(super) fn heard(&mut self, now: LocalNs, path: PathId, is_answer: IsAnswer) {
         let are_all_down = self.are_all_down();
         if let Some(lane) = self.0.get_mut(usize::from(path.0)) {
-            // Then what it answers was data.
-            if are_all_down {
-                lane.ask(now);
-            }
-            lane.hear(now);
+            // Where all are down data is what asks.
+            lane.hear(now, if are_all_down { IsAnswer::Yes } else { is_answer });
         }
     }
 
@@ -122,9 +119,9 @@ mod tests {
         let mut paths = Paths::new(2);
         let _ = [0; 2].map(|_| paths.of(A).leave(LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))), "the peer may stand still");
-        paths.answer_came(LocalNs(61), A);
+        paths.heard(LocalNs(61), A, IsAnswer::Yes);
         assert!(!paths.time_out(LocalNs(62), A, LocalNs(10)));
-        paths.answer_came(LocalNs(63), B);
+        paths.heard(LocalNs(63), B, IsAnswer::Yes);
         assert!(paths.time_out(LocalNs(64), A, LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))), "the last one is never left");
     }
@@ -145,11 +142,11 @@ mod tests {
         let soon = LocalNs(0) + Nanos::from_millis(1);
         let later = LocalNs(0) + Nanos::from_millis(200);
         assert_eq!((paths.choose(later), paths.next_question(soon)), (B, None));
-        paths.answer_came(soon, A);
-        assert!(paths.of(A).is_down(), "nobody asked: an old answer");
+        paths.heard(soon, A, IsAnswer::No);
+        assert!(paths.of(A).is_down(), "what came late on its way");
         assert_eq!((paths.next_question(later), paths.next_question(later)), (Some(A), None));
         assert_eq!(paths.choose(later), B);
-        paths.answer_came(later, A);
+        paths.heard(later, A, IsAnswer::Yes);
         assert_eq!(paths.choose(later), A);
     }
 

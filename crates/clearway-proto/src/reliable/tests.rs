@@ -500,6 +500,7 @@ mod strangers {
             let bitmap: [u64; BITMAP_WORDS] = bitmap;
             Kind::Acknowledgement(Acknowledgement {
                 is_marked: true,
+                is_answer: newest % 2 == 0,
                 freed,
                 path: PathId(path),
                 newest,
