@@ -42,7 +42,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use self::program::{Ground, Programs};
 use crate::report::model::Report;
-use crate::scenario::{Mechanism, Scenario, Timeslice};
+use crate::scenario::{Broadcast, Mechanism, Scenario, Timeslice};
 
 pub(crate) use calibration::small_messages;
 pub(crate) use engine::Measure;
@@ -69,6 +69,8 @@ pub(crate) struct Order<'a> {
 pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
     match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
         Mechanism::Timeslice(test) if place == Place::Sim => build(order, test),
+        Mechanism::Broadcast(test) if place == Place::Lab => cast(order, test),
+        Mechanism::Broadcast(_) => bail!("a scenario of broadcasts runs in a laboratory: use --on lab"),
         Mechanism::Timeslice(_) => bail!("a scenario of timeslices runs on the simulator: use --on sim"),
         _ => complete(order, stage::open(order.scenario, place)?),
     }
@@ -80,6 +82,21 @@ fn build(order: &Order<'_>, test: &Timeslice) -> Result<Report> {
     let hosts = order.scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
     let plan = test.plan(hosts, order.scenario.seed);
     crate::timeslice::report(&order.scenario.fabric, &test.queue, &plan, &mut report)?;
+    summary::ended(&mut report);
+    Ok(report)
+}
+
+/// Casts as `test` says and returns the report of that.
+fn cast(order: &Order<'_>, test: &Broadcast) -> Result<Report> {
+    let mut report = summary::begun(order, Place::Lab.name());
+    let plan = test.plan(&order.scenario.fabric, order.scenario.seed).map_err(|why| anyhow!(why))?;
+    let crew = Crew::of(order.scenario.seed, Measure::Broadcast);
+    let mut held = Held::in_lab(&order.scenario.fabric, &test.queue, &crew)?;
+    report.host.facts.extend(held.proofs());
+    report.host.facts.extend(held.ranks().wires().clone());
+    let outcomes = crate::broadcast::conduct(&mut held, &plan, Place::Lab)?;
+    report.figures = crate::broadcast::figures(&plan, &outcomes);
+    report.warnings.extend(held.ranks().warnings());
     summary::ended(&mut report);
     Ok(report)
 }
@@ -163,6 +180,7 @@ fn conduct(order: &Order<'_>, stage: &mut dyn stage::Stage, report: &mut Report)
             _ => congestion::run(test, order, stage, report),
         },
         Mechanism::Shares(test) => shares::run(test, order, stage, report),
+        Mechanism::Broadcast(_) => bail!("broadcasts are cast without a stage; this is a defect of the program"),
         Mechanism::Timeslice(_) => bail!("timeslices are built without a stage; this is a defect of the program"),
     }
 }

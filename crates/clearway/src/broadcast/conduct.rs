@@ -19,6 +19,7 @@ use super::plan::{Plan, SHORT};
 use super::rough::Rough;
 use super::words::{Asked, Assignment, Rhythm, Said};
 use crate::bench::{Held, Place};
+use crate::timeslice::Kill;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,13 +50,15 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
             mode: super::Mode::Auto,
             length: Bytes(4),
             loss: *loss,
+            rough: Rough::default(),
             rhythm: bare,
             objects: ROUNDS,
         })?);
         for length in &plan.lengths {
             for mode in &plan.modes {
                 for (rhythm, objects) in conductor.rhythms(*length) {
-                    let cast = Cast { mode: *mode, length: *length, loss: *loss, rhythm, objects };
+                    let rough = Rough::default();
+                    let cast = Cast { mode: *mode, length: *length, loss: *loss, rough, rhythm, objects };
                     outcomes.push(conductor.run(&cast)?);
                 }
             }
@@ -65,13 +68,13 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
 }
 
 /// Conducts casts.
-struct Conductor<'a> {
-    held: &'a mut Held,
-    plan: &'a Plan,
-    place: Place,
-    key: u32,
+pub(super) struct Conductor<'a> {
+    pub(super) held: &'a mut Held,
+    pub(super) plan: &'a Plan,
+    pub(super) place: Place,
+    pub(super) key: u32,
     /// Ranks whose processes have ended.
-    gone: BTreeSet<Rank>,
+    pub(super) gone: BTreeSet<Rank>,
 }
 
 impl Conductor<'_> {
@@ -84,7 +87,7 @@ impl Conductor<'_> {
         Bytes(u64::from(self.held.body_max()))
     }
 
-    fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
+    pub(super) fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
         if length > self.symbol() {
             return vec![(Rhythm::Ordered, self.plan.objects_of(length))];
         }
@@ -94,7 +97,7 @@ impl Conductor<'_> {
     }
 
     /// Runs one cast.
-    fn run(&mut self, cast: &Cast) -> Result<Outcome> {
+    pub(super) fn run(&mut self, cast: &Cast) -> Result<Outcome> {
         if !self.gone.is_empty() && self.held.renew()? {
             self.gone.clear();
         }
@@ -113,9 +116,9 @@ impl Conductor<'_> {
             out: BTreeSet::new(),
             is_one_clock: self.place == Place::Lab,
         };
-        let mut course = Course { has: Default::default(), next: 0, heard: Instant::now(), kills: self.kills() };
+        let mut course = Course::new(self.plan);
         self.go_on(cast, &outcome, &mut course)?;
-        while self.awaited(&outcome).next().is_some() {
+        while self.awaited(&outcome).next().is_some() || !course.struck.is_subset(&self.gone) {
             self.strike(&mut course)?;
             match self.held.ranks_mut().hear_of_broadcast(course.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
@@ -151,14 +154,6 @@ impl Conductor<'_> {
         (0..self.plan.ranks).map(Rank).filter(|rank| !self.gone.contains(rank)).collect()
     }
 
-    fn kills(&self) -> Vec<(Instant, Rank)> {
-        let now = Instant::now();
-        let mut kills: Vec<_> =
-            self.plan.kills.iter().map(|kill| (now + Duration::from_nanos(kill.at.0), Rank(kill.rank))).collect();
-        kills.sort();
-        kills
-    }
-
     /// Gives all ranks their part and waits until the root has heard everybody.
     fn begin(&mut self, cast: &Cast, way: Way, ranks: &[Rank]) -> Result<()> {
         self.key += 1;
@@ -172,7 +167,7 @@ impl Conductor<'_> {
             rate: self.plan.rate,
             silence: self.plan.silence,
             seed: self.plan.seed,
-            rough: Rough { lost: cast.loss.0, ..Rough::default() },
+            rough: Rough { lost: cast.loss.0, ..cast.rough },
         };
         for rank in ranks {
             self.held.ranks_mut().ask_of_broadcast(*rank, Asked::Take(Box::new(assignment.clone())))?;
@@ -197,7 +192,7 @@ impl Conductor<'_> {
     /// Tells the root to cast what is next.
     fn go_on(&mut self, cast: &Cast, outcome: &Outcome, course: &mut Course) -> Result<()> {
         let root = Rank(0);
-        if self.gone.contains(&root) || outcome.accounts.contains_key(&root) {
+        if self.gone.contains(&root) || outcome.accounts.contains_key(&root) || outcome.out.contains(&root) {
             return Ok(());
         }
         let order = match cast.rhythm {
@@ -223,9 +218,13 @@ impl Conductor<'_> {
 
     /// Ends ranks whose time has come.
     fn strike(&mut self, course: &mut Course) -> Result<()> {
-        while course.kills.first().is_some_and(|(at, _)| *at <= Instant::now()) {
-            let (_, rank) = course.kills.remove(0);
-            self.held.ranks_mut().ask_of_broadcast(rank, Asked::Die)?;
+        while course.strokes.first().is_some_and(|stroke| stroke.at <= Instant::now()) {
+            let Stroke { rank, stop, .. } = course.strokes.remove(0);
+            let asked = stop.map_or(Asked::Die, Asked::Stop);
+            if matches!(asked, Asked::Die) {
+                course.struck.insert(rank);
+            }
+            self.held.ranks_mut().ask_of_broadcast(rank, asked)?;
         }
         Ok(())
     }
@@ -238,7 +237,10 @@ impl Conductor<'_> {
                 }
             }
             Said::Done(account) => drop(outcome.accounts.insert(rank, *account)),
-            Said::Switched(way, at) => outcome.ways.push((way, at)),
+            Said::Switched(way, at) => {
+                eprintln!("the way changes to {}", way.name());
+                outcome.ways.push((way, at));
+            }
             Said::Lost(_) => {}
             Said::Out => drop(outcome.out.insert(rank)),
             Said::Helpless => eprintln!("clearway: {} does not know how to go on", self.name(rank)),
@@ -277,14 +279,35 @@ struct Course {
     next: u32,
     /// When somebody said something last.
     heard: Instant,
-    kills: Vec<(Instant, Rank)>,
+    strokes: Vec<Stroke>,
+    /// Who was told to die.
+    struck: BTreeSet<Rank>,
+}
+
+/// A rank dies, or stands still for so long.
+#[derive(Clone, Copy, Debug)]
+struct Stroke {
+    at: Instant,
+    rank: Rank,
+    stop: Option<Nanos>,
 }
 
 impl Course {
+    fn new(plan: &Plan) -> Self {
+        let heard = Instant::now();
+        let stroke =
+            |kill: &Kill, stop| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), stop };
+        let kills = plan.kills.iter().map(|kill| stroke(kill, None));
+        let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Some(*length)));
+        let mut strokes: Vec<Stroke> = kills.chain(stops).collect();
+        strokes.sort_by_key(|stroke| stroke.at);
+        Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new() }
+    }
+
     /// How long to listen before somebody has to be killed.
     fn patience(&self, most: Duration) -> Duration {
-        let until = |(at, _): &(Instant, Rank)| at.saturating_duration_since(Instant::now());
-        self.kills.first().map_or(most, |first| until(first).min(most))
+        let until = |stroke: &Stroke| stroke.at.saturating_duration_since(Instant::now());
+        self.strokes.first().map_or(most, |first| until(first).min(most))
     }
 }
 

@@ -25,6 +25,11 @@ pub(super) const PROCESSOR: &str = "broadcast_sender_cpu_seconds";
 /// Symbols that left again, by whomever, for each one that the objects have; labels bytes, loss, mode.
 pub(super) const REPAIRS: &str = "broadcast_repairs_fraction";
 
+/// The longest time in which a receiver got nothing new in the middle of an object, in s; labels bytes, loss, mode.
+pub(super) const STALL: &str = "broadcast_stall_seconds";
+/// Symbols that came to a receiver that had them, for each one that the objects have; labels bytes, loss, mode.
+pub(super) const DOUBLED: &str = "broadcast_doubled_fraction";
+
 /// Labels of these figures.
 pub(super) const BYTES: &str = "bytes";
 pub(super) const LOSS: &str = "loss";
@@ -93,11 +98,16 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
         let fraction = cast.length.0 as f64 * 8.0 / median / rate.0 as f64;
         figures.push(Figure::counted(GOODPUT, "", real(fraction), samples, "of the link's rate, headers included"));
     }
+    if cast.rhythm == Rhythm::Ordered {
+        figures.push(Figure::counted(STALL, "s", real(outcome.stall()), samples, "of the slowest receiver"));
+    }
     let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
     let symbols = record.received as f64 / receivers;
     if symbols > 0.0 {
         let source = "symbols that were asked for, of all ranks";
         figures.push(Figure::counted(REPAIRS, "", real(record.repairs as f64 / symbols), samples, source));
+        let source = "symbols that came again, of all receivers";
+        figures.push(Figure::counted(DOUBLED, "", real(record.doubled as f64 / symbols), samples, source));
     }
     figures
 }

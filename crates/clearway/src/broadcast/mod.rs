@@ -10,6 +10,7 @@
 
 mod bare;
 mod conduct;
+mod faults;
 mod figures;
 mod film;
 mod outcome;
@@ -22,6 +23,7 @@ mod traffic;
 mod words;
 
 pub(crate) use conduct::conduct;
+pub(crate) use faults::suffer;
 pub(crate) use figures::{explained, figures};
 pub(crate) use plan::{Mode, Plan, Share};
 pub(crate) use rank::serve;

@@ -6,6 +6,7 @@ use clearway_proto::base::{Bytes, LocalNs, Rank};
 use clearway_proto::broadcast::{Record, Way};
 
 use super::plan::{Mode, Share};
+use super::rough::Rough;
 use super::words::{Account, Rhythm};
 
 /// One cast, of a number of objects.
@@ -15,6 +16,8 @@ pub(crate) struct Cast {
     pub(super) mode: Mode,
     pub(super) length: Bytes,
     pub(super) loss: Share,
+    /// What else arrivals suffer.
+    pub(super) rough: Rough,
     pub(super) rhythm: Rhythm,
     pub(super) objects: u32,
 }
@@ -78,6 +81,11 @@ impl Outcome {
             Rhythm::Ordered => times.iter().map(|time| time.as_secs_f64()).collect(),
             _ => times.iter().map(|time| time.as_secs_f64() / f64::from(self.cast.objects.max(1))).collect(),
         }
+    }
+
+    /// The longest time in which a receiver got nothing new in the middle of an object, in seconds.
+    pub(super) fn stall(&self) -> f64 {
+        self.accounts.values().map(|account| account.stall.as_secs_f64()).fold(0.0, f64::max)
     }
 
     /// What all ranks counted together.

@@ -102,6 +102,8 @@ pub(crate) struct Plan {
     pub(crate) silence: Nanos,
     /// Ranks that die, after the first object was cast.
     pub(crate) kills: Vec<Kill>,
+    /// Ranks that stand still after the first object was cast, and for how long.
+    pub(crate) stops: Vec<(Kill, Nanos)>,
     pub(crate) seed: u64,
 }
 

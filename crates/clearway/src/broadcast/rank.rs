@@ -189,6 +189,8 @@ struct Casting<'a> {
     /// When each was told: a step can be long.
     events: Vec<(LocalNs, Event)>,
     commands: Vec<Command>,
+    /// How many symbols had come at the last step, and since when no other has.
+    came: (u64, LocalNs),
     is_done: bool,
     next: Option<Next>,
 }
@@ -214,6 +216,7 @@ impl<'a> Casting<'a> {
             film: Film::default(),
             events: Vec::new(),
             commands,
+            came: (0, LocalNs(0)),
             is_done: false,
             next: None,
         }
@@ -358,6 +361,19 @@ impl<'a> Casting<'a> {
         self.cast += 1;
     }
 
+    /// Notes how long nothing came in the middle of an object.
+    fn watch(&mut self, received: u64, now: LocalNs) {
+        let (before, since) = self.came;
+        if received == before {
+            return;
+        }
+        let symbols = self.assignment.length.0.div_ceil(u64::from(self.places.symbol)).max(1);
+        if before / symbols == (received - 1) / symbols && before % symbols != 0 {
+            self.account.stall = self.account.stall.max(now.since(since));
+        }
+        self.came = (received, now);
+    }
+
     /// Tells the conductor how it ended, once.
     fn conclude(&mut self, node: &Node) {
         let end = self.account.aborted.unwrap_or(u32::MAX).min(self.assignment.objects);
@@ -420,6 +436,7 @@ impl progress::Host<Node> for Host<'_, '_> {
         }
         casting.cast(now, wire);
         casting.film.look(now, || driver.engine_mut().record());
+        casting.watch(driver.engine_mut().record().received, now);
         casting.conclude(driver.engine_mut());
         if casting.next.is_some() {
             return ControlFlow::Break(());

@@ -100,6 +100,8 @@ pub(crate) struct Account {
     pub(super) record: Record,
     /// What went through this host's interfaces meanwhile, of everybody: received and sent.
     pub(super) traffic: Option<[Bytes; 2]>,
+    /// Receiver: the longest time between two steps that brought something new of one object.
+    pub(super) stall: Nanos,
     pub(super) film: Vec<Sample>,
 }
 

@@ -10,7 +10,7 @@ use super::run::{HostRate, JobFlags, across};
 use super::{JobArguments, print};
 use crate::bench::wire::Wanted;
 use crate::bench::{Crew, Held, Measure, Place};
-use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, table};
+use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, suffer, table};
 use crate::exit::Exit;
 use crate::scenario::{Fabric, Time};
 use crate::timeslice::Kill;
@@ -48,6 +48,10 @@ pub(crate) struct BroadcastFlags {
     /// How long a rank may be silent before the others go on without it.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     silence: Time,
+    /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost, doubled, damaged and late, and ranks die and
+    /// stand still; what happens follows from the seed.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "explain", "json"])]
+    faults: Option<Time>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
     explain: bool,
@@ -93,6 +97,7 @@ impl BroadcastFlags {
             rate,
             silence: self.silence.0,
             kills: self.kill.clone(),
+            stops: Vec::new(),
             seed: self.seed,
         })
     }
@@ -103,6 +108,9 @@ impl BroadcastFlags {
         let place = job.places(&given)?.first().copied().unwrap_or(Place::Lab);
         match place {
             Place::Cluster if self.ranks.is_some() => bail!("--ranks is for --on lab: a job has the ranks that it has"),
+            Place::Cluster if self.faults.is_some() => {
+                bail!("--faults is for --on lab, where ranks that died are started anew")
+            }
             Place::Cluster if self.queue.is_some() => bail!("--queue is for --on lab: queues of a site are its own"),
             place => Ok(place),
         }
@@ -144,6 +152,10 @@ fn simulated() -> Result<Exit> {
 
 /// Casts with the ranks of `held`.
 fn on_ranks(held: &mut Held, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
+    if let Some(time) = flags.faults {
+        print(&suffer(held, plan, time.0)?)?;
+        return Ok(Exit::Good);
+    }
     let outcomes = conduct(held, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {

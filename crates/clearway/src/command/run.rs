@@ -374,6 +374,7 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
         congestion: Some(Congestion::default()),
         shares: None,
         timeslice: None,
+        broadcast: None,
         verdict: clearway_proto::congestion::Rules::default(),
     };
     if let Some(fabric) = &flags.fabric {

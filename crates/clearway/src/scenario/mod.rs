@@ -9,6 +9,7 @@
 //! I1. A key that nothing reads is refused, with the nearest one that something does.
 //! I2. A scenario that was read is possible: sizes, rates and roles fit its fabric.
 
+mod broadcast;
 mod congestion;
 mod fabric;
 mod layout;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
 
+pub(crate) use broadcast::Broadcast;
 pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
 pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use shares::Shares;
@@ -62,6 +64,9 @@ pub(crate) struct Scenario {
     /// Timeslice building.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeslice: Option<Timeslice>,
+    /// Broadcasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) broadcast: Option<Broadcast>,
     /// The limits of the verdict.
     #[serde(default)]
     pub(crate) verdict: Rules,
@@ -76,6 +81,8 @@ pub(crate) enum Mechanism<'a> {
     Shares(&'a Shares),
     /// Timeslice building.
     Timeslice(&'a Timeslice),
+    /// Broadcasts.
+    Broadcast(&'a Broadcast),
 }
 
 fn one() -> u64 {
@@ -110,6 +117,7 @@ impl Scenario {
             Mechanism::Congestion(it) => it.check(&self.fabric).map_err(|why| format!("[congestion]: {why}")),
             Mechanism::Shares(it) => it.check(&self.fabric).map_err(|why| format!("[shares]: {why}")),
             Mechanism::Timeslice(it) => it.check(&self.fabric).map_err(|why| format!("[timeslice]: {why}")),
+            Mechanism::Broadcast(it) => it.check(&self.fabric).map_err(|why| format!("[broadcast]: {why}")),
         }
     }
 
@@ -118,12 +126,15 @@ impl Scenario {
         let congestion = self.congestion.as_ref().map(Mechanism::Congestion);
         let shares = self.shares.as_ref().map(Mechanism::Shares);
         let timeslice = self.timeslice.as_ref().map(Mechanism::Timeslice);
-        let mut all = [congestion, shares, timeslice].into_iter().flatten();
+        let broadcast = self.broadcast.as_ref().map(Mechanism::Broadcast);
+        let mut all = [congestion, shares, timeslice, broadcast].into_iter().flatten();
         match (all.next(), all.next()) {
             (Some(it), None) => Ok(it),
-            (None, _) => Err("there is nothing to run: add a table [congestion], [shares] or [timeslice]".into()),
+            (None, _) => {
+                Err("there is nothing to run: add a table [congestion], [shares], [timeslice] or [broadcast]".into())
+            }
             (Some(_), Some(_)) => {
-                Err("there are two mechanisms: keep one of [congestion], [shares] and [timeslice]".into())
+                Err("there are two mechanisms: keep one of [congestion], [shares], [timeslice] and [broadcast]".into())
             }
         }
     }

@@ -57,8 +57,8 @@ pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
 }
 
 /// The keys of each table. The types below them refuse what is missing here; this list can name the nearest.
-const KEYS: [(&str, &[&str]); 9] = [
-    ("", &["name", "about", "seed", "fabric", "congestion", "shares", "timeslice", "verdict"]),
+const KEYS: [(&str, &[&str]); 10] = [
+    ("", &["name", "about", "seed", "fabric", "congestion", "shares", "timeslice", "broadcast", "verdict"]),
     ("fabric", &["topology", "queue-packets", "weights", "small-message", "preset", "nodes", "node-map"]),
     ("fabric.topology", &["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"]),
     ("fabric.weights", &["control", "low-latency", "best-effort", "bulk", "scavenger"]),
@@ -85,6 +85,7 @@ const KEYS: [(&str, &[&str]); 9] = [
             "null-control",
         ],
     ),
+    ("broadcast", &["queue", "bytes", "loss", "modes", "objects", "silence"]),
     (
         "timeslice",
         &[

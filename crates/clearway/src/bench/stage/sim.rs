@@ -110,7 +110,7 @@ impl Armed {
         spec.host.clock_ppm = 0;
         let processes = match scenario.mechanism().map_err(|why| anyhow!(why))? {
             Mechanism::Congestion(test) => u64::from(test.processes_per_host.unwrap_or(1)),
-            Mechanism::Shares(_) | Mechanism::Timeslice(_) => 1,
+            Mechanism::Shares(_) | Mechanism::Timeslice(_) | Mechanism::Broadcast(_) => 1,
         };
         spec.host.input_cost.0 /= processes;
         spec.host.effect_cost.0 /= processes;
@@ -156,6 +156,7 @@ impl SimStage {
         let queues = match scenario.mechanism().map_err(|why| anyhow!(why))? {
             Mechanism::Congestion(test) => &test.queues,
             Mechanism::Shares(test) => &test.queues,
+            Mechanism::Broadcast(_) => bail!("broadcasts run in a laboratory: use --on lab"),
             Mechanism::Timeslice(_) => {
                 bail!("messages of timeslice building are not followed; its report has a film of them")
             }
