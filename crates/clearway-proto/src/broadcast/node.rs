@@ -11,7 +11,6 @@ use super::frame::{Frame, Preamble, Way};
 use super::holding::Holding;
 use super::objects::Objects;
 use super::outgoing::Outgoing;
-use super::polls::Polls;
 use super::receiver::{Receiver, Sender};
 use super::reports::Reports;
 use super::root::Root;
@@ -79,7 +78,7 @@ impl Node {
     fn boot(&mut self, now: LocalNs) {
         self.state.rewire(now);
         if self.root.is_some() {
-            self.state.polls = Some(Polls::new(self.state.config.window, self.state.config.sync_every, now));
+            self.state.ask_from(now);
         }
         if let Some(receiver) = &mut self.receiver {
             receiver.root_heard = now;

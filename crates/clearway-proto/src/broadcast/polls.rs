@@ -14,6 +14,9 @@ const FIRST_GAP: Nanos = Nanos::from_micros(500);
 /// The longest.
 const LONGEST_GAP: Nanos = Nanos::from_millis(50);
 
+/// Polls in the time after which a silent member is put out: one that hears nothing of so many is not unlucky.
+const BEATS: u64 = 16;
+
 /// What leaves the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
@@ -50,12 +53,16 @@ pub(super) struct Polls {
     gap: Nanos,
     first: Nanos,
     due: LocalNs,
+    /// When the last poll of its own left, and how long the next one may wait for those whom no other reaches.
+    beat_at: LocalNs,
+    most: Nanos,
     /// Asked since everybody answered.
     unanswered: u32,
 }
 
 impl Polls {
-    pub(super) fn new(window: u32, short_every: u32, now: LocalNs) -> Self {
+    /// Polls from `now` on, among members that are put out after `silence`.
+    pub(super) fn new(window: u32, short_every: u32, silence: Nanos, now: LocalNs) -> Self {
         let every = (BLOCK as u32).min(window / 2).max(1);
         let short_every = short_every.max(1);
         Self {
@@ -67,6 +74,8 @@ impl Polls {
             gap: FIRST_GAP,
             first: FIRST_GAP,
             due: now,
+            beat_at: now,
+            most: Nanos(silence.0 / BEATS),
             unanswered: 0,
         }
     }
@@ -81,7 +90,9 @@ impl Polls {
         if leaves != Leaves::Again {
             self.gap = self.first;
         }
-        self.due = self.due.max(slot + self.gap);
+        // What the symbols carry does not reach everybody as long as somebody is silent.
+        let latest = if self.somebody_is_silent() { self.beat_at + self.most } else { LocalNs(u64::MAX) };
+        self.due = self.due.max(slot + self.gap).min(latest);
         let counted = leaves == Leaves::End || self.symbols >= self.every || self.shorts >= self.short_every;
         let asks = leaves != Leaves::Again && (counted || sequence + 1 == self.flush);
         if asks {
@@ -121,11 +132,13 @@ impl Polls {
         self.due
     }
 
-    /// A poll of its own leaves at `at`; the next one is `most` away at the latest, and then if nothing waits for an answer.
-    pub(super) fn beat(&mut self, at: LocalNs, waits: Waits, most: Nanos) {
+    /// A poll of its own leaves at `at`; the next one comes at the latest when a sixteenth of the silence is over, and then if nothing
+    /// waits for an answer.
+    pub(super) fn beat(&mut self, at: LocalNs, waits: Waits) {
+        self.beat_at = at;
         self.gap = match waits {
-            Waits::Something => (self.gap + self.gap).min(LONGEST_GAP).min(most),
-            Waits::Nothing => most,
+            Waits::Something => (self.gap + self.gap).min(LONGEST_GAP).min(self.most),
+            Waits::Nothing => self.most,
         };
         self.asked(at);
     }
@@ -139,11 +152,15 @@ impl Polls {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+
+    const SILENCE: Nanos = Nanos::from_secs(16);
 
     #[test]
     fn left__one_poll_for_many_short_messages_and_one_for_each_long_object() {
-        let mut polls = Polls::new(4096, 16, LocalNs(0));
+        let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
         let asks: Vec<u64> = (0..40).filter(|at| polls.left(Leaves::Short, *at, LocalNs(*at))).collect();
         assert_eq!(asks, [15, 31]);
         assert!(!polls.left(Leaves::Long, 40, LocalNs(40)) && polls.left(Leaves::End, 41, LocalNs(41)));
@@ -157,20 +174,29 @@ mod tests {
 
     #[test]
     fn beat__half_a_millisecond_then_twice_as_long_each_time() {
-        let mut polls = Polls::new(64, 16, LocalNs(0));
+        let mut polls = Polls::new(64, 16, SILENCE, LocalNs(0));
         assert!(!polls.left(Leaves::Short, 0, LocalNs(1_000)));
         let mut gaps = Vec::new();
         for _ in 0..10 {
             let due = polls.due();
-            polls.beat(due, Waits::Something, Nanos::from_secs(1));
+            polls.beat(due, Waits::Something);
             gaps.push(polls.due().since(due).0 / 1_000);
         }
         assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
         assert!(polls.somebody_is_silent());
         polls.answered();
-        polls.beat(polls.due(), Waits::Nothing, Nanos::from_secs(1));
+        polls.beat(polls.due(), Waits::Nothing);
         assert!(!polls.somebody_is_silent());
     }
 
-    use alloc::vec::Vec;
+    #[test]
+    fn left__a_stream_of_symbols_does_not_put_off_what_the_silent_are_asked() {
+        let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
+        let ms = |at: u64| LocalNs(at * 1_000_000);
+        assert!((0..1_900).all(|at| polls.left(Leaves::Long, at, ms(at)) == (at % 64 == 63)));
+        assert_eq!(polls.due(), LocalNs(SILENCE.0 / BEATS));
+        polls.answered();
+        assert!(!polls.left(Leaves::Long, 1_900, ms(1_900)));
+        assert_eq!(polls.due(), ms(1_900) + FIRST_GAP, "symbols carry what all are asked");
+    }
 }

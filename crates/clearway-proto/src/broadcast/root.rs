@@ -28,8 +28,6 @@ use crate::wire::{Out, Span};
 const DIGESTS: u64 = 16;
 /// Members that are served one by one before the group is.
 const FEW: u32 = 2;
-/// Polls in the time after which a silent member is put out: one that hears nothing of so many is not unlucky.
-const BEATS: u64 = 16;
 /// How long a stable edge waits for a symbol to travel with.
 const TELL: Nanos = Nanos::from_millis(1);
 
@@ -435,10 +433,9 @@ impl Root {
         let is_over = self.settled && state.end().is_some_and(|end| state.holding.floor() >= end);
         let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
         let waits = if is_idle { Waits::Nothing } else { Waits::Something };
-        let most = Nanos(state.config.silence.0 / BEATS);
         let Some(polls) = &mut state.polls else { return };
         let alone = state.way != Way::Multicast || polls.somebody_is_silent();
-        polls.beat(at, waits, most);
+        polls.beat(at, waits);
         if state.way == Way::Multicast {
             state.send_to_group(&frame, poll, at, out);
         }

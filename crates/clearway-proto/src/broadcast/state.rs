@@ -269,6 +269,12 @@ impl State {
         }
     }
 
+    /// This member is the root from `now` on, and asks.
+    pub(super) fn ask_from(&mut self, now: LocalNs) {
+        let NodeConfig { window, sync_every, silence, .. } = self.config;
+        self.polls = Some(Polls::new(window, sync_every, silence, now));
+    }
+
     /// The number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
     fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<Event>) -> u16 {
         let poll = self.next_poll(at);

@@ -14,7 +14,6 @@
 use super::context::{Event, Laggards};
 use super::frame::Frame;
 use super::node::Node;
-use super::polls::Polls;
 use super::root::Root;
 use super::tree::View;
 use crate::base::{LocalNs, Nanos};
@@ -212,7 +211,7 @@ impl Node {
     /// This member is the root from now on, of what is left.
     fn inherit(&mut self, now: LocalNs) {
         self.root = Some(alloc::boxed::Box::new(Root::heir(&self.state, now)));
-        self.state.polls = Some(Polls::new(self.state.config.window, self.state.config.sync_every, now));
+        self.state.ask_from(now);
     }
 
     /// Something of another view came from `place`: who is behind is told. Who is ahead tells when it sees how far this node is.
