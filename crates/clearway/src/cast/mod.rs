@@ -45,16 +45,17 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 
-use crate::bench::Interrupt;
 use crate::bench::hexadecimal::bytes_of;
 use crate::bench::job::{self, Guest, JobOrder, Role, Sealing, Site};
 use crate::bench::wire::Wanted;
+use crate::bench::{Interrupt, Interrupted};
 use crate::exit::Exit;
 use message::{Check, Task};
 use path::Text;
 use peers::{Connection, Contact};
 use progress::{Display, Wish};
 use receiver::Whither;
+use seat::ROOT;
 use sender::Order;
 use source::Source;
 use summary::Summary;
@@ -112,7 +113,7 @@ pub(crate) fn cast(request: &Request) -> Result<Exit> {
             (secret, contacts)
         }
     };
-    tell(request, &sender::send(order(request, source, contacts, secret), interrupt)?)
+    tell(request, sender::send(order(request, source, contacts, secret), interrupt))
 }
 
 fn source(request: &Request) -> Result<Source> {
@@ -129,13 +130,21 @@ fn order(request: &Request, source: Source, contacts: Vec<Contact>, secret: Vec<
     let into = request.into.as_ref().map(|into| Text(into.clone().into_bytes()));
     let check = if request.checksum { Check::Contents } else { Check::Times };
     let display = Display::new(if request.progress { Wish::Shown } else { Wish::Silent });
-    let rate = request.rate.map(|rate| rate.0);
-    Order { source, contacts, task: Task { number: 0, into, check }, secret, rate, display }
+    Order { source, contacts, task: Task { number: 0, into, check }, secret, rate: request.rate, display }
 }
 
-fn tell(request: &Request, summary: &Summary) -> Result<Exit> {
+fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
+    let summary = match summary {
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!(
+                "clearway: interrupted; what has come stays where it is, and a cast that is repeated goes on from there"
+            );
+            return Ok(Exit::Interrupted);
+        }
+        other => other?,
+    };
     let text = match request.json {
-        true => serde_json::to_string_pretty(summary).context("a summary that JSON cannot hold")? + "\n",
+        true => serde_json::to_string_pretty(&summary).context("a summary that JSON cannot hold")? + "\n",
         false => summary.table(),
     };
     crate::command::print(&text)?;
@@ -174,19 +183,19 @@ fn conduct(site: &Site, request: &Request) -> Result<Exit> {
     let firsts: Vec<_> = site.hosts().into_iter().map(|ranks| ranks[..1].to_vec()).collect();
     let takes_part = |rank| each_rank || firsts.iter().any(|first| first.contains(&rank));
     let guests = site.guests()?;
-    let mut contacts = vec![crew::beside(site.own_name(), &secret)];
+    let name = |rank| if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() };
+    let mut contacts = vec![crew::beside(name(ROOT), &secret)];
     let mut others = Vec::new();
-    for Guest { rank, name, connection } in guests {
+    for Guest { rank, connection } in guests {
         if takes_part(rank) {
             let connect = move || crew::over(connection);
-            contacts.push(Contact { name, into: None, connect: Box::new(connect) });
+            contacts.push(Contact { name: name(rank), into: None, connect: Box::new(connect) });
         } else {
             // It waits until this connection ends.
             others.push(connection);
         }
     }
-    let summary = sender::send(order(request, source, contacts, secret), site.interrupt().clone())?;
-    tell(request, &summary)
+    tell(request, sender::send(order(request, source, contacts, secret), site.interrupt().clone()))
 }
 
 /// The receiver that a sender started, over ssh or beside itself: the secret is the first line of standard input.

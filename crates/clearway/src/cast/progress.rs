@@ -88,9 +88,10 @@ fn line(slowest: &Peer, total: u64, took: Duration, way: Option<Way>) -> String 
     let far = match total {
         0 => size(taken),
         total => {
-            let left = (total.saturating_sub(taken)) as f64 / rate.max(1.0);
+            let left = total.saturating_sub(taken) as f64 / rate.max(1.0);
+            let left = if taken > 0 { format!(", {left:.0} s left") } else { String::new() };
             let percent = taken.min(total) * 100 / total.max(1);
-            format!("{} of {} ({percent} %), {left:.0} s left", size(taken), size(total))
+            format!("{} of {} ({percent} %){left}", size(taken), size(total))
         }
     };
     let way = match way {

@@ -23,10 +23,13 @@ pub(super) const ROOT: Rank = Rank(0);
 const GROUP: GroupId = GroupId(0);
 /// The keys of the broadcast are others than those of the connections.
 const EPOCH: u32 = 1;
-/// Symbols under way to the slowest member: 0.7 MB, what 10 Gb/s carry in half a millisecond.
-const WINDOW: u32 = 512;
+/// Symbols under way to the slowest member where a rate holds back what leaves: 5.6 MB, so that nobody stops while a processor is
+/// busy with others.
+const WINDOW: u32 = 4096;
+/// The same where nothing else holds back: 0.7 MB, which most switches can keep.
+const WINDOW_ALONE: u32 = 512;
 /// Symbols that are remembered, so that a member that is behind is served by its neighbours.
-const HISTORY: u32 = 4096;
+const HISTORY: u32 = 2 * WINDOW;
 /// Short objects that a member has room for: ends of streams and of small trees.
 const SLOTS: u32 = 64;
 /// Short objects between two synchronisations.
@@ -140,7 +143,7 @@ impl End {
             group,
             key: self.seat.key,
             symbol,
-            window: WINDOW,
+            window: if self.seat.rate.is_some() { WINDOW } else { WINDOW_ALONE },
             history: HISTORY,
             slots: Span { region: slots, offset: 0, length },
             rate: self.seat.rate.map(BitsPerSec),
@@ -166,4 +169,77 @@ pub(super) fn group(session: u64, address: Ipv4Addr) -> Option<SocketAddrV4> {
     let [low, high, port_low, port_high, ..] = session.to_le_bytes();
     let port = 49152 + u16::from_le_bytes([port_low, port_high]) % 16384;
     (!address.is_loopback()).then(|| SocketAddrV4::new(Ipv4Addr::new(239, 192, low, high), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::base::LocalNs;
+    use clearway_proto::broadcast::{Command, Event};
+
+    use super::*;
+
+    const SECRET: &[u8] = b"sixteen bytes at least";
+
+    fn seat(rank: u32, network: Network, group: Option<SocketAddrV4>) -> Seat {
+        Seat { session: 7, rank, address: Ipv4Addr::LOCALHOST, network, group, key: 9, rate: None }
+    }
+
+    /// One object from the first member to all others.
+    fn broadcast(network: Network, group: Option<SocketAddrV4>) {
+        let port = |rank| Port::take(seat(rank, network, group), SECRET).expect("a port");
+        let ports: Vec<Port> = (0..3).map(port).collect();
+        let places: Vec<Place> = ports.iter().map(Port::place).collect();
+        let mut ends: Vec<End> = ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
+        if let Some(keys) = ends[0].group_keys().expect("random") {
+            ends[1..].iter_mut().zip(keys).for_each(|(end, key)| end.take_group_key(&key).expect("the root's"));
+        }
+        let mut members: Vec<_> = ends.iter_mut().map(|end| end.start().expect("memory")).collect();
+        let object: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
+        let from = place_of(members[0].0, 0, object.len());
+        ends[0].wire.region_mut(from.region).expect("its own")[..object.len()].copy_from_slice(&object);
+        members[0].1.command(LocalNs(0), Command::Cast { from });
+        for (region, driver) in &mut members[1..] {
+            driver.command(LocalNs(0), Command::Place { into: place_of(*region, 0, OBJECT_MAX) });
+        }
+        let mut stable = [false; 3];
+        while stable != [true; 3] {
+            for ((_, driver), (end, stable)) in members.iter_mut().zip(ends.iter_mut().zip(&mut stable)) {
+                driver.step(&mut end.wire, &mut |event| match event {
+                    Event::Stable { .. } => *stable = true,
+                    Event::Aborted { .. } | Event::Out | Event::Lost { .. } => panic!("{event:?}"),
+                    _ => {}
+                });
+            }
+        }
+        for (end, (region, _)) in ends.iter().zip(&members).skip(1) {
+            assert!(end.wire.region(*region).expect("its own")[..object.len()] == object);
+        }
+    }
+
+    #[test]
+    fn open__members_hear_each_other_plain_and_sealed() {
+        broadcast(Network::Machine, None);
+        broadcast(Network::Sealed, None);
+    }
+
+    #[test]
+    fn group_keys__members_hear_the_group_or_find_another_way() {
+        let group = Some(SocketAddrV4::new(Ipv4Addr::new(239, 192, 77, 1), 51_234));
+        broadcast(Network::Machine, group);
+        broadcast(Network::Sealed, group);
+    }
+
+    #[test]
+    fn open__a_card_made_with_another_secret_is_refused() {
+        let sealed = |rank, secret| Port::take(seat(rank, Network::Sealed, None), secret).expect("a port");
+        let (own, stranger) = (sealed(0, SECRET), sealed(1, b"another sixteen bytes"));
+        let places = [own.place(), stranger.place()];
+        assert!(own.open(&places).is_err());
+    }
+
+    #[test]
+    fn group__is_nothing_on_the_loopback() {
+        assert_eq!(group(0x0403_0201, Ipv4Addr::LOCALHOST), None);
+        assert_eq!(group(0x0403_0201, Ipv4Addr::new(10, 0, 0, 1)), "239.192.1.2:50179".parse().ok());
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::mpsc::TryRecvError;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clearway_proto::base::{LocalNs, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{Command, Event, Node};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::progress;
@@ -29,6 +29,7 @@ use super::source::Source;
 use super::summary::Summary;
 use crate::bench::Interrupt;
 use crate::bench::hexadecimal::digits_of;
+use crate::bench::job::interface::speed;
 
 /// How often the engine's loop looks at the user and the display.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
@@ -40,8 +41,8 @@ pub(super) struct Order {
     pub(super) task: Task,
     /// What all members of the cast know.
     pub(super) secret: Vec<u8>,
-    /// The most that one host sends, in bits per second.
-    pub(super) rate: Option<u64>,
+    /// The most that one host sends.
+    pub(super) rate: Option<BitsPerSec>,
     pub(super) display: Display,
 }
 
@@ -129,7 +130,7 @@ fn compare(peers: &mut Peers, source: &Source) -> Result<BTreeMap<u32, Vec<Hash>
 }
 
 /// What all seats have in common, with the sender's address.
-fn seat(peers: &mut Peers, session: u64, rate: Option<u64>) -> Result<Seat> {
+fn seat(peers: &mut Peers, session: u64, rate: Option<BitsPerSec>) -> Result<Seat> {
     let own = boot()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
@@ -143,7 +144,18 @@ fn seat(peers: &mut Peers, session: u64, rate: Option<u64>) -> Result<Seat> {
     let address = outside.unwrap_or(Ipv4Addr::LOCALHOST);
     let network = if is_one_machine { Network::Machine } else { Network::Sealed };
     let key = u32::from_le_bytes(random()?);
+    let rate = rate.or_else(|| rate_at(address)).map(|rate| rate.0);
     Ok(Seat { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
+}
+
+/// What the interface at `address` says that it carries, where it has hardware that knows.
+fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
+    let is_it = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let own = interface.address.as_ref().and_then(|address| address.as_sockaddr_in());
+        own.is_some_and(|own| own.ip() == address)
+    };
+    let interface = nix::ifaddrs::getifaddrs().ok()?.find(is_it)?;
+    speed(&interface.interface_name).map(BitsPerSec::mega)
 }
 
 /// Who is to hear the broadcast takes a seat; the sender's end.

@@ -61,7 +61,7 @@ pub(crate) struct CastFlags {
     /// Compare contents of files, not sizes and times.
     #[arg(long)]
     checksum: bool,
-    /// The most that one host sends [default: what the network takes].
+    /// The most that one host sends [default: what its interface says it carries].
     #[arg(long)]
     rate: Option<BitsPerSec>,
     /// Show how far the slowest receiver is, how fast, and how long it will take.

@@ -82,8 +82,6 @@ pub(crate) struct Site {
 /// A rank that is conducted, without a process that measures.
 pub(crate) struct Guest {
     pub(crate) rank: Rank,
-    /// For people.
-    pub(crate) name: String,
     pub(crate) connection: TcpStream,
 }
 
@@ -263,16 +261,9 @@ impl Site {
         *self.job.method() == Method::Single
     }
 
-    /// What people call this process's own rank.
-    pub(crate) fn own_name(&self) -> String {
-        self.name_of(self.job.rank())
-    }
-
-    /// The host of `rank`; with its number where others are on the same.
-    fn name_of(&self, rank: Rank) -> String {
-        let host = |rank: Rank| self.cards.get(rank.index()).map_or("?", |card| card.host.as_str());
-        let is_shared = self.hosts().iter().any(|ranks| ranks.len() > 1 && ranks.contains(&rank));
-        if is_shared { format!("{} ({rank})", host(rank)) } else { host(rank).to_owned() }
+    /// The host of `rank`.
+    pub(crate) fn host(&self, rank: Rank) -> &str {
+        self.cards.get(rank.index()).map_or("?", |card| card.host.as_str())
     }
 
     /// All other ranks, as they connect.
@@ -281,11 +272,7 @@ impl Site {
     /// One does not come.
     pub(crate) fn guests(&self) -> Result<Vec<Guest>> {
         let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
-        let guest = |visitor: door::Visitor| Guest {
-            rank: visitor.rank,
-            name: self.name_of(visitor.rank),
-            connection: visitor.connection,
-        };
+        let guest = |visitor: door::Visitor| Guest { rank: visitor.rank, connection: visitor.connection };
         Ok(visitors.into_iter().map(guest).collect())
     }
 
