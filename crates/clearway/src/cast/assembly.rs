@@ -532,3 +532,6 @@ fn punch(file: &File, at: u64, length: usize, fresh: bool) -> io::Result<()> {
         other => Ok(other?),
     }
 }
+
+#[cfg(test)]
+mod tests;
