@@ -207,14 +207,17 @@ impl Peers {
     /// # Errors
     /// The user wants an end.
     pub(super) fn gather(&mut self, is_done: &dyn Fn(&Peer) -> bool, watch: &mut dyn FnMut(&[Peer])) -> Result<()> {
+        let mut looked = Instant::now();
         while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
             match self.heard.recv_timeout(LOOK_EVERY) {
                 Ok((number, heard)) => self.take(number, heard),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.check()?;
-                    watch(&self.all);
-                }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.check()?;
+                watch(&self.all);
             }
         }
         self.look();
