@@ -93,3 +93,19 @@ fn mend__a_path_that_came_back_is_used() {
         seen.gap
     );
 }
+
+#[test]
+fn cut__of_all_paths_for_a_moment_costs_that_moment_and_some_time_outs() {
+    let mut mended_at = None;
+    let seen = stream(400, far(500), |fabric, landed| {
+        if landed == 100 && mended_at.is_none() {
+            (0..2).for_each(|path| fabric.cut(PathId(path)));
+            mended_at = Some(fabric.now() + Nanos::from_millis(20));
+        }
+        if mended_at.is_some_and(|at| fabric.now() >= at) {
+            (0..2).for_each(|path| fabric.mend(PathId(path)));
+        }
+    });
+    // Everything that was under way is lost; its loss is proved at once, not one fragment after the other.
+    assert!(seen.gap < Nanos::from_millis(150), "{:?}", seen.gap);
+}
