@@ -60,6 +60,13 @@ impl Hosts {
         Ok(())
     }
 
+    /// The network of all hosts.
+    pub(super) fn network(&self) -> String {
+        let prefix =
+            self.addresses.first().and_then(|address| address.rsplit_once('.')).map_or("", |(prefix, _)| prefix);
+        format!("{prefix}.0/24")
+    }
+
     /// A script in `directory` that runs a command on the host with an address: what launchers take for `ssh`.
     pub(super) fn agent(&self, directory: &Path) -> Result<PathBuf> {
         use std::os::unix::fs::PermissionsExt;
@@ -70,7 +77,11 @@ impl Hosts {
             text += &format!("{address}) host=h{host};;\n");
         }
         let program = self.program.display();
-        text += &format!("esac\nshift\nexec {program} lab exec --name {} $host -- sh -c \"$*\"\n", self.name);
+        // Launchers take hosts of one name for one host.
+        text += &format!(
+            "esac\nshift\nexec {program} lab exec --name {} $host -- unshare -u sh -c \"hostname $host; $*\"\n",
+            self.name
+        );
         std::fs::write(&path, text)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
         Ok(path)

@@ -81,7 +81,7 @@ struct Contest {
 
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    if !are_there("bench peers", &["nft", "ip", "timeout", "cmp"]) {
+    if !are_there("bench peers", &["nft", "ip", "timeout", "cmp", "unshare"]) {
         return Ok(ExitCode::SUCCESS);
     }
     let contest = Contest::open(build_program()?)?;
@@ -179,6 +179,9 @@ impl Contest {
         command.args([DEADLINE_S, "mpirun.openmpi", "-n", &HOSTS.to_string(), "-H", &self.lab.addresses.join(",")]);
         command.args(["--mca", "plm_rsh_agent"]).arg(&self.agent);
         command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"]);
+        for who in ["btl_tcp_if_include", "oob_tcp_if_include"] {
+            command.args(["--mca", who, &self.lab.network()]);
+        }
         if let Some([algorithm, segment]) = by {
             command.args(["--mca", "coll_tuned_use_dynamic_rules", "1"]);
             command.args(["--mca", "coll_tuned_bcast_algorithm", algorithm]);

@@ -5,6 +5,8 @@ use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span}
 
 /// What is waited for is lost.
 const LOST: Nanos = Nanos::from_millis(20);
+/// Attempts after which the group is taken to reach nobody: each peer gets a datagram of its own from then on.
+const ATTEMPTS: u32 = 10;
 /// Bytes of a datagram: a number, as long as the shortest object that is measured.
 const HEAD: usize = 4;
 
@@ -17,6 +19,7 @@ pub(super) struct Bare {
     rounds: u32,
     number: u32,
     answers: Vec<bool>,
+    attempts: u32,
     sent: LocalNs,
     /// When each round began and ended.
     pub(super) times: Vec<[LocalNs; 2]>,
@@ -32,7 +35,17 @@ pub(super) struct Begin;
 
 impl Bare {
     pub(super) fn new(rank: Rank, ranks: u32, group: Option<GroupId>, rounds: u32) -> Self {
-        Self { rank, ranks, group, rounds, number: 0, answers: Vec::new(), sent: LocalNs(0), times: Vec::new() }
+        Self {
+            rank,
+            ranks,
+            group,
+            rounds,
+            number: 0,
+            answers: Vec::new(),
+            attempts: 0,
+            sent: LocalNs(0),
+            times: Vec::new(),
+        }
     }
 
     fn ask(&mut self, now: LocalNs, out: &mut Out<Over>) {
@@ -42,7 +55,10 @@ impl Bare {
             Some(group) => send(Destination::Group(group)),
             None => (1..self.ranks).for_each(|rank| send(Destination::One(Rank(rank)))),
         }
-        self.sent = now;
+        (self.sent, self.attempts) = (now, self.attempts + 1);
+        if self.attempts == ATTEMPTS {
+            self.group = None;
+        }
     }
 
     fn next(&mut self, now: LocalNs, out: &mut Out<Over>) {
@@ -50,6 +66,7 @@ impl Bare {
             return out.tell(Over);
         }
         self.number += 1;
+        self.attempts = 0;
         self.answers = vec![false; self.ranks as usize];
         self.times.push([now; 2]);
         self.ask(now, out);
