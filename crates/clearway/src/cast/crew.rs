@@ -3,11 +3,11 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SSH_PATIENCE: u32 = 30;
 /// How long the last words of a process that ended may be on their way.
 const WORDS_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is looked whether a process has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// What a receiver says on its standard output before anything else: an acknowledgement (ASCII).
 pub(super) const STARTED: u8 = 6;
 /// What a shell and `env` end with when there is no such program (POSIX).
@@ -83,7 +85,7 @@ pub(super) fn over_ssh(hosts: Vec<Host>, program: &str, secret: &[u8]) -> Vec<Co
                         "there is no program {program}; put the same there, or say where it is with --remote-program"
                     )
                 }
-                Ended::Status(_, said) => anyhow!("ssh: {said}"),
+                Ended::Status(_, said) => anyhow!("ssh: {}", said.trim_start_matches("ssh: ")),
             })
         };
         Contact { name, into, connect: Box::new(connect) }
@@ -158,14 +160,26 @@ fn start(mut command: Command, secret: &str) -> std::result::Result<Connection, 
         }
         _ => {
             drop((input, output));
-            let _ = child.kill();
-            let status = child.wait().ok();
+            let status = ended(&mut child);
             let said = last.wait();
             let silent = || status.map_or_else(String::new, |status| format!("it ended with {status}"));
             let said = if said.is_empty() { silent() } else { said };
             Err(Ended::Status(status.and_then(|status| status.code()), said))
         }
     }
+}
+
+/// How `child` ended, which has closed its output: by itself, if it does so soon.
+fn ended(child: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + WORDS_PATIENCE;
+    while Instant::now() < until {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let _ = child.kill();
+    child.wait().ok()
 }
 
 /// The last line that a child says on its standard error.
