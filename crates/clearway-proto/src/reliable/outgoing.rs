@@ -135,19 +135,19 @@ impl Outgoing {
 
     /// The next thing that can be done now.
     pub(super) fn next(&mut self, now: LocalNs) -> Option<Next> {
-        // A peer that does not know the stream would answer that.
+        let room = self.paths.room(now);
+        if room > 0
+            && let Some(number) = self.ready.pop_first()
+        {
+            return Some(self.leave(now, number));
+        }
+        // Behind what leaves again: where a buffer holds one datagram, a question must not take its place. A peer that does not know the
+        // stream would answer that.
         if self.is_known
             && !self.is_idle()
             && let Some(path) = self.paths.next_question(now)
         {
             return Some(Next::Ask { number: self.base, path });
-        }
-        let room = self.paths.room(now);
-        if room == 0 {
-            return None;
-        }
-        if let Some(number) = self.ready.pop_first() {
-            return Some(self.leave(now, number));
         }
         if self.unread >= room {
             return None;
