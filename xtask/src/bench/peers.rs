@@ -122,7 +122,10 @@ impl Contest {
             return;
         }
         let mut note = |bytes: u64, who: &str, seconds: Result<f64>| match seconds {
-            Ok(seconds) => figures.entry((bytes, 0, who.to_owned())).or_default().push(seconds),
+            Ok(seconds) => {
+                eprintln!("{who}, {bytes} B: {seconds:.6} s");
+                figures.entry((bytes, 0, who.to_owned())).or_default().push(seconds);
+            }
             Err(error) => eprintln!("skipped: {who}, {bytes} B in round {round}: {error:#}"),
         };
         for (name, bytes, times) in LENGTHS {
@@ -143,7 +146,10 @@ impl Contest {
     fn files(&self, round: usize, figures: &mut Figures) {
         for loss in LOSSES {
             let mut note = |who: &str, seconds: Result<f64>| match seconds {
-                Ok(seconds) => figures.entry((FILE.1, loss, who.to_owned())).or_default().push(seconds),
+                Ok(seconds) => {
+                    eprintln!("{who}, file, {loss} of 1000 lost: {seconds:.3} s");
+                    figures.entry((FILE.1, loss, who.to_owned())).or_default().push(seconds);
+                }
                 Err(error) => eprintln!("skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"),
             };
             note(OURS, self.ours(FILE.0, loss, 1));
