@@ -158,7 +158,7 @@ impl Asking {
             if missing == 0 {
                 continue;
             }
-            let need = Need { block, members: 1 + state.outgoing.waiting(block, missing), missing };
+            let need = Need { block, missing };
             if !needs.push(need) {
                 state.send(place, &Frame::Need(needs), 0, out);
                 messages += 1;

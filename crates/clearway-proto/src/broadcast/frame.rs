@@ -19,7 +19,7 @@
 //! | 2 | announce | down | object 4, first 8, length 8, number 4 |
 //! | 3 | poll | down | edge 8, stable 8, objects 4, aborted 4, trip 4 |
 //! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, lost 4, marked 4, settled 1 |
-//! | 5 | need | up | block 8, then at most 7 times: blocks further 2, members 2, missing 8 |
+//! | 5 | need | up | block 8, then at most 10 times: blocks further 2, missing 8 |
 //! | 6 | view | anyone | at most 40 times: place 2 |
 //! | 7 | suspect | up | place 2 |
 //! | 8 | abort | up | object 4 |
@@ -47,7 +47,7 @@ const CHECK: usize = 4;
 /// Bytes of a symbol's header: what a symbol must leave of a message.
 pub(super) const DATA_HEAD: usize = COMMON + 26 + CHECK;
 /// Blocks in one need.
-pub(super) const NEEDS_MAX: usize = 7;
+pub(super) const NEEDS_MAX: usize = 10;
 /// Members that a view can have lost: what one header carries.
 pub(super) const REMOVED_MAX: usize = 40;
 
@@ -177,8 +177,6 @@ pub(super) struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) block: u64,
-    /// Members that miss something of it.
-    pub(super) members: u16,
     pub(super) missing: u64,
 }
 
@@ -310,7 +308,7 @@ impl Frame {
                 head.put(&first.to_le_bytes());
                 for need in needs.iter() {
                     head.put(&((need.block - first) as u16).to_le_bytes());
-                    head.put(&need.members.to_le_bytes()).put(&need.missing.to_le_bytes());
+                    head.put(&need.missing.to_le_bytes());
                 }
             }
             Self::View(removed) => {
@@ -429,7 +427,7 @@ impl Needs {
         let mut needs = Self::default();
         while !rest.0.is_empty() {
             let block = first.checked_add(u64::from(rest.u16()?))?;
-            let need = Need { block, members: rest.u16()?, missing: rest.u64()? };
+            let need = Need { block, missing: rest.u64()? };
             (needs.push(need)).then_some(())?;
         }
         (needs.count > 0 && needs.all[0].block == first).then_some(needs)
@@ -491,10 +489,10 @@ mod tests {
     #[test]
     fn parse__every_frame_comes_back() {
         let mut needs = Needs::default();
-        for block in 5..12 {
-            assert!(needs.push(Need { block, members: 2, missing: 1 << block }));
+        for block in 5..15 {
+            assert!(needs.push(Need { block, missing: 1 << block }));
         }
-        assert!(!needs.push(Need { block: 12, members: 0, missing: 0 }), "seven fit");
+        assert!(!needs.push(Need { block: 15, missing: 0 }), "ten fit");
         let mut removed = Removed::NONE;
         assert!((0..REMOVED_MAX as u16).all(|place| removed.push(place)) && !removed.push(0));
         let report = Report {

@@ -60,7 +60,7 @@ impl Heir {
             self.answered.clear();
         }
         let mut needs = Needs::default();
-        needs.push(Need { block, members: 1, missing: state.holding.missing(block, end) });
+        needs.push(Need { block, missing: state.holding.missing(block, end) });
         for place in state.view.places().filter(|place| *place != state.me) {
             state.send(place, &Frame::Need(needs), 0, out);
         }

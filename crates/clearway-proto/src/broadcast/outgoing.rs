@@ -229,11 +229,6 @@ impl Outgoing {
         }
     }
 
-    /// On how many lines some of `symbols` of `block` are wanted.
-    pub(super) fn waiting(&self, block: u64, symbols: u64) -> u16 {
-        self.lines.iter().filter(|line| line.wanted[line.at(block)] & symbols != 0).count() as u16
-    }
-
     /// Changes the pace.
     pub(super) fn set_rate(&mut self, rate: BitsPerSec) {
         self.rate = Some(rate);

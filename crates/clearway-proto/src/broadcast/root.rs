@@ -26,20 +26,42 @@ use crate::wire::{Out, Span};
 
 /// Digests under way: so few that symbols leave in between.
 const DIGESTS: u64 = 16;
-/// Members that are served one by one before the group is.
-const FEW: u32 = 2;
+/// Those that are remembered: all that report to the root, and a neighbour.
+const ASKERS: usize = 17;
 /// How long a stable edge waits for a symbol to travel with.
 const TELL: Nanos = Nanos::from_millis(1);
 
-/// What some children miss of one block.
+/// What children miss of one block: each, at least two, more than two.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     block: u64,
-    missing: u64,
-    members: u32,
+    once: u64,
+    twice: u64,
+    many: u64,
     /// Which children, and what each.
-    from: [(u16, u64); FEW as usize],
-    children: usize,
+    from: [(u16, u64); ASKERS],
+    askers: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, place: u16, missing: u64) {
+        let known = self.from[..self.askers].iter_mut().find(|(asker, _)| *asker == place);
+        let new = match known {
+            Some((_, known)) => missing & !core::mem::replace(known, *known | missing),
+            None if self.askers < ASKERS => {
+                self.from[self.askers] = (place, missing);
+                self.askers += 1;
+                missing
+            }
+            None => {
+                self.many |= missing;
+                missing
+            }
+        };
+        self.many |= self.twice & new;
+        self.twice |= self.once & new;
+        self.once |= new;
+    }
 }
 
 /// The sender's own state.
@@ -380,44 +402,32 @@ impl Root {
                 state.outgoing.repair(line, need.block, need.missing, now, state.quiet());
                 continue;
             }
-            self.gather(place, need.block, need.missing, u32::from(need.members));
+            self.gather(place, need.block, need.missing);
             let until = now + Nanos(state.quiet().0 / 2);
             self.gather_until.get_or_insert(until);
         }
     }
 
-    fn gather(&mut self, place: u16, block: u64, missing: u64, members: u32) {
-        let from = [(place, missing), (0, 0)];
-        let Some(known) = self.gathered.iter_mut().find(|known| known.block == block) else {
-            if self.gathered.len() < self.gathered.capacity() {
-                self.gathered.push(Gathered { block, missing, members, from, children: 1 });
-            }
-            return;
-        };
-        known.missing |= missing;
-        if let Some(same) = known.from.iter_mut().take(known.children).find(|(child, _)| *child == place) {
-            same.1 |= missing;
-            return;
+    fn gather(&mut self, place: u16, block: u64, missing: u64) {
+        if let Some(known) = self.gathered.iter_mut().find(|known| known.block == block) {
+            known.add(place, missing);
+        } else if self.gathered.len() < self.gathered.capacity() {
+            let mut new = Gathered { block, once: 0, twice: 0, many: 0, from: [(0, 0); ASKERS], askers: 0 };
+            new.add(place, missing);
+            self.gathered.push(new);
         }
-        known.members += members;
-        if let Some(entry) = known.from.get_mut(known.children) {
-            *entry = (place, missing);
-        }
-        known.children += 1;
     }
 
+    /// What more than two miss leaves to the group; who else misses something serves those below.
     fn repair(&mut self, state: &mut State, now: LocalNs) {
-        let quiet = state.quiet();
+        let (quiet, group) = (state.quiet(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {
-            if need.members > FEW || need.children > need.from.len() {
-                if let Some(group) = state.outgoing.line(None) {
-                    state.outgoing.repair(group, need.block, need.missing, now, quiet);
-                }
-                continue;
+            if let Some(group) = group {
+                state.outgoing.repair(group, need.block, need.many, now, quiet);
             }
-            for (place, missing) in need.from.iter().take(need.children) {
+            for (place, missing) in &need.from[..need.askers] {
                 if let Some(line) = state.outgoing.line(Some(*place)) {
-                    state.outgoing.repair(line, need.block, *missing, now, quiet);
+                    state.outgoing.repair(line, need.block, missing & !need.many, now, quiet);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with every byte compared.
+//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with every byte compared. The same casts
+//! on a simulated fabric (`simulated`) show what more ranks than a machine holds would take.
 //!
 //! # Model
 //! One rank is the root (rank 0), the others receive. This process conducts them (`conduct`): casts go one after the other, each with
@@ -18,6 +19,7 @@ mod pattern;
 mod plan;
 mod rank;
 mod rough;
+pub(crate) mod simulated;
 mod table;
 mod traffic;
 mod words;

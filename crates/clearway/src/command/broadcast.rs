@@ -10,6 +10,7 @@ use super::run::{HostRate, JobFlags, across};
 use super::{JobArguments, print};
 use crate::bench::wire::Wanted;
 use crate::bench::{Crew, Held, Measure, Place};
+use crate::broadcast::simulated::{self, Ground};
 use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, suffer, table};
 use crate::exit::Exit;
 use crate::scenario::{Fabric, Time};
@@ -21,15 +22,21 @@ pub(crate) struct BroadcastFlags {
     /// Where to cast [default: lab].
     #[arg(long, value_enum)]
     on: Option<Place>,
-    /// With --on lab: ranks, the root included, each on a host of its own [default: 8].
+    /// With --on lab or sim: ranks, the root included, each on a host of its own [default: 8].
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
     /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere nothing but windows holds back].
     #[arg(long)]
     rate: Option<BitsPerSec>,
-    /// With --on lab: the queue at every port [default: fifo].
+    /// With --on lab: the queue at every port [default: fifo]; with --on sim: a policy of the fabric.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
+    /// With --on sim: a shipped fabric, or the path of a fabric file [default: edr].
+    #[arg(long, value_name = "FABRIC")]
+    fabric: Option<String>,
+    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
+    #[arg(long, value_name = "BYTES")]
+    packet: Option<Bytes>,
     /// Bytes of objects.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4B,16KiB,1MiB")]
     bytes: Vec<Bytes>,
@@ -69,6 +76,8 @@ pub(crate) struct BroadcastFlags {
 const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks of a lab: that many processes on one machine.
 const RANKS_MAX: u32 = 64;
+/// The most ranks on a simulated fabric: they have 16-bit places, and some hosts are neighbours'.
+const SIMULATED_MAX: u32 = 60_000;
 /// What ranks of a lab have between them.
 const LAB_RATE: BitsPerSec = BitsPerSec::mega(200);
 /// Longer times are mistyped units.
@@ -107,11 +116,20 @@ impl BroadcastFlags {
         let job = JobFlags { rate: HostRate::OfScenario, given: Some(&self.job) };
         let place = job.places(&given)?.first().copied().unwrap_or(Place::Lab);
         match place {
-            Place::Cluster if self.ranks.is_some() => bail!("--ranks is for --on lab: a job has the ranks that it has"),
-            Place::Cluster if self.faults.is_some() => {
+            Place::Cluster if self.ranks.is_some() => {
+                bail!("--ranks is for --on lab and sim: a job has the ranks that it has")
+            }
+            Place::Cluster | Place::Sim if self.faults.is_some() => {
                 bail!("--faults is for --on lab, where ranks that died are started anew")
             }
-            Place::Cluster if self.queue.is_some() => bail!("--queue is for --on lab: queues of a site are its own"),
+            Place::Cluster if self.queue.is_some() => {
+                bail!("--queue is for --on lab and sim: queues of a site are its own")
+            }
+            Place::Sim if !self.kill.is_empty() => {
+                bail!("--kill is for --on lab and cluster: there ranks are processes")
+            }
+            Place::Lab | Place::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
+            Place::Lab | Place::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
             place => Ok(place),
         }
     }
@@ -120,7 +138,7 @@ impl BroadcastFlags {
 /// Casts where flags say.
 pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
     match flags.place()? {
-        Place::Sim => simulated(),
+        Place::Sim => simulated(flags),
         Place::Lab => {
             let ranks = flags.ranks.unwrap_or(8);
             if ranks > RANKS_MAX {
@@ -146,8 +164,24 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
 }
 
 /// Casts on a simulated fabric.
-fn simulated() -> Result<Exit> {
-    bail!("broadcasts run in a lab or a job: use --on lab or --on cluster")
+fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
+    let ranks = flags.ranks.unwrap_or(8);
+    if ranks > SIMULATED_MAX {
+        bail!("--ranks is {ranks}; 2 to {SIMULATED_MAX} work on a simulated fabric");
+    }
+    let plan = flags.plan(ranks, flags.rate)?;
+    let name = flags.fabric.as_deref().unwrap_or("edr");
+    let ground = Ground::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
+    let outcomes = ground.run(&plan)?;
+    if flags.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&simulated::figures(&ground, &outcomes))?))?;
+        return Ok(Exit::Good);
+    }
+    print(&simulated::table(&ground, &outcomes))?;
+    if flags.explain {
+        print(&simulated::explained(&ground, &outcomes))?;
+    }
+    Ok(Exit::Good)
 }
 
 /// Casts with the ranks of `held`.

@@ -1,0 +1,418 @@
+//! Broadcasts on a simulated fabric, for as many ranks as one likes: time, what the links carry, and what neighbours feel.
+//!
+//! # Model
+//! Ranks lie on hosts in the order of the fabric, the root first; some hosts in between belong to neighbours who ask each other for
+//! eight bytes all the time. Each way, length and loss is a run of its own. Memory is extents in place of bytes: which byte of the
+//! root lies where is known and compared, as digests, and no byte is kept. Packets are lost on the last cable to each rank, singly.
+//!
+//! # Not here
+//! Faults other than loss: `tests/broadcast_fabric.rs`.
+
+mod actor;
+mod page;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, Rank};
+use clearway_proto::broadcast::{
+    Circumstances, Command, Event, Laggards, Member, Node, NodeConfig, Reach, Record, Way,
+};
+use clearway_proto::wire::{Span, Wire};
+use clearway_sim::Picos;
+use clearway_sim::fabric::{Fabric, FabricFault, Harm, Odds, Options, Sort, Trouble};
+use clearway_sim::graph::{ChannelId, DeviceId};
+use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::{FabricSpec, LinkRole};
+use clearway_sim::topology::{self, Network as Topology};
+use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::world::{Told, World};
+
+use super::plan::{Mode, Plan, Share};
+use actor::{Actor, Neighbour};
+pub(crate) use page::{explained, figures, table};
+
+const GROUP: GroupId = GroupId(1);
+/// Symbols under way: 1 MiB of 4 KiB packets, some round trips at 100 Gb/s.
+const WINDOW: u32 = 256;
+/// Short messages that find a slot.
+const SLOTS: u32 = 64;
+/// What a symbol's header needs of a packet, and to a multiple of which a symbol is cut: a cache line.
+const HEAD: u64 = 64;
+/// Neighbours: one for so many ranks, and how many at most.
+const RANKS_PER_NEIGHBOUR: u32 = 8;
+const NEIGHBOURS_MAX: u32 = 32;
+/// How long neighbours ask while nothing is cast.
+const ALONE: Picos = Picos::from_micros(400);
+/// How often the world is looked at.
+const LOOK: Picos = Picos::from_micros(5);
+/// Simulated time after which a cast that is not over never will be.
+const LIMIT: Picos = Picos::from_micros(60_000_000);
+
+/// A fabric, and the ranks and neighbours on it.
+pub(crate) struct Ground {
+    spec: FabricSpec,
+    network: Topology,
+    /// By rank: members first, then neighbours.
+    hosts: Vec<DeviceId>,
+    ranks: u32,
+}
+
+/// What one run showed.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(super) mode: Mode,
+    pub(super) way: Way,
+    pub(super) length: Bytes,
+    pub(super) loss: Share,
+    /// From each order to cast until the last receiver has the object, and until the root knows that.
+    pub(super) received: Vec<Nanos>,
+    pub(super) known: Vec<Nanos>,
+    /// Counted meanwhile, of the root and of all.
+    pub(super) root: Record,
+    pub(super) all: Record,
+    /// Bytes that left hosts, that reached them, and between switches, headers included.
+    pub(super) links: [u64; 3],
+    /// Round trips of neighbours before and during.
+    pub(super) alone: Vec<Nanos>,
+    pub(super) beside: Vec<Nanos>,
+}
+
+impl Ground {
+    /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what its file says.
+    pub(crate) fn open(name: &str, policy: Option<&str>, ranks: u32, packet: Option<Bytes>) -> Result<Self> {
+        let neighbours = ((ranks / RANKS_PER_NEIGHBOUR).clamp(2, NEIGHBOURS_MAX)) & !1;
+        let wanted = Wanted { policy, hosts: Some(ranks + neighbours) };
+        let mut spec = FabricFile::open(name, wanted)?.spec;
+        if let Some(payload) = packet {
+            // Buffers that hold a few packets keep a cable busy, whatever the grain.
+            let few = Bytes(4 * (payload.0 + spec.packet.header.0));
+            spec.packet.payload = payload;
+            spec.links.iter_mut().for_each(|link| link.buffer = link.buffer.max(few));
+        }
+        if spec.packet.payload.0 <= 2 * HEAD {
+            bail!("packets of {} have no room for a symbol; more than {}B work", spec.packet.payload, 2 * HEAD);
+        }
+        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
+        let every = (ranks + neighbours) / neighbours;
+        let is_neighbour = |host: &u32| host % every == every - 1 && host / every < neighbours;
+        let (between, members): (Vec<u32>, Vec<u32>) = (0..ranks + neighbours).partition(is_neighbour);
+        let hosts = members.into_iter().chain(between).map(DeviceId).collect();
+        Ok(Self { spec, network, hosts, ranks })
+    }
+
+    /// The name of the fabric.
+    pub(crate) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Of a host's link.
+    pub(crate) fn rate(&self) -> BitsPerSec {
+        let link = self.spec.link(LinkRole::Host).and_then(|link| self.spec.links.get(usize::from(link)));
+        link.map_or(BitsPerSec(0), |link| link.rate)
+    }
+
+    /// The switch at which `host` hangs.
+    fn leaf(&self, host: DeviceId) -> u32 {
+        let graph = &self.network.graph;
+        graph.channel(ChannelId(graph.ports(host).start)).to.0
+    }
+
+    fn symbol(&self) -> u32 {
+        // What one datagram of the engine can say of its length.
+        let most = (self.spec.packet.payload.0 - HEAD).min(u64::from(u16::MAX));
+        (most / HEAD * HEAD) as u32
+    }
+
+    /// From one rank's program to another's over an idle network, roughly: its hosts' part and one switch.
+    fn latency(&self) -> Nanos {
+        let host = &self.spec.host;
+        let all =
+            host.transmit_delay + host.receive_delay + host.input_cost + host.effect_cost + self.spec.switch.delay;
+        all.nanos()
+    }
+
+    /// Runs every way, length and loss of `plan`.
+    pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        for mode in &plan.modes {
+            for length in &plan.lengths {
+                for loss in &plan.losses {
+                    outcomes.push(self.cast(plan, *mode, *length, *loss)?);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// What ways cost here.
+    pub(super) fn circumstances(&self, length: Bytes, loss: Share) -> Circumstances {
+        Circumstances {
+            receivers: self.ranks.saturating_sub(1),
+            length,
+            symbol: Bytes(u64::from(self.symbol())),
+            rate: self.rate(),
+            latency: self.latency(),
+            lost: loss.0,
+        }
+    }
+
+    fn carrier(&self, loss: Share, key: RandomKey) -> Fabric {
+        let seed = key.purpose("fabric").stream().next_u64();
+        let mut carrier = Fabric::new(&self.spec, self.network.clone(), seed, Options::default());
+        let graph = &self.network.graph;
+        let lost = self.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
+            let channel = graph.channel(ChannelId(graph.ports(*host).start)).reverse;
+            let odds = Odds::Each(loss.0);
+            let what = Trouble::Packets { channel, harm: Harm::Lost, odds, level: None, sort: Sort::Any };
+            FabricFault { at: Picos::ZERO, until: LIMIT + LIMIT, what, plan: host.0 }
+        });
+        carrier.afflict(lost.collect(), key.purpose("loss"));
+        carrier
+    }
+
+    fn cast(&self, plan: &Plan, mode: Mode, length: Bytes, loss: Share) -> Result<Outcome> {
+        let key = RandomKey::new(plan.seed);
+        let way = mode.way(&self.circumstances(length, loss), Reach::All);
+        let members: Arc<[Member]> = (0..)
+            .zip(&self.hosts[..self.ranks as usize])
+            .map(|(rank, host)| Member { rank: Rank(rank), leaf: self.leaf(*host) })
+            .collect();
+        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
+        let network = Network::new(self.carrier(loss, key), &self.spec, config);
+        let mut from = Span::EMPTY;
+        let world = World::new(network, |wire| self.actor(wire, plan, way, length, &members, &mut from));
+        let mut run = Run { ground: self, world, from, length };
+        run.settle()?;
+        let alone = run.trips();
+        let (before, root_before, links) = (run.record(), run.root(), run.links());
+        let (mut received, mut known) = (Vec::new(), Vec::new());
+        for object in 0..plan.objects.unwrap_or(if length.0 <= u64::from(self.symbol()) { 16 } else { 1 }) {
+            let times = run.object(object)?;
+            received.push(times.0);
+            known.push(times.1);
+        }
+        let (all, root) = (since(run.record(), before), since(run.root(), root_before));
+        let links = run.links().iter().zip(links).map(|(now, then)| now - then).collect::<Vec<_>>();
+        let links = [links[0], links[1], links[2]];
+        let beside = run.trips();
+        Ok(Outcome { mode, way, length, loss, received, known, root, all, links, alone, beside })
+    }
+
+    fn actor(
+        &self,
+        wire: &mut SimWire,
+        plan: &Plan,
+        way: Way,
+        length: Bytes,
+        members: &Arc<[Member]>,
+        from: &mut Span,
+    ) -> Actor {
+        let rank = wire.rank();
+        if let Some(place) = rank.0.checked_sub(self.ranks) {
+            // The first half asks the second, which hangs far from it.
+            let half = (self.hosts.len() as u32 - self.ranks) / 2;
+            let partner = |place| Rank(self.ranks + place);
+            return Actor::Neighbour(match place < half {
+                true => Neighbour::asking(partner(place + half)),
+                false => Neighbour::answering(partner(place - half)),
+            });
+        }
+        let slots = u64::from(SLOTS * self.symbol());
+        let region = wire.register(Bytes(length.0 + slots)).expect("a fresh end has room for a region");
+        wire.join(GROUP).expect("there are groups");
+        if rank == Rank(0) {
+            *from = Span { region, offset: 0, length: length.0 as u32 };
+        }
+        Actor::Member(Box::new(Node::new(NodeConfig {
+            rank,
+            members: members.clone(),
+            root: Rank(0),
+            group: (way == Way::Multicast).then_some(GROUP),
+            key: 1,
+            symbol: self.symbol(),
+            window: WINDOW,
+            history: WINDOW * 2,
+            slots: Span { region, offset: length.0, length: slots as u32 },
+            rate: Some(plan.rate.unwrap_or(self.rate())),
+            sync_every: 16,
+            silence: plan.silence,
+            laggards: Laggards::Wait,
+            way,
+            class: Class::Bulk,
+            control: Class::Control,
+        })))
+    }
+}
+
+/// One cast under way.
+struct Run<'a> {
+    ground: &'a Ground,
+    world: World<Actor, Fabric>,
+    from: Span,
+    length: Bytes,
+}
+
+impl Run<'_> {
+    /// Until the root has heard everybody, and neighbours have asked for a while.
+    fn settle(&mut self) -> Result<()> {
+        let mut ready = None;
+        let enough = |now: Picos, ready: Option<Picos>| ready.is_some_and(|at| now >= at + ALONE);
+        while !enough(self.world.now(), ready) {
+            let until = self.world.now() + LOOK;
+            let mut refused = None;
+            self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
+                Event::Ready => ready = Some(told.at),
+                Event::Refused { missing } => refused = Some(missing),
+                _ => {}
+            });
+            if let Some(missing) = refused {
+                bail!("nothing can be cast on this fabric: {missing}");
+            }
+            if self.world.now() > LIMIT {
+                bail!("not every rank was heard within {LIMIT}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Casts one object; until the last receiver has it, and until the root knows.
+    fn object(&mut self, object: u32) -> Result<(Nanos, Nanos)> {
+        let begin = self.world.now() + LOOK;
+        let ranks = self.ground.ranks;
+        let is_long = self.length.0 > u64::from(self.ground.symbol());
+        for rank in (1..ranks).filter(|_| is_long) {
+            self.world.command(self.world.now(), Rank(rank), Command::Place { into: self.from });
+        }
+        self.world.command(begin, Rank(0), Command::Cast { from: self.from });
+        self.world.command(begin, Rank(0), Command::Flush);
+        let (mut have, mut last, mut known) = (1, begin, None);
+        let mut lost = None;
+        while have < ranks || known.is_none() {
+            let until = self.world.now() + LOOK;
+            let mut taken = Vec::new();
+            self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
+                Event::Received { object: it, .. } if it == object => {
+                    (have, last) = (have + 1, last.max(told.at));
+                    taken.push(told.rank);
+                }
+                Event::Stable { object: it, .. } if it == object && told.rank == Rank(0) => known = Some(told.at),
+                Event::Lost { rank } => lost = Some(rank),
+                _ => {}
+            });
+            let now = self.world.now();
+            taken.into_iter().for_each(|rank| self.world.command(now, rank, Command::Release { object }));
+            if let Some(rank) = lost {
+                bail!("rank {rank} was silent for too long and put out; a longer --silence works");
+            }
+            if now > begin + LIMIT {
+                bail!("object {object} of {} has reached {have} of {ranks} ranks within {LIMIT}", self.length);
+            }
+        }
+        let time = |at: Picos| (at - begin).nanos();
+        Ok((time(last), time(known.unwrap_or(last))))
+    }
+
+    fn root(&mut self) -> Record {
+        self.record_of(0)
+    }
+
+    fn record_of(&mut self, rank: u32) -> Record {
+        match self.world.engine_mut(Rank(rank)) {
+            Some(Actor::Member(node)) => node.record(),
+            _ => Record::default(),
+        }
+    }
+
+    fn record(&mut self) -> Record {
+        let mut sum = Record::default();
+        for rank in 0..self.ground.ranks {
+            let of = self.record_of(rank);
+            sum.sent += of.sent;
+            sum.repairs += of.repairs;
+            sum.received += of.received;
+            sum.doubled += of.doubled;
+        }
+        sum
+    }
+
+    fn links(&self) -> [u64; 3] {
+        let graph = &self.ground.network.graph;
+        let mut sums = [0; 3];
+        for (channel, id) in graph.channels().iter().zip((0..).map(ChannelId)) {
+            let bytes = self.world.network().carrier().lane_statistics(id).iter().map(|lane| lane.bytes).sum::<u64>();
+            let which = if graph.is_host(channel.from) { 0 } else { 2 - usize::from(graph.is_host(channel.to)) };
+            sums[which] += bytes;
+        }
+        sums
+    }
+
+    /// Round trips of neighbours since the last call.
+    fn trips(&mut self) -> Vec<Nanos> {
+        let mut trips = Vec::new();
+        for rank in self.ground.ranks..self.ground.hosts.len() as u32 {
+            if let Some(Actor::Neighbour(neighbour)) = self.world.engine_mut(Rank(rank)) {
+                trips.append(&mut neighbour.take_trips());
+            }
+        }
+        trips.sort_unstable();
+        trips
+    }
+}
+
+fn since(now: Record, then: Record) -> Record {
+    Record {
+        sent: now.sent - then.sent,
+        repairs: now.repairs - then.repairs,
+        received: now.received - then.received,
+        doubled: now.doubled - then.doubled,
+        reports: now.reports - then.reports,
+        polls: now.polls - then.polls,
+        ..Record::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(modes: &[Mode], lengths: &[u64], losses: &[u32]) -> Plan {
+        Plan {
+            ranks: 24,
+            modes: modes.to_vec(),
+            lengths: lengths.iter().map(|length| Bytes(*length)).collect(),
+            losses: losses.iter().map(|loss| Share(*loss)).collect(),
+            objects: None,
+            rate: None,
+            silence: Nanos::from_secs(1),
+            kills: Vec::new(),
+            stops: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn run__without_loss_every_rank_gets_each_symbol_once() {
+        let ground = Ground::open("edr", None, 24, None).unwrap();
+        let modes = [Mode::Multicast, Mode::Chain, Mode::Tree];
+        for outcome in ground.run(&plan(&modes, &[100_000], &[0])).unwrap() {
+            let symbols = 100_000_u64.div_ceil(u64::from(ground.symbol()));
+            assert_eq!(outcome.all.received, 23 * symbols, "{:?}", outcome.mode);
+            let sent = if outcome.mode == Mode::Multicast { symbols } else { 23 * symbols };
+            assert!(outcome.all.sent >= sent && outcome.links[1] >= 23 * 100_000, "{:?}", outcome.mode);
+            assert!(!outcome.alone.is_empty(), "neighbours ask from the beginning");
+        }
+    }
+
+    #[test]
+    fn run__the_same_seed_is_the_same_run_and_loss_is_repaired() {
+        let ground = Ground::open("edr", None, 24, None).unwrap();
+        let times = || {
+            let outcomes = ground.run(&plan(&[Mode::Auto], &[4, 300_000], &[10_000])).unwrap();
+            outcomes.iter().map(|it| (it.received.clone(), it.all)).collect::<Vec<_>>()
+        };
+        let first = times();
+        assert!(first[1].1.repairs > 0);
+        assert_eq!(first, times());
+    }
+}

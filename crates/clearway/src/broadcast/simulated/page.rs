@@ -1,0 +1,153 @@
+//! What simulated broadcasts took, as figures and as a table in 80 columns.
+
+use clearway_proto::base::Nanos;
+use clearway_proto::broadcast::{Costs, Reach, Way};
+
+use super::super::figures::{BYTES, KNOWN, LOSS, MODE, REPAIRS, SECONDS};
+use super::super::outcome::quantile;
+use super::{Ground, Outcome};
+use crate::report::model::{Figure, Real, labels};
+use crate::report::numerals::digits;
+
+/// Symbols that the root sent beyond one for each of the object, over those; labels bytes, loss, mode.
+const ROOT_AGAIN: &str = "broadcast_root_again_fraction";
+/// Reports that the root heard for each poll; labels bytes, loss, mode.
+const ROOT_REPORTS: &str = "broadcast_root_reports";
+/// Bytes that links carried, over the object's and the number of receivers; labels bytes, loss, mode, links.
+const LINKS: &str = "broadcast_link_bytes";
+/// p99 of neighbours' round trips beside the cast over that before it; labels bytes, loss, mode.
+const NEIGHBOURS: &str = "broadcast_neighbours_slowdown";
+const KIND: &str = "links";
+/// Kinds of link, in the order of [`Outcome::links`].
+const KINDS: [&str; 3] = ["from-hosts", "to-hosts", "between-switches"];
+/// Round trips of neighbours below which there is no quantile.
+const LEAST: usize = 20;
+
+/// All figures of `outcomes`.
+pub(crate) fn figures(ground: &Ground, outcomes: &[Outcome]) -> Vec<Figure> {
+    outcomes.iter().flat_map(|outcome| of(ground, outcome)).collect()
+}
+
+fn real(value: f64) -> Real {
+    Real::new(value).unwrap_or(Real::INFINITE)
+}
+
+fn seconds(times: &[Nanos]) -> Vec<f64> {
+    let mut seconds: Vec<f64> = times.iter().map(|time| time.0 as f64 / 1e9).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds
+}
+
+/// p99 beside over p99 alone.
+fn slowdown(outcome: &Outcome) -> Option<f64> {
+    if outcome.beside.len() < LEAST || outcome.alone.len() < LEAST {
+        return None;
+    }
+    let p99 = |times: &[Nanos]| quantile(&seconds(times), 0.99);
+    Some(p99(&outcome.beside)? / p99(&outcome.alone)?)
+}
+
+/// Symbols of the objects, and copies of each that the root has to send at least.
+fn least(ground: &Ground, outcome: &Outcome) -> (f64, f64) {
+    let symbols = outcome.all.received as f64 / f64::from(ground.ranks.saturating_sub(1)).max(1.0);
+    let copies = match outcome.way {
+        Way::Multicast | Way::Chain => 1.0,
+        Way::Tree => (outcome.root.sent - outcome.root.repairs) as f64 / symbols,
+    };
+    (symbols, copies)
+}
+
+fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
+    let count = outcome.received.len() as u64;
+    let receivers = f64::from(ground.ranks.saturating_sub(1)).max(1.0);
+    let (symbols, copies) = least(ground, outcome);
+    let plain = |name: &str, value: f64, source: &str| Figure::counted(name, "", real(value), count, source);
+    let mut figures = Vec::new();
+    for (name, times, source) in [
+        (SECONDS, &outcome.received, "until the last receiver has it"),
+        (KNOWN, &outcome.known, "until the root knows"),
+    ] {
+        if let Some(median) = quantile(&seconds(times), 0.5) {
+            figures.push(Figure::counted(name, "s", real(median), count, source).with(labels::QUANTILE, "p50"));
+        }
+    }
+    figures.push(plain(REPAIRS, outcome.all.repairs as f64 / symbols / receivers, "sent because asked for, of all"));
+    let again = outcome.root.sent as f64 / symbols - copies;
+    figures.push(plain(ROOT_AGAIN, again, "symbols of the root beyond one for each"));
+    let polls = outcome.root.polls.max(1) as f64;
+    figures.push(plain(ROOT_REPORTS, outcome.root.reports as f64 / polls, "heard by the root for each poll"));
+    for (kind, bytes) in KINDS.iter().zip(outcome.links) {
+        let ratio = bytes as f64 / (outcome.length.0 * count) as f64 / receivers;
+        figures.push(plain(LINKS, ratio, "headers and control included").with(KIND, *kind));
+    }
+    if let Some(slowdown) = slowdown(outcome) {
+        let source = "p99 of round trips beside the cast over before";
+        figures.push(Figure::counted(NEIGHBOURS, "", real(slowdown), outcome.beside.len() as u64, source));
+    }
+    let labelled = |figure: Figure| {
+        figure
+            .with(BYTES, outcome.length.to_string())
+            .with(LOSS, outcome.loss.to_string())
+            .with(MODE, outcome.mode.name())
+    };
+    figures.into_iter().map(labelled).collect()
+}
+
+/// `outcomes` as text that ends with a newline.
+pub(crate) fn table(ground: &Ground, outcomes: &[Outcome]) -> String {
+    let mut lines = vec![
+        format!("broadcasts on {}, simulated", ground.name()),
+        format!("one root, {} receivers; {}B in a symbol", ground.ranks.saturating_sub(1), ground.symbol()),
+        String::new(),
+        format!(
+            "{:<10}{:>9}{:>7}{:>10}{:>10}{:>8}{:>7}{:>7}{:>6}{:>6}",
+            "mode", "bytes", "lost", "all have", "known", "again", "root", "polls", "links", "near"
+        ),
+    ];
+    lines.extend(outcomes.iter().map(|outcome| row(ground, outcome)));
+    lines.push(String::new());
+    lines.push("all have, known: from the order until the last receiver has it, and the root".into());
+    lines.push("knows (median); again: symbols sent because somebody missed them, for each that".into());
+    lines.push("arrived; root: what the root sent beyond one of each; polls: reports that it".into());
+    lines.push("heard for each; links: bytes on all links for each received; near: p99 of".into());
+    lines.push("neighbours' round trips beside the cast over before".into());
+    lines.join("\n") + "\n"
+}
+
+fn row(ground: &Ground, outcome: &Outcome) -> String {
+    let receivers = f64::from(ground.ranks.saturating_sub(1)).max(1.0);
+    let (symbols, copies) = least(ground, outcome);
+    let time =
+        |times: &[Nanos]| quantile(&seconds(times), 0.5).map_or("-".into(), |it| Nanos((it * 1e9) as u64).to_string());
+    let percent = |share: f64| format!("{}%", digits(real(100.0 * share)));
+    let links: u64 = outcome.links.iter().sum();
+    let links = links as f64 / (outcome.length.0 * outcome.received.len() as u64) as f64 / receivers;
+    format!(
+        "{:<10}{:>9}{:>7}{:>10}{:>10}{:>8}{:>7}{:>7}{:>6}{:>6}",
+        outcome.mode.name(),
+        outcome.length.to_string(),
+        outcome.loss.to_string(),
+        time(&outcome.received),
+        time(&outcome.known),
+        percent(outcome.all.repairs as f64 / symbols / receivers),
+        percent(outcome.root.sent as f64 / symbols - copies),
+        digits(real(outcome.root.reports as f64 / outcome.root.polls.max(1) as f64)),
+        digits(real(links)),
+        slowdown(outcome).map_or("-".into(), |it| digits(real(it))),
+    )
+}
+
+/// What each way costs by the engine's model, and which one that makes the best.
+pub(crate) fn explained(ground: &Ground, outcomes: &[Outcome]) -> String {
+    let mut text = String::from("\nwhat each way costs by the model:\n");
+    let mut known = Vec::new();
+    for Outcome { length, loss, .. } in outcomes {
+        if known.contains(&(*length, *loss)) {
+            continue;
+        }
+        known.push((*length, *loss));
+        let costs = Costs::of(&ground.circumstances(*length, *loss), Reach::All);
+        text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
+    }
+    text
+}

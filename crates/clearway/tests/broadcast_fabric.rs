@@ -1,0 +1,308 @@
+//! Broadcasts on simulated fabrics under random faults: every byte is the root's, in order, once, and all survivors are told the same.
+//!
+//! # Model
+//! A seed gives a fat tree or a dragonfly, members, objects, a way, and what goes wrong: packets lost singly or in bursts, damaged, doubled,
+//! late; a group that does not reach some; receivers a tenth or a hundredth as fast as they should be; links that carry one way only;
+//! processors that stop; a receiver, a leader or the root that dies. Bodies are real bytes. They are compared when they are told, and
+//! long objects again when they are stable, because until then others may be served from them.
+#![allow(non_snake_case)] // tests are named function__case
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, RandomStream, Rank};
+use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::wire::{RegionId, Span, Wire};
+use clearway_sim::Picos;
+use clearway_sim::fabric::{Fabric, Odds, Options, Sort, WhenDown};
+use clearway_sim::fault::{Disks, Fault, FaultKind, Injector, Lengths, Plan, Side, Site, Struck};
+use clearway_sim::graph::{ChannelId, DeviceId};
+use clearway_sim::spec::{FabricSpec, Routing, Topology, presets};
+use clearway_sim::topology;
+use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::world::{Told, World};
+
+const GROUP: GroupId = GroupId(3);
+const SYMBOL: u32 = 1_000;
+const SLOTS: u32 = 32;
+/// Longer than any fault that is not a death.
+const SILENCE: Nanos = Nanos::from_millis(20);
+/// Whatever happened is over by then.
+const LIMIT: Picos = Picos::from_micros(20_000_000);
+
+/// What a seed is.
+struct Trial {
+    spec: FabricSpec,
+    ranks: u32,
+    root: u32,
+    way: Way,
+    lengths: Vec<u32>,
+    plan: Plan,
+    /// Who dies.
+    killed: Vec<u32>,
+    laggards: Laggards,
+    window: u32,
+    seed: u64,
+}
+
+/// What one application saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    received: Vec<(u32, Span)>,
+    stable: u32,
+    aborted: Option<u32>,
+    out: bool,
+}
+
+fn content(object: u32, at: usize) -> u8 {
+    (object as usize * 131 + at * 7 + at / 251) as u8
+}
+
+fn drawn(seed: u64) -> Trial {
+    let mut stream = RandomKey::new(seed).purpose("broadcast on a fabric").stream();
+    let mut below = |bound: u64| stream.below(bound);
+    let mut spec = presets::load(["edr", "slingshot"][below(2) as usize], None).expect("a shipped fabric");
+    match &mut spec.topology {
+        Topology::Dragonfly { groups, switches, hosts_per_switch, global_cables, .. } => {
+            (*groups, *switches, *hosts_per_switch, *global_cables) = (3, 2, 4, 2);
+            spec.routing = Routing::Minimal;
+        }
+        _ => spec.topology = Topology::FatTree { children: vec![4, 6], parents: vec![1, 4], cables: vec![1, 1] },
+    }
+    let ranks = 2 + below(23) as u32;
+    let lengths = (0..1 + below(12)).map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32).collect();
+    let mut trial = Trial {
+        spec,
+        ranks,
+        root: below(u64::from(ranks)) as u32,
+        way: [Way::Multicast, Way::Multicast, Way::Chain, Way::Tree][below(4) as usize],
+        lengths,
+        plan: Plan::of(Vec::new()),
+        killed: Vec::new(),
+        laggards: [Laggards::Wait, Laggards::Park(Nanos(SILENCE.0 / 4))][below(2) as usize],
+        window: 64 * (1 + below(4) as u32),
+        seed,
+    };
+    let faults = (0..1 + stream.below(4)).filter_map(|_| fault(&mut trial, &mut stream)).collect();
+    trial.plan = Plan::of(faults);
+    trial
+}
+
+/// One thing that goes wrong within the first milliseconds.
+fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
+    let mut below = |bound: u64| stream.below(bound);
+    let at = Picos::from_nanos(below(1_500_000));
+    let length = Picos::from_nanos(1 + below(SILENCE.0 / 4));
+    let rank = below(u64::from(trial.ranks)) as u32;
+    let host = format!("n{rank}");
+    let network = topology::build(&trial.spec).expect("it was checked");
+    let graph = &network.graph;
+    let switch = graph.name(graph.channel(ChannelId(graph.ports(DeviceId(rank)).start)).to).to_owned();
+    let (inward, outward) = (format!("{switch} -> {host}"), format!("{host} -> {switch}"));
+    let some = |odds| Struck { odds, class: None, sort: Sort::Any };
+    let one_way = [inward.clone(), outward][below(2) as usize].clone();
+    let each = Odds::Each([1_000, 10_000, 100_000][below(3) as usize]);
+    // As a full port does: some forty packets of a row.
+    let bursts = Odds::Bursts { begin: 1_000, end: 25_000, inside: 1_000_000 };
+    let (target, kind) = match below(12) {
+        0 => (one_way, FaultKind::Loss(some(each))),
+        1 => (inward, FaultKind::Loss(some(bursts))),
+        2 => (one_way, FaultKind::Corruption(some(each))),
+        3 => (one_way, FaultKind::Duplication(some(each))),
+        4 => (inward, FaultKind::Reordering { by: Picos::from_micros(1 + below(100)), struck: some(each) }),
+        5 => {
+            let odds = Odds::Each(1_000_000);
+            (inward, FaultKind::Loss(Struck { odds, class: None, sort: Sort::Multicast }))
+        }
+        6 => (host, FaultKind::SlowReceiver { percent: [1, 10][below(2) as usize] }),
+        7 => {
+            let every = Picos::from_micros(10 + below(100));
+            let length = Picos(every.0 / 100 * 99);
+            (host, FaultKind::Interruptions { every, length, lengths: Lengths::Equal })
+        }
+        8 => (one_way, FaultKind::LinkDown { packets: WhenDown::Lost, notice_after: Picos::from_micros(1) }),
+        9 => (host, FaultKind::Paused),
+        10 => (host, FaultKind::InterfaceDead { side: [Side::Transmit, Side::Receive][below(2) as usize] }),
+        _ => {
+            if trial.killed.contains(&rank) || trial.killed.len() + 2 > trial.ranks as usize {
+                return None;
+            }
+            trial.killed.push(rank);
+            return Some(Fault { at, until: LIMIT + LIMIT, target: host, kind: FaultKind::Crash });
+        }
+    };
+    Some(Fault { at, until: at + length, target, kind })
+}
+
+fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Node, RegionId) {
+    let total: u64 = trial.lengths.iter().map(|length| u64::from(*length)).sum();
+    let slots = u64::from(SLOTS * SYMBOL);
+    let region = wire.register(Bytes(total + slots)).expect("a fresh end has room for a region");
+    wire.join(GROUP).expect("there are groups");
+    if wire.rank() == Rank(trial.root) {
+        let bytes = wire.region_mut(region).expect("it was registered");
+        let mut place = 0;
+        for (object, length) in (0..).zip(&trial.lengths) {
+            (0..*length as usize).for_each(|at| bytes[place + at] = content(object, at));
+            place += *length as usize;
+        }
+    }
+    let config = NodeConfig {
+        rank: wire.rank(),
+        members: members.clone(),
+        root: Rank(trial.root),
+        group: Some(GROUP),
+        key: 9,
+        symbol: SYMBOL,
+        window: trial.window,
+        history: trial.window * 2,
+        slots: Span { region, offset: total, length: slots as u32 },
+        rate: Some(BitsPerSec::mega(10_000)),
+        sync_every: 8,
+        silence: SILENCE,
+        laggards: trial.laggards,
+        way: trial.way,
+        class: Class::Bulk,
+        control: Class::Control,
+    };
+    (Node::new(config), region)
+}
+
+/// A cast under way.
+struct Stage {
+    world: World<Node, Fabric>,
+    injector: Injector,
+    seen: Vec<Seen>,
+    regions: Vec<RegionId>,
+    /// Bytes of each rank's region that long objects have been given.
+    given: Vec<u64>,
+}
+
+impl Stage {
+    fn of(trial: &Trial) -> Self {
+        let network = topology::build(&trial.spec).expect("it was checked");
+        let key = RandomKey::new(trial.seed);
+        let hosts: Vec<DeviceId> = (0..trial.ranks).map(DeviceId).collect();
+        let site = Site { spec: &trial.spec, graph: &network.graph, hosts: &hosts, disks: Disks::Absent };
+        let resolved = trial.plan.resolve(&site).expect("what was drawn is there");
+        let leaf = |rank| network.graph.channel(ChannelId(network.graph.ports(DeviceId(rank)).start)).to.0;
+        let members: Arc<[Member]> =
+            (0..trial.ranks).map(|rank| Member { rank: Rank(rank), leaf: leaf(rank) }).collect();
+        let mut carrier = Fabric::new(&trial.spec, network.clone(), trial.seed, Options::default());
+        carrier.afflict(resolved.fabric.clone(), key.purpose("faults of the fabric"));
+        let config = NetworkConfig { hosts, bodies: Bodies::Real, disk: None, key };
+        let mut regions = Vec::new();
+        let world = World::new(Network::new(carrier, &trial.spec, config), |wire| {
+            let (node, region) = node(wire, trial, &members);
+            regions.push(region);
+            node
+        });
+        let ranks = trial.ranks as usize;
+        let injector = Injector::new(&resolved, key.purpose("faults of nodes"));
+        Self { world, injector, seen: vec![Seen::default(); ranks], regions, given: vec![0; ranks] }
+    }
+
+    /// Runs a while, and gives the applications' answers.
+    fn turn(&mut self, trial: &Trial) {
+        let until = self.world.now() + Picos::from_micros(20);
+        let mut told = Vec::new();
+        let mut remake = |_: &mut SimWire| -> Node { unreachable!("nobody who died comes back") };
+        let hear = &mut |it: Told<'_, Node>| told.push((it.rank, it.event));
+        self.injector.run_until(&mut self.world, until, &mut remake, hear);
+        for (rank, event) in told {
+            self.hear(trial, rank, event);
+        }
+    }
+
+    fn hear(&mut self, trial: &Trial, rank: Rank, event: Event) {
+        let now = self.world.now();
+        let place = rank.index();
+        match event {
+            Event::Announced { length, .. } => {
+                let into = Span { region: self.regions[place], offset: self.given[place], length: length as u32 };
+                self.given[place] += length;
+                self.world.command(now, rank, Command::Place { into });
+            }
+            Event::Received { object, at } => {
+                assert_eq!(self.seen[place].received.len() as u32, object, "in order, once");
+                self.seen[place].received.push((object, at));
+                self.compare(trial, rank, object, at);
+                self.world.command(now, rank, Command::Release { object });
+            }
+            Event::Stable { object, .. } => {
+                assert_eq!(self.seen[place].stable, object, "in order, once");
+                self.seen[place].stable += 1;
+                let long = trial.lengths[object as usize] > SYMBOL;
+                if let Some((_, at)) = self.seen[place].received.get(object as usize).copied().filter(|_| long) {
+                    self.compare(trial, rank, object, at);
+                }
+            }
+            Event::Aborted { object } => self.seen[place].aborted = Some(object),
+            Event::Out => self.seen[place].out = true,
+            Event::Refused { missing } => panic!("{missing}"),
+            _ => {}
+        }
+    }
+
+    fn compare(&mut self, trial: &Trial, rank: Rank, object: u32, at: Span) {
+        if trial.killed.contains(&rank.0) {
+            return;
+        }
+        let region = self.world.network_mut().wire(rank).region(at.region).expect("it was registered");
+        let bytes = &region[at.range_in(region.len()).expect("within its region")];
+        assert_eq!(bytes.len() as u32, trial.lengths[object as usize]);
+        assert!((0..).zip(bytes).all(|(place, byte)| *byte == content(object, place)), "object {object} at {rank:?}");
+    }
+
+    fn is_over(&self, trial: &Trial) -> bool {
+        let all = trial.lengths.len() as u32;
+        let over = |seen: &Seen| seen.out || seen.stable == all || seen.aborted.is_some_and(|end| seen.stable >= end);
+        (0..).zip(&self.seen).all(|(rank, seen)| trial.killed.contains(&rank) || over(seen))
+    }
+}
+
+fn run(seed: u64) {
+    let trial = drawn(seed);
+    let mut stage = Stage::of(&trial);
+    let mut offset = 0;
+    for length in &trial.lengths {
+        let from = Span { region: stage.regions[trial.root as usize], offset, length: *length };
+        stage.world.command(Picos::from_micros(50), Rank(trial.root), Command::Cast { from });
+        offset += u64::from(*length);
+    }
+    let deaths: BTreeMap<Picos, u32> = trial.killed.iter().zip(1..).map(|(rank, nth)| (death(nth), *rank)).collect();
+    for (at, dead) in &deaths {
+        let living = (0..trial.ranks).filter(|rank| !trial.killed.contains(rank));
+        living.for_each(|rank| stage.world.command(*at, Rank(rank), Command::Dead { rank: Rank(*dead) }));
+    }
+    while !stage.is_over(&trial) && stage.world.now() < LIMIT {
+        stage.turn(&trial);
+    }
+    let about = || {
+        let states: Vec<_> = stage.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
+        let Trial { ranks, root, way, lengths, plan, killed, window, .. } = &trial;
+        format!(
+            "{ranks} ranks, root {root}, {way:?}, window {window}, {lengths:?}, killed {killed:?}: {states:?}\n{}",
+            plan.to_text()
+        )
+    };
+    assert!(stage.is_over(&trial), "seed {seed} never ends: {}", about());
+    let all = trial.lengths.len() as u32;
+    let survivors = (0..).zip(&stage.seen).filter(|(rank, seen)| !trial.killed.contains(rank) && !seen.out);
+    let mut ends: Vec<_> = survivors.map(|(_, seen)| (seen.stable, seen.aborted.filter(|end| *end < all))).collect();
+    ends.dedup();
+    assert_eq!(ends.len(), 1, "seed {seed}: one outcome for all: {}", about());
+    assert!(!trial.killed.is_empty() || ends == [(all, None)], "seed {seed}: nobody died: {}", about());
+}
+
+/// When the `nth` death becomes known.
+fn death(nth: u64) -> Picos {
+    Picos::from(Nanos(SILENCE.0 * 3 * nth))
+}
+
+/// `BROADCAST_SEEDS=2000 cargo test -p clearway --test broadcast_fabric` runs as many as you like.
+#[test]
+fn swarm__the_same_bytes_and_the_same_end_for_all_on_fabrics() {
+    let seeds = std::env::var("BROADCAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    (0..seeds.unwrap_or(24)).for_each(run);
+}
