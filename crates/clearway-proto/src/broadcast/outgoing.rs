@@ -257,13 +257,11 @@ impl Outgoing {
         }
     }
 
-    /// The transmit queue refused a symbol: half as many at a time from now on.
+    /// The transmit queue refused a symbol: what it has taken is how many leave at a time from now on.
     pub(super) fn refused(&mut self) {
-        if !self.full {
-            self.most = (self.most.min(self.under_way) / 2).max(FEWEST);
-        }
         self.full = true;
         self.under_way = self.under_way.saturating_sub(1);
+        self.most = self.most.min(self.under_way).max(FEWEST);
     }
 
     pub(super) fn set_room(&mut self) {

@@ -1,9 +1,10 @@
 //! What a receiver says of itself and of those below it, and when: one report for each poll, however much comes in between.
 //!
 //! # Model
-//! A poll is answered as soon as everything it told of is here and all children have answered, or after a round trip without; at
-//! once where an object is not known, so that it is announced again. Who
-//! had to say that something is missing at the end of all objects says so again when it is here, because nobody polls behind.
+//! A poll is answered when all children have answered: at the end of all objects as soon as everything is here, or after half a
+//! round trip without; in the middle at once where something is missing, otherwise when what came has been looked at; at once where
+//! an object is not known, so that it is announced again. Who had to say that something is missing at the end of all objects says so
+//! again when it is here, because nobody polls behind.
 //!
 //! # Invariants
 //! I1. What a report claims for others they have reported in this view.
@@ -95,7 +96,8 @@ impl Reporting {
         self.park(state, now);
         self.asked = true;
         // A poll that follows soon does not put off the answer to the one before.
-        self.soon(now, state.quiet());
+        let is_leaf = state.links.children.is_empty();
+        self.soon(now, if is_leaf { Nanos(state.quiet().0 / 2) } else { state.quiet() });
         if state.edge > state.tail() {
             return self.report(state, credit, now, out);
         }
@@ -105,7 +107,7 @@ impl Reporting {
     /// Something came: perhaps all that the last poll waits for is here now.
     pub(super) fn came(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
         let is_whole = state.holding.received() >= state.edge;
-        if self.asked && is_whole && state.reports.all_answered() {
+        if self.asked && (is_whole || is_short(state)) && state.reports.all_answered() {
             return self.report(state, credit, now, out);
         }
         let was_short = !self.asked && self.last.is_some_and(|last| last.stable < state.edge);
@@ -188,4 +190,10 @@ impl Reporting {
             state.reports.consume();
         }
     }
+}
+
+/// In the middle of objects: whether something is missing, so that waiting brings nothing.
+fn is_short(state: &State) -> bool {
+    let lacks = |block| state.holding.missing(block, state.edge) != 0;
+    state.edge < state.tail() && state.holding.gaps(state.edge).any(lacks)
 }
