@@ -33,8 +33,8 @@ use actor::{Actor, Neighbour};
 pub(crate) use page::{explained, figures, table};
 
 const GROUP: GroupId = GroupId(1);
-/// Symbols under way: 1 MiB of 4 KiB packets, some round trips at 100 Gb/s.
-const WINDOW: u32 = 256;
+/// Symbols under way: 4 MiB of 4 KiB packets, many round trips at 100 Gb/s.
+const WINDOW: u32 = 1024;
 /// Short messages that find a slot.
 const SLOTS: u32 = 64;
 /// What a symbol's header needs of a packet, and to a multiple of which a symbol is cut: a cache line.
