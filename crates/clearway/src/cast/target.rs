@@ -184,7 +184,7 @@ impl Target {
     pub(super) fn permit(&mut self, path: &Below, mode: u32) -> io::Result<()> {
         let (parent, name) = self.parent(path, Way::Walk)?;
         let mode = Mode::from_bits_truncate(mode);
-        Ok(fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::FollowSymlink)?)
+        Ok(fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)?)
     }
 
     /// A symbolic link at `path`.
@@ -237,5 +237,28 @@ pub(super) fn reason(error: &io::Error) -> String {
         Some(Errno::ELOOP | Errno::ENOTDIR) => "a file or a symbolic link is where a directory shall be".to_owned(),
         Some(errno) => errno.desc().to_owned(),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn permit__what_a_link_points_to_keeps_its_permissions() {
+        let outside = std::env::temp_dir().join(format!("clearway-permit-{}", std::process::id()));
+        let inside = outside.join("target");
+        std::fs::create_dir_all(&inside).expect("a directory");
+        std::fs::write(outside.join("kept"), b"").expect("a file");
+        let kept = || outside.join("kept").metadata().expect("it is there").permissions().mode();
+        let before = kept();
+        symlink("../kept", inside.join("name")).expect("a link");
+        let mut target = Target::open(&inside).expect("a target");
+        let name = Below::read("name").expect("a name");
+        let _ = target.permit(&name, 0o4);
+        assert_eq!(kept(), before);
+        std::fs::remove_dir_all(outside).expect("to remove it");
     }
 }
