@@ -50,7 +50,7 @@ fn lab__every_way_brings_every_object_with_and_without_loss() {
 #[test]
 fn lab__a_dead_receiver_holds_nobody_up_and_a_dead_root_ends_it_for_all() {
     let words = "--on lab --ranks 4 --bytes 4MiB --objects 3 --json --silence 500ms --kill";
-    let Some(output) = broadcast(&format!("{words} 2@30ms")) else { return };
+    let Some(output) = broadcast(&format!("{words} 2@1ms")) else { return };
     assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("quantile", "p50")]), Some(3));
     let Some(output) = broadcast(&format!("{words} 0@30ms")) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -116,7 +116,7 @@ impl Conductor<'_> {
             out: BTreeSet::new(),
             is_one_clock: self.place == Place::Lab,
         };
-        let mut course = Course::new(self.plan);
+        let mut course = Course::new(self.plan, cast.rhythm);
         self.go_on(cast, &outcome, &mut course)?;
         while self.awaited(&outcome).next().is_some() || !course.struck.is_subset(&self.gone) {
             self.strike(&mut course)?;
@@ -293,13 +293,15 @@ struct Stroke {
 }
 
 impl Course {
-    fn new(plan: &Plan) -> Self {
+    /// Whom `plan` kills or stops dies or stands still in a cast; the bare exchange knows no deaths.
+    fn new(plan: &Plan, rhythm: Rhythm) -> Self {
         let heard = Instant::now();
         let stroke =
             |kill: &Kill, stop| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), stop };
         let kills = plan.kills.iter().map(|kill| stroke(kill, None));
         let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Some(*length)));
         let mut strokes: Vec<Stroke> = kills.chain(stops).collect();
+        strokes.retain(|_| rhythm != Rhythm::Bare);
         strokes.sort_by_key(|stroke| stroke.at);
         Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new() }
     }
