@@ -4,8 +4,12 @@
 //! A gap is asked for when three newer symbols are here and a quarter of a round trip has passed, and at once when a poll that came
 //! behind everything says so. A poll that came another way may be ahead of what is still coming: what lies behind the newest symbol
 //! is then asked for when nothing has come for a round trip. Through a group every neighbour has nearly everything, so that the
-//! root repairs a share of what its neighbours lose and not of what all lose; along a chain or tree it is the source of the
-//! symbols that is asked. What was asked for a round trip ago and is not here is asked of the one above in the tree of reports.
+//! root repairs a share of what its neighbours lose and not of what all lose, and what was asked for a round trip ago and is not
+//! here is asked of the one above in the tree of reports.
+//!
+//! Along a chain or tree it is the source of the symbols that is asked. Between it and here they may stand in queues for many round
+//! trips of a poll, so that silence says nothing: only the last symbol is then asked for, and what it comes before was lost; and the
+//! first, because the source may have no place for the last one before others have the first.
 //!
 //! # Invariants
 //! I1. Nothing is asked for twice within a round trip.
@@ -47,6 +51,8 @@ pub(super) struct Asking {
     asked: u64,
     asked_at: LocalNs,
     due: Option<LocalNs>,
+    /// Behind the last symbol that came, whether there was a place for it or not.
+    seen: u64,
     /// The edge that the last poll told of, when a symbol last came, and when one last closed the first gap, or there came to be one.
     edge: u64,
     came_at: LocalNs,
@@ -55,7 +61,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) const fn new(now: LocalNs) -> Self {
-        Self { asked: 0, asked_at: now, due: None, edge: 0, came_at: now, moved_at: now }
+        Self { asked: 0, asked_at: now, due: None, seen: 0, edge: 0, came_at: now, moved_at: now }
     }
 
     pub(super) const fn deadline(&self) -> Option<LocalNs> {
@@ -68,8 +74,9 @@ impl Asking {
     }
 
     /// A symbol came.
-    pub(super) const fn came(&mut self, now: LocalNs) {
+    pub(super) fn came(&mut self, sequence: u64, now: LocalNs) {
         self.came_at = now;
+        self.seen = self.seen.max(sequence.saturating_add(1));
     }
 
     /// A symbol was kept; it may have closed the first gap, or lie behind one.
@@ -81,7 +88,7 @@ impl Asking {
                 state.reports.waited(now.since(self.asked_at));
             }
         }
-        if self.due.is_none() && received.max(self.asked) < newest(state) {
+        if self.due.is_none() && received.max(self.asked) < self.newest(state) {
             self.due = Some(now + Nanos(state.quiet().0 / 4));
         }
     }
@@ -104,7 +111,7 @@ impl Asking {
         match order {
             Order::Behind(sequence) => self.ask_below(state, edge.min(sequence), now, out),
             Order::Loose => {
-                self.ask_below(state, newest(state), now, out);
+                self.ask_below(state, self.newest(state), now, out);
                 let at = now + state.quiet();
                 self.due = Some(self.due.unwrap_or(at).min(at));
             }
@@ -116,18 +123,33 @@ impl Asking {
             return;
         }
         self.due = None;
-        let (edge, patience) = (self.edge.min(edge(state)), state.quiet());
-        let rests = now.since(self.came_at) >= patience;
-        self.ask_below(state, if rests { edge.max(newest(state)) } else { newest(state) }, now, out);
-        if !rests && state.holding.received() < edge {
-            self.due = Some(self.came_at + patience);
+        let (edge, newest) = (self.edge.min(edge(state)), self.newest(state));
+        let rest_is_over = self.came_at + state.quiet();
+        if state.holding.received() >= edge || now < rest_is_over {
+            self.ask_below(state, newest, now, out);
+            self.due = (state.holding.received() < edge).then_some(rest_is_over);
+        } else if state.way == Way::Multicast {
+            self.ask_below(state, edge.max(newest), now, out);
+        } else {
+            self.ask_below(state, newest, now, out);
+            let first = state.holding.received();
+            Self::ask(state, first, first + 1, Whom::Near, out);
+            if self.seen < edge {
+                Self::ask(state, edge - 1, edge, Whom::Near, out);
+            }
         }
+    }
+
+    /// Below this a gap is no symbol that is only late: three have come behind it, or the last one that has left.
+    fn newest(&self, state: &State) -> u64 {
+        let is_last = state.way != Way::Multicast && self.seen == self.edge;
+        if is_last { self.edge } else { state.holding.highest().saturating_sub(REORDER) }
     }
 
     /// Asks near by for what is missing below `edge` and was not asked for, and above for what was and did not come.
     fn ask_below(&mut self, state: &State, edge: u64, now: LocalNs, out: &mut Out<Event>) {
         let received = state.holding.received();
-        if received < self.asked && now.since(self.asked_at) > state.quiet() {
+        if received < self.asked && now.since(self.asked_at) > state.patience() {
             let is_stuck = now.since(self.moved_at) > state.reports.time_out();
             let whom = if state.way == Way::Multicast || is_stuck { Whom::Parent } else { Whom::Near };
             Self::ask(state, 0, self.asked, whom, out);
@@ -179,9 +201,4 @@ impl Asking {
 /// Up to where everything has left the root, as far as it is to be finished.
 fn edge(state: &State) -> u64 {
     state.edge.min(state.end().unwrap_or(u64::MAX))
-}
-
-/// Below this a gap is no symbol that is only late.
-fn newest(state: &State) -> u64 {
-    state.holding.highest().saturating_sub(REORDER)
 }

@@ -12,7 +12,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::frame::DATA_HEAD;
+use super::frame::{DATA_HEAD, Need};
 use super::holding::{BLOCK, Holding};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
@@ -77,10 +77,10 @@ impl Line {
         self.lowest = self.lowest.min(block);
     }
 
-    /// What of `block` left on this line less than `quiet` ago, up to twice as long.
-    fn lately(&self, block: u64, now: LocalNs, quiet: Nanos) -> u64 {
+    /// What of `block` left on this line less than `patience` ago, up to twice as long.
+    fn lately(&self, block: u64, now: LocalNs, patience: Nanos) -> u64 {
         let lately = &self.lately[self.at(block)];
-        match now.since(lately.since).steps_of(quiet) {
+        match now.since(lately.since).steps_of(patience) {
             0 => lately.now | lately.before,
             1 => lately.now,
             _ => 0,
@@ -88,14 +88,14 @@ impl Line {
     }
 
     /// A symbol leaves; says whether it was asked for.
-    fn left(&mut self, sequence: u64, at: LocalNs, quiet: Nanos) -> bool {
+    fn left(&mut self, sequence: u64, at: LocalNs, patience: Nanos) -> bool {
         let (block, bit) = (self.at(sequence / BLOCK), 1 << (sequence % BLOCK));
         let was_asked = self.asked[block] & bit != 0;
         self.count -= u32::from(self.wanted[block] & bit != 0);
         self.wanted[block] &= !bit;
         self.asked[block] &= !bit;
         let lately = &mut self.lately[block];
-        match at.since(lately.since).steps_of(quiet) {
+        match at.since(lately.since).steps_of(patience) {
             0 => {}
             1 => *lately = Lately { now: 0, before: lately.now, since: at },
             _ => *lately = Lately { now: 0, before: 0, since: at },
@@ -218,14 +218,14 @@ impl Outgoing {
         }
     }
 
-    /// Somebody on `line` lacks `missing` of `block`, which the holding covers.
-    pub(super) fn repair(&mut self, line: usize, block: u64, missing: u64, now: LocalNs, quiet: Nanos) {
-        let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(block, now, quiet));
+    /// Somebody on `line` lacks `missing` of `block`, which the holding covers, and did not lose `fresh` of it: that is still to come.
+    pub(super) fn repair(&mut self, line: usize, need: Need, fresh: u64, now: LocalNs, patience: Nanos) {
+        let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
         if let Some(line) = self.lines.get_mut(line) {
-            let missing = missing & !to_all & !line.lately(block, now, quiet);
-            let at = line.at(block);
-            line.asked[at] |= missing & !line.wanted[at];
-            line.want(block, missing);
+            let missing = need.missing & !to_all & !line.lately(need.block, now, patience);
+            let at = line.at(need.block);
+            line.asked[at] |= missing & !line.wanted[at] & !fresh;
+            line.want(need.block, missing);
         }
     }
 
@@ -279,7 +279,7 @@ impl Outgoing {
         holding: &Holding,
         length: impl Fn(u64) -> u64,
         now: LocalNs,
-        quiet: Nanos,
+        patience: Nanos,
     ) -> Option<Next> {
         self.wake = (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
         if self.full || self.wake.is_some() || self.under_way >= self.most {
@@ -289,7 +289,7 @@ impl Outgoing {
         let fresh = if self.credit < PRICE { self.first(holding, Which::Fresh) } else { None };
         let (sequence, line) = fresh.unwrap_or(any);
         let slot = self.next.max(now);
-        let was_asked = self.lines[line].left(sequence, slot, quiet);
+        let was_asked = self.lines[line].left(sequence, slot, patience);
         self.credit = match was_asked {
             true => self.credit.saturating_sub(PRICE),
             false => (self.credit + 1).min(BURST * PRICE),

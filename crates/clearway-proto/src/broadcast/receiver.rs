@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use super::asking::{Asking, Order};
 use super::context::Event;
-use super::frame::{Announce, Extent, Frame, Needs, Poll, Preamble, Symbol, Way};
+use super::frame::{Announce, Extent, Frame, Need, Needs, Poll, Preamble, Symbol, Way};
 use super::holding::Fact;
 use super::objects::{OPEN_MAX, Object, Size};
 use super::reporting::{Credit, Reporting};
@@ -121,7 +121,7 @@ impl Receiver {
     /// A symbol came.
     fn symbol(&mut self, state: &mut State, now: LocalNs, way: Way, symbol: &Symbol, body: Span, out: &mut Out<Event>) {
         let sequence = symbol.sequence;
-        self.asking.came(now);
+        self.asking.came(sequence, now);
         state.release(sequence.saturating_sub(u64::from(symbol.behind)), out);
         if state.holding.is_placed(sequence) {
             state.record.doubled += 1;
@@ -347,10 +347,12 @@ impl Receiver {
             Way::Chain => state.links.after == Some(place),
             Way::Tree => state.links.juniors.contains(&place),
         };
-        let quiet = state.quiet();
+        let patience = state.patience();
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
-            let here = if hands_on { u64::MAX } else { state.holding.held(need.block) };
-            state.outgoing.repair(line, need.block, need.missing & here, now, quiet);
+            let held = state.holding.held(need.block);
+            let missing = if hands_on { need.missing } else { need.missing & held };
+            let fresh = if state.way == Way::Multicast { 0 } else { !held };
+            state.outgoing.repair(line, Need { missing, ..need }, fresh, now, patience);
         }
     }
 

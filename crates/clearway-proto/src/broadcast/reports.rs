@@ -152,7 +152,7 @@ impl Reports {
 
     /// How long an answer may take (RFC 6298 with a floor for local networks).
     pub(super) fn time_out(&self) -> Nanos {
-        self.trip.unwrap_or(Smoothed { mean: FIRST_TRIP, deviation: FIRST_TRIP }).bound().max(Nanos::from_millis(2))
+        self.trip.unwrap_or_else(|| Smoothed::first(self.trip())).bound().max(Nanos::from_millis(2))
     }
 }
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::context::Event;
 use super::cost::{self, Circumstances, Costs};
-use super::frame::{Needs, Report, Way};
+use super::frame::{Need, Needs, Report, Way};
 use super::heir::Heir;
 use super::holding::Fact;
 use super::objects::{Object, Size};
@@ -399,7 +399,7 @@ impl Root {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             if state.way != Way::Multicast || state.outgoing.line(None).is_none() {
-                state.outgoing.repair(line, need.block, need.missing, now, state.quiet());
+                state.outgoing.repair(line, need, 0, now, state.patience());
                 continue;
             }
             self.gather(place, need.block, need.missing);
@@ -420,14 +420,15 @@ impl Root {
 
     /// What more than two miss leaves to the group; who else misses something serves those below.
     fn repair(&mut self, state: &mut State, now: LocalNs) {
-        let (quiet, group) = (state.quiet(), state.outgoing.line(None));
+        let (patience, group) = (state.patience(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {
             if let Some(group) = group {
-                state.outgoing.repair(group, need.block, need.many, now, quiet);
+                state.outgoing.repair(group, Need { block: need.block, missing: need.many }, 0, now, patience);
             }
             for (place, missing) in &need.from[..need.askers] {
                 if let Some(line) = state.outgoing.line(Some(*place)) {
-                    state.outgoing.repair(line, need.block, missing & !need.many, now, quiet);
+                    let need = Need { block: need.block, missing: missing & !need.many };
+                    state.outgoing.repair(line, need, 0, now, patience);
                 }
             }
         }

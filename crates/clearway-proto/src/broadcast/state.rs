@@ -184,6 +184,15 @@ impl State {
         self.reports.trip()
     }
 
+    /// How long what was asked for, or has left, may be under way: through a group a round trip; along a chain or tree it stands in
+    /// queues in which polls do not stand, so as long as any answer may take.
+    pub(super) fn patience(&self) -> Nanos {
+        match self.way {
+            Way::Multicast => self.quiet(),
+            Way::Chain | Way::Tree => self.reports.time_out(),
+        }
+    }
+
     /// A symbol is here, and leaves again on every line of the way it took.
     pub(super) fn hand_on(&mut self, sequence: u64, way: Way) {
         let lines = match way {
@@ -208,7 +217,7 @@ impl State {
 
     /// Lets leave what may.
     pub(super) fn pump(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
-        let quiet = self.quiet();
+        let patience = self.patience();
         loop {
             if out.room() < RESERVE {
                 return More::Yes;
@@ -217,7 +226,7 @@ impl State {
             let length = |sequence| {
                 objects.span(holding.fact(sequence).object, sequence).map_or(0, |span| u64::from(span.length))
             };
-            let Some(next) = self.outgoing.take(holding, length, now, quiet) else { return More::No };
+            let Some(next) = self.outgoing.take(holding, length, now, patience) else { return More::No };
             self.record.repairs += u64::from(next.was_asked);
             self.emit(next.line, next.sequence, next.slot, out);
         }
