@@ -72,3 +72,29 @@ fn flags__what_cannot_be_is_refused_in_one_sentence() {
         assert!(!output.status.success() && said.contains(what), "{words}: {said}");
     }
 }
+
+#[test]
+fn bench__broadcasts_load_the_links_of_a_lab() {
+    let directory = std::env::temp_dir().join(format!("clearway-broadcast-bench-{}", std::process::id()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    command.args(
+        "bench --on lab --victims ping --congestors cast,cast-chain,cast-tree --queues fifo --time 1200ms".split(' '),
+    );
+    let output = command.arg("--out").arg(&directory).output().expect("the program");
+    if output.status.code() == Some(NO_PERMISSION) {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return;
+    }
+    let report = std::fs::read(directory.join("report.json"));
+    let report: serde_json::Value =
+        serde_json::from_slice(&report.unwrap_or_else(|_| panic!("{output:?}"))).expect("JSON");
+    std::fs::remove_dir_all(&directory).expect("removed");
+    for way in ["cast", "cast-chain", "cast-tree"] {
+        let of = |figure: &&serde_json::Value| {
+            figure["name"] == "congestor_goodput_share" && figure["labels"]["congestor"] == way
+        };
+        let share = report["figures"].as_array().and_then(|all| all.iter().find(of)).expect("a share");
+        // How much of it a busy machine lets through is not what is asked.
+        assert!(share["value"].as_f64().is_some_and(|share| share > 1.0), "{way}: {share}");
+    }
+}

@@ -93,6 +93,8 @@ impl Load {
             LoadKind::Burn { percent } => {
                 Work::Burn { busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)), next: begin }
             }
+            // Another engine's, which runs beside this one.
+            LoadKind::Cast(_) => Work::Flows(Vec::new()),
             LoadKind::Flows(flows) => Work::Flows(
                 flows
                     .iter()

@@ -47,7 +47,8 @@ pub use plan::{
 pub use program::{Company, Figure, Pairs, ProgramEvidence, judge_program};
 pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{
-    Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,
+    Burst, Cast, CastWay, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind,
+    VictimTask,
 };
 pub use verdict::{Brake, NullEvidence, Outcome, Rules, Verdict, VictimEvidence, judge};
 

@@ -11,10 +11,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::base::{BitsPerSec, Bytes, Nanos, Rank};
+use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
 
 use super::plan::Stream;
-use super::task::{Burst, CongestorKind, Flow, FlowStyle, LoadKind};
+use super::task::{Burst, Cast, CastWay, CongestorKind, Flow, FlowStyle, LoadKind};
 
 /// Bytes of one congestor message (GPCNeT).
 const MESSAGE: Bytes = Bytes(4096);
@@ -22,6 +22,11 @@ const MESSAGE: Bytes = Bytes(4096);
 const PUT_WINDOW: u32 = 12;
 /// A burst longer than a 100-packet queue takes to fill at 150 % of 100 Mb/s (23 ms), one fifth of the time.
 const BURST: Burst = Burst { on: Nanos::from_millis(40), period: Nanos::from_millis(200) };
+
+/// Bytes of an object of a broadcast: as in `docs/broadcast.md`, some hundred packets.
+const OBJECT: Bytes = Bytes(1 << 20);
+/// Of the tree down which a broadcast goes: see [`juniors`].
+const ROUND: usize = 4;
 
 /// GPCNeT's four congestors, which run at the same time in a group each.
 const GPCNET: [CongestorKind; 4] =
@@ -49,6 +54,13 @@ impl CongestorKind {
             let flow = Flow { targets, style, rate, message: MESSAGE, window: pressure.window, burst };
             Some(LoadKind::Flows(vec![flow]))
         };
+        let cast = |way| {
+            let mut members = group.to_vec();
+            // As people list hosts: neighbours are near each other.
+            members[1..].sort_unstable();
+            let group = number as u16;
+            Some(LoadKind::Cast(Cast { members, way, object: OBJECT, rate: full, group, control: Class::Control }))
+        };
         let to_target = |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
         match self {
             Self::Program | Self::None => None,
@@ -66,6 +78,9 @@ impl CongestorKind {
             }
             Self::GetBroadcast => to_target(FlowStyle::Get, None),
             Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
+            Self::Cast => cast(CastWay::Multicast),
+            Self::CastChain => cast(CastWay::Chain),
+            Self::CastTree => cast(CastWay::Tree),
             Self::Permutation => flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None),
             Self::Alltoall => {
                 let others = (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
@@ -78,7 +93,11 @@ impl CongestorKind {
 impl LoadKind {
     /// The traffic that this load of `me` puts on the network while it is on, one stream for each target.
     pub fn streams(&self, me: Rank) -> Vec<Stream> {
-        let Self::Flows(flows) = self else { return Vec::new() };
+        let flows = match self {
+            Self::Flows(flows) => flows,
+            Self::Cast(cast) => return cast.streams(me),
+            Self::Burn { .. } => return Vec::new(),
+        };
         let mut streams = Vec::new();
         for flow in flows {
             let mean = match flow.burst {
@@ -89,11 +108,40 @@ impl LoadKind {
             };
             let each = BitsPerSec(mean / (flow.targets.len() as u64).max(1));
             for target in &flow.targets {
-                streams.push(if flow.style == FlowStyle::Get { (*target, me, each) } else { (me, *target, each) });
+                let (from, to) = if flow.style == FlowStyle::Get { (*target, me) } else { (me, *target) };
+                streams.push(Stream::single(from, to, each));
             }
         }
         streams
     }
+}
+
+impl Cast {
+    /// What `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
+    fn streams(&self, me: Rank) -> Vec<Stream> {
+        let Some(place) = self.members.iter().position(|member| *member == me) else { return Vec::new() };
+        let (to, copies) = match self.way {
+            CastWay::Multicast if place == 0 => {
+                return vec![Stream { from: me, to: self.members[1..].to_vec(), rate: self.rate }];
+            }
+            CastWay::Multicast => return Vec::new(),
+            CastWay::Chain => ((place + 1..self.members.len()).take(1).collect(), 1),
+            CastWay::Tree => (juniors(place, self.members.len()), juniors(0, self.members.len()).len()),
+        };
+        let rate = BitsPerSec(self.rate.0 / (copies as u64).max(1));
+        to.into_iter().map(|junior| Stream::single(me, self.members[junior], rate)).collect()
+    }
+}
+
+/// To whom the member at `place` of `length` hands on in a 4-nomial tree: those whose number differs from its own in one digit to
+/// base 4, below its lowest one that is not zero.
+fn juniors(place: usize, length: usize) -> Vec<usize> {
+    let rounds = core::iter::successors(Some(1), |step: &usize| step.checked_mul(ROUND));
+    let rounds = rounds.take_while(|step| *step < length && place.is_multiple_of(step * ROUND));
+    rounds
+        .flat_map(|step| (1..ROUND).map(move |digit| place + digit * step))
+        .filter(|junior| *junior < length)
+        .collect()
 }
 
 #[cfg(test)]
@@ -112,24 +160,24 @@ mod tests {
     fn incast__three_senders_offer_the_targets_link_one_and_a_half_times() {
         let all = streams(CongestorKind::Incast);
         assert_eq!(all.len(), 3);
-        assert!(all.iter().all(|(from, to, rate)| *to == Rank(5) && *from != Rank(5) && *rate == BitsPerSec::mega(50)));
+        assert!(all.iter().all(|it| it.to == [Rank(5)] && it.from != Rank(5) && it.rate == BitsPerSec::mega(50)));
     }
 
     #[test]
     fn get_broadcast__the_traffic_leaves_the_target() {
-        assert!(streams(CongestorKind::GetBroadcast).iter().all(|(from, _, _)| *from == Rank(5)));
+        assert!(streams(CongestorKind::GetBroadcast).iter().all(|it| it.from == Rank(5)));
     }
 
     #[test]
     fn permutation__everyone_sends_to_one_and_hears_from_one() {
-        let mut targets: Vec<Rank> = streams(CongestorKind::Permutation).iter().map(|(_, to, _)| *to).collect();
+        let mut targets: Vec<Rank> = streams(CongestorKind::Permutation).iter().map(|it| it.to[0]).collect();
         targets.sort_unstable();
         assert_eq!(targets, [Rank(1), Rank(2), Rank(3), Rank(5)]);
     }
 
     #[test]
     fn burst__offers_its_rate_only_part_of_the_time() {
-        assert_eq!(streams(CongestorKind::Burst)[0].2, BitsPerSec::mega(10));
+        assert_eq!(streams(CongestorKind::Burst)[0].rate, BitsPerSec::mega(10));
     }
 
     #[test]
@@ -144,12 +192,36 @@ mod tests {
     #[test]
     fn window__bounds_every_pattern_that_sends() {
         let pressure = Pressure { window: Some(16), ..PRESSURE };
-        for kind in CongestorKind::ALL.into_iter().filter(|kind| kind.sends() && *kind != CongestorKind::Program) {
-            let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else { panic!("{kind:?}") };
+        for kind in CongestorKind::ALL {
+            let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else { continue };
             assert!(flows.iter().all(|flow| flow.window == Some(16)), "{kind:?}");
         }
         let Some(LoadKind::Flows(puts)) = CongestorKind::PutIncast.load(0, &GROUP, Rank(1), PRESSURE) else { panic!() };
         assert_eq!(puts[0].window, Some(PUT_WINDOW));
+    }
+
+    #[test]
+    fn cast__everybody_but_the_first_hears_one_whatever_the_way() {
+        for kind in [CongestorKind::Cast, CongestorKind::CastChain, CongestorKind::CastTree] {
+            let all = streams(kind);
+            let mut hear: Vec<Rank> = all.iter().flat_map(|it| it.to.clone()).collect();
+            hear.sort_unstable();
+            assert_eq!(hear, [Rank(1), Rank(2), Rank(3)], "{kind:?}");
+            assert_eq!(all[0].from, Rank(5), "{kind:?}");
+        }
+        let rate = |kind| streams(kind)[0].rate;
+        assert_eq!(rate(CongestorKind::Cast), BitsPerSec::mega(150));
+        assert_eq!(rate(CongestorKind::CastChain), BitsPerSec::mega(150));
+        assert_eq!(rate(CongestorKind::CastTree), BitsPerSec::mega(50), "three copies leave the first");
+    }
+
+    #[test]
+    fn juniors__every_place_but_the_first_has_one_senior() {
+        for length in [1, 2, 4, 5, 16, 17, 64, 100] {
+            let mut all: Vec<usize> = (0..length).flat_map(|place| juniors(place, length)).collect();
+            all.sort_unstable();
+            assert_eq!(all, (1..length).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! # Invariants
 //! I1. Victims and group members are distinct ranks, but for the target of [`Placement::AtVictim`].
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -222,16 +222,36 @@ impl Draw {
     }
 }
 
-/// A stream of traffic for the two functions below: from, to, offered rate.
-pub type Stream = (Rank, Rank, BitsPerSec);
+/// A stream of traffic for the two functions below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Who sends.
+    pub from: Rank,
+    /// Who receives: all of them the same, of which each link carries one copy.
+    pub to: Vec<Rank>,
+    /// What each of them is offered.
+    pub rate: BitsPerSec,
+}
+
+impl Stream {
+    /// From one to one.
+    pub fn single(from: Rank, to: Rank, rate: BitsPerSec) -> Self {
+        Self { from, to: Vec::from([to]), rate }
+    }
+
+    /// The links that it takes, each once.
+    fn links(&self, layout: &dyn Layout) -> BTreeSet<LinkId> {
+        self.to.iter().flat_map(|to| layout.path(self.from, *to)).collect()
+    }
+}
 
 /// What `streams` together offer to each link that they use.
 pub fn offered_loads(layout: &dyn Layout, streams: &[Stream]) -> BTreeMap<LinkId, BitsPerSec> {
     let mut loads = BTreeMap::new();
-    for (from, to, rate) in streams {
-        for link in layout.path(*from, *to) {
+    for stream in streams {
+        for link in stream.links(layout) {
             let load: &mut BitsPerSec = loads.entry(link).or_default();
-            load.0 = load.0.saturating_add(rate.0);
+            load.0 = load.0.saturating_add(stream.rate.0);
         }
     }
     loads
@@ -247,8 +267,8 @@ pub fn max_min_fair(layout: &dyn Layout, streams: &[Stream]) -> Vec<BitsPerSec> 
     // Of each link: bits per second left, streams that still wait for their share.
     let mut links: Vec<(u64, u64)> = Vec::new();
     let mut paths: Vec<Vec<usize>> = Vec::with_capacity(streams.len());
-    for (from, to, _) in streams {
-        let path = layout.path(*from, *to).into_iter().map(|link| {
+    for stream in streams {
+        let path = stream.links(layout).into_iter().map(|link| {
             let place = *number.entry(link).or_insert_with(|| {
                 links.push((layout.rate(link).0, 0));
                 links.len() - 1
@@ -263,7 +283,7 @@ pub fn max_min_fair(layout: &dyn Layout, streams: &[Stream]) -> Vec<BitsPerSec> 
     while !open.is_empty() {
         let share = |link: usize| links[link].0 / links[link].1.max(1);
         let limit_of =
-            |i: usize| paths[i].iter().map(|link| share(*link)).min().unwrap_or(u64::MAX).min(streams[i].2.0);
+            |i: usize| paths[i].iter().map(|link| share(*link)).min().unwrap_or(u64::MAX).min(streams[i].rate.0);
         let limits: Vec<u64> = open.iter().map(|i| limit_of(*i)).collect();
         let least = limits.iter().copied().min().unwrap_or(0);
         let mut still = Vec::with_capacity(open.len());
@@ -286,7 +306,6 @@ pub fn max_min_fair(layout: &dyn Layout, streams: &[Stream]) -> Vec<BitsPerSec> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::BTreeSet;
 
     fn two_switches() -> SwitchedLayout {
         let switch_of = (0..16).map(|rank| rank / 8).collect();
@@ -344,12 +363,8 @@ mod tests {
     #[test]
     fn fair__an_incast_shares_its_target_and_a_bystander_keeps_its_rate() {
         let mega = BitsPerSec::mega;
-        let streams = [
-            (Rank(1), Rank(0), mega(50)),
-            (Rank(2), Rank(0), mega(50)),
-            (Rank(3), Rank(0), mega(10)),
-            (Rank(4), Rank(5), mega(70)),
-        ];
+        let streams = [(1, 0, 50), (2, 0, 50), (3, 0, 10), (4, 5, 70)]
+            .map(|(from, to, rate)| Stream::single(Rank(from), Rank(to), mega(rate)));
         assert_eq!(max_min_fair(&star(8), &streams), [mega(45), mega(45), mega(10), mega(70)]);
         let loads = offered_loads(&star(8), &streams);
         assert_eq!(loads[&LinkId::ToHost(Rank(0))], mega(110));
@@ -358,8 +373,17 @@ mod tests {
     #[test]
     fn fair__the_trunk_is_shared_by_those_who_cross_it() {
         let mega = BitsPerSec::mega;
-        let streams = [(Rank(0), Rank(8), mega(25)), (Rank(1), Rank(9), mega(25)), (Rank(2), Rank(3), mega(25))];
+        let streams = [(0, 8), (1, 9), (2, 3)].map(|(from, to)| Stream::single(Rank(from), Rank(to), mega(25)));
         let fair = max_min_fair(&two_switches(), &streams);
         assert_eq!(fair, [BitsPerSec(12_500_000), BitsPerSec(12_500_000), mega(25)]);
+    }
+
+    #[test]
+    fn fair__of_a_multicast_each_link_carries_one_copy() {
+        let mega = BitsPerSec::mega;
+        let stream = Stream { from: Rank(0), to: [1, 8, 9].map(Rank).into(), rate: mega(50) };
+        assert_eq!(max_min_fair(&two_switches(), core::slice::from_ref(&stream)), [mega(25)]);
+        let loads = offered_loads(&two_switches(), &[stream]);
+        assert_eq!((loads.len(), loads[&LinkId::FromHost(Rank(0))]), (6, mega(50)));
     }
 }

@@ -70,6 +70,12 @@ pub enum CongestorKind {
     Burst,
     /// Four patterns at once, one for each group in turn: alltoall, incast, put-incast, get-broadcast.
     Gpcnet,
+    /// Reliable broadcasts of 1 MiB from the first of the group to all others, by multicast; along the chain where wires have none.
+    Cast,
+    /// The same along a chain.
+    CastChain,
+    /// The same down a tree.
+    CastTree,
     /// A program of the user's, which ranks do not run themselves.
     Program,
     /// No traffic, but processors kept busy: shows what the processors' share of a latency is.
@@ -80,7 +86,7 @@ pub enum CongestorKind {
 
 impl CongestorKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Alltoall,
         Self::Incast,
         Self::PutIncast,
@@ -88,6 +94,9 @@ impl CongestorKind {
         Self::Permutation,
         Self::Burst,
         Self::Gpcnet,
+        Self::Cast,
+        Self::CastChain,
+        Self::CastTree,
         Self::Program,
         Self::CpuOnly,
         Self::None,
@@ -103,6 +112,9 @@ impl CongestorKind {
             Self::Permutation => "permutation",
             Self::Burst => "burst",
             Self::Gpcnet => "gpcnet",
+            Self::Cast => "cast",
+            Self::CastChain => "cast-chain",
+            Self::CastTree => "cast-tree",
             Self::Program => "program",
             Self::CpuOnly => "cpu-only",
             Self::None => "none",
@@ -219,6 +231,37 @@ pub enum LoadKind {
         /// 1 to 100.
         percent: u8,
     },
+    /// Membership in a broadcast, whose engine runs beside this one.
+    Cast(Cast),
+}
+
+/// A broadcast that loads: one object after the other, as long as the load lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cast {
+    /// Who takes part, in the order in which objects are handed on; the first one casts.
+    pub members: Vec<Rank>,
+    /// How objects reach all.
+    pub way: CastWay,
+    /// Bytes of an object.
+    pub object: Bytes,
+    /// The most that leaves one member, all headers included.
+    pub rate: BitsPerSec,
+    /// Tells this broadcast from others of the run that have other members.
+    pub group: u16,
+    /// The class of what its members say to each other.
+    pub control: Class,
+}
+
+/// How the objects of a [`Cast`] reach all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CastWay {
+    /// The network copies.
+    Multicast,
+    /// Each hands on to the next.
+    Chain,
+    /// Each hands on to some others.
+    Tree,
 }
 
 /// A rank's part as a congestor.

@@ -73,8 +73,18 @@ impl Cell<'_> {
     pub(super) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
         let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
         let class = asked_class(self.case.queue, self.test.congestor_class);
-        let task = |kind| LoadTask { kind, class, from, until };
+        let task = |kind| LoadTask { kind: self.settled(kind), class, from, until };
         self.kinds(rank).map(task).collect()
+    }
+
+    /// `kind`, as this queue and this draw have it.
+    fn settled(&self, mut kind: LoadKind) -> LoadKind {
+        if let LoadKind::Cast(cast) = &mut kind {
+            // Who was a member in another draw shall not hear this one.
+            cast.group += (self.draw.number as usize * self.draw.groups.len()) as u16;
+            cast.control = asked_class(self.case.queue, cast.control);
+        }
+        kind
     }
 
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
@@ -94,7 +104,9 @@ impl Cell<'_> {
     /// What the congestors together could deliver if the network shared its links fairly; absent when they send nothing.
     pub(super) fn fair_rate(&self) -> Option<BitsPerSec> {
         let streams = self.streams();
-        let total = max_min_fair(self.layout, &streams).iter().fold(0u64, |sum, rate| sum.saturating_add(rate.0));
+        let rates = max_min_fair(self.layout, &streams).into_iter().zip(&streams);
+        let total =
+            rates.fold(0u64, |sum, (rate, stream)| sum.saturating_add(rate.0.saturating_mul(stream.to.len() as u64)));
         (!streams.is_empty()).then_some(BitsPerSec(total))
     }
 

@@ -36,6 +36,9 @@ pub(super) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, r
     let mut conductor =
         Conductor { test, order, layout: &*layout, windows, facts, stage, done: 0, total: cases(test).len() };
     report.warnings.extend(conductor.warn_of_weak_loads()?);
+    if test.congestors.contains(&CongestorKind::Cast) && !facts.has_multicast {
+        report.warnings.push("these wires have no multicast, so `cast` went along the chain".to_owned());
+    }
     let mut results = Vec::new();
     for queue in &test.queues {
         conductor.stage.arm(queue)?;

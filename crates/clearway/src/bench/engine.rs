@@ -8,6 +8,7 @@ use clearway_runtime::clock;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Seen, ToRank};
+use super::with_cast::TestWithCast;
 
 /// What the ranks of a run measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,11 @@ pub(super) trait Measuring: Engine {
     /// What `order` asks of it, if it is one for this engine.
     fn command(order: ToRank) -> Option<Self::Command>;
 
+    /// Gets from the wire what the last command needs, before it needs it.
+    fn prepare(&mut self, _wire: &mut dyn Wire) -> Result<()> {
+        Ok(())
+    }
+
     /// Does what `event` asks for.
     fn hear(event: Self::Event) -> Heard;
 
@@ -45,16 +51,9 @@ pub(super) enum Heard {
 }
 
 /// The congestion test on `wire`.
-pub(super) fn congestion(wire: &mut dyn Wire, seed: u64) -> Result<congestion::Node> {
+pub(super) fn congestion(wire: &mut dyn Wire, seed: u64) -> Result<TestWithCast> {
     let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
-    let region = register(wire, Bytes(u64::from(body_max)))?;
-    Ok(congestion::Node::new(congestion::NodeConfig {
-        rank: wire.rank(),
-        payload: Span { region, offset: 0, length: body_max },
-        body_max,
-        shared_clock: wire.capabilities().shared_clock,
-        key: RandomKey::new(seed),
-    }))
+    TestWithCast::new(wire, body_max, RandomKey::new(seed))
 }
 
 /// GPCNeT's tests on `wire`.
@@ -68,7 +67,7 @@ fn register(wire: &mut dyn Wire, length: Bytes) -> Result<RegionId> {
     wire.register(length).map_err(|missing| anyhow!("{missing}"))
 }
 
-impl Measuring for congestion::Node {
+impl Measuring for TestWithCast {
     fn command(order: ToRank) -> Option<congestion::Phase> {
         if let ToRank::Phase(phase) = order { Some(phase) } else { None }
     }
@@ -84,6 +83,10 @@ impl Measuring for congestion::Node {
                 Heard::GoOn
             }
         }
+    }
+
+    fn prepare(&mut self, wire: &mut dyn Wire) -> Result<()> {
+        self.prepare_phase(wire)
     }
 
     fn seen(&mut self) -> Option<Seen> {

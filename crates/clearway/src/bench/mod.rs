@@ -35,6 +35,7 @@ mod stage;
 mod summary;
 mod windows;
 pub(crate) mod wire;
+mod with_cast;
 
 use std::collections::BTreeSet;
 
@@ -49,6 +50,7 @@ pub(crate) use engine::Measure;
 pub(crate) use place::Place;
 pub(crate) use stage::{Crew, Held, Interrupt, Interrupted, Ranks, Wanted, Watch, micros};
 pub(crate) use windows::SETTLE;
+pub(crate) use with_cast::CASTS_MAX;
 
 /// What to run and how it came about.
 pub(crate) struct Order<'a> {

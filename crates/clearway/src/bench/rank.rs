@@ -243,9 +243,21 @@ fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> 
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
     let noise = OwnWaits::new(clock::now());
-    let mut host = Host { lines, input: &input, over: false, is_dismissed: false, noise, waits: Vec::new() };
+    let mut host = Host {
+        lines,
+        input: &input,
+        over: false,
+        is_dismissed: false,
+        noise,
+        waits: Vec::new(),
+        has_order: false,
+        refused: None,
+    };
     loop {
         progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
+        if let Some(why) = host.refused.take() {
+            return Err(why);
+        }
         let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
         host.over = false;
         let counters = wire.counters();
@@ -279,6 +291,9 @@ struct Host<'a> {
     noise: OwnWaits,
     /// What it told since the last record.
     waits: Vec<Waited>,
+    /// The engine was given an order that the wire may have to be prepared for; and why it could not be.
+    has_order: bool,
+    refused: Option<anyhow::Error>,
 }
 
 impl Host<'_> {
@@ -302,7 +317,10 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
                         Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
                         // A conductor that says anything else is not one.
                         order => match order.ok().and_then(E::command) {
-                            Some(command) => driver.command(now, command),
+                            Some(command) => {
+                                driver.command(now, command);
+                                self.has_order = true;
+                            }
                             None => self.over = true,
                         },
                     }
@@ -315,9 +333,13 @@ impl<E: Measuring> progress::Host<E> for Host<'_> {
     fn after_step(
         &mut self,
         now: LocalNs,
-        _driver: &mut Driver<E>,
-        _wire: &mut dyn Wire,
+        driver: &mut Driver<E>,
+        wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
+        if std::mem::take(&mut self.has_order) {
+            self.refused = driver.engine_mut().prepare(wire).err();
+            self.over |= self.refused.is_some();
+        }
         self.waits.extend(self.noise.sample(now).map(Waited::from));
         if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }

@@ -131,3 +131,48 @@ fn run__the_defaults_of_small_machines_are_enough_for_a_verdict() {
         assert_eq!(verdict.outcome, outcome, "{preset}: {}", verdict.sentence);
     }
 }
+
+#[test]
+fn run__broadcasts_load_what_they_say_by_every_way_and_the_same_each_time() {
+    let text = r#"
+name = "casts"
+[fabric]
+topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo"]
+congestors = ["cast", "cast-chain", "cast-tree"]
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+    let [report, again] = [simulated(text), simulated(text)];
+    assert_eq!(timeless(&report), timeless(&again));
+    let shares: Vec<f64> =
+        report.figures.iter().filter(|figure| figure.name == names::GOODPUT_SHARE).map(|f| f.value.get()).collect();
+    assert!(shares.len() == 3 && shares.iter().all(|share| (90.0..=101.0).contains(share)), "{shares:?}");
+    assert_eq!(report.verdict.expect("a verdict").outcome, Outcome::Congested);
+}
+
+#[test]
+fn run__one_root_casts_to_several_groups_and_each_gets_its_own() {
+    let text = r#"
+name = "groups"
+[fabric]
+topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo"]
+congestors = ["cast", "cast-chain"]
+congestor-hosts = 3
+congestor-groups = 3
+intensity-percent = [50]
+draws = 2
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+    let report = simulated(text);
+    let shares: Vec<f64> =
+        report.figures.iter().filter(|figure| figure.name == names::GOODPUT_SHARE).map(|f| f.value.get()).collect();
+    // Three chains from one host send some symbols twice, which counts once.
+    assert!(shares.len() == 2 && shares.iter().all(|share| (60.0..=101.0).contains(share)), "{shares:?}");
+}

@@ -180,7 +180,8 @@ pub(crate) struct BenchFlags {
     /// Timed patterns: ping, get, bandwidth-sync, allreduce, alltoall [default: ping].
     #[arg(long, value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
-    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet, cpu-only, none [default: incast].
+    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet, cast, cast-chain, cast-tree,
+    /// cpu-only, none [default: incast].
     #[arg(long, value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
     /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict]; or policies of --fabric

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fabric::{Fabric, round};
 use super::time::Time;
 use super::{check_queues, check_slice, check_window, distinct, within};
-use crate::bench::SETTLE;
+use crate::bench::{CASTS_MAX, SETTLE};
 
 /// The congestion test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -239,6 +239,12 @@ impl Congestion {
                 "congestor-hosts is {}; {kind} needs a target and at least three senders",
                 self.congestor_hosts
             ));
+        }
+        let casts = |kind: &CongestorKind| {
+            matches!(kind, CongestorKind::Cast | CongestorKind::CastChain | CongestorKind::CastTree)
+        };
+        if self.congestors.iter().any(casts) {
+            within("congestor-groups of broadcasts", self.congestor_groups, 1, CASTS_MAX)?;
         }
         let key = RandomKey::new(0);
         let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);

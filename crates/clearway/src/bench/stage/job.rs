@@ -9,6 +9,7 @@
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::wire::OperationKind;
 use clearway_runtime::clock;
 
 use super::ranks::{FRAME_MAX, LEAD, Ranks};
@@ -127,7 +128,8 @@ impl Stage for JobStage {
 
     fn facts(&self) -> Facts {
         let clocks = if self.network.is_one_machine() { Clocks::One } else { Clocks::Several };
-        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks }
+        let has_multicast = self.ranks.wire().operations.has(OperationKind::Multicast);
+        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks, has_multicast }
     }
 
     fn hosts(&self) -> Vec<String> {

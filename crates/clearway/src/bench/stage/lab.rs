@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest};
 use clearway_proto::base::{BitsPerSec, RandomKey, Rank};
+use clearway_proto::wire::OperationKind;
 use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
 
@@ -118,7 +119,8 @@ impl Stage for LabStage {
     }
 
     fn facts(&self) -> Facts {
-        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks: Clocks::One }
+        let has_multicast = self.ranks.wire().operations.has(OperationKind::Multicast);
+        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks: Clocks::One, has_multicast }
     }
 
     fn hosts(&self) -> Vec<String> {

@@ -150,6 +150,8 @@ pub(super) struct Facts {
     pub(super) hosts: Hosts,
     /// Whether stamps of two ranks can be compared.
     pub(super) clocks: Clocks,
+    /// Whether ranks' wires have multicast.
+    pub(super) has_multicast: bool,
 }
 
 /// Whether stamps of two ranks can be compared.

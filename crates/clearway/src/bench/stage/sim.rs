@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::congestion::{Event, Node, NodeConfig};
-use clearway_proto::wire::{SHORT_HEAD, Span, Wire};
+use clearway_proto::congestion::{Event, Phase};
+use clearway_proto::wire::{SHORT_HEAD, Wire};
 use clearway_runtime::udp::frame::{FRAME_LENGTH, MESSAGE_MAX};
 use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole};
 use clearway_sim::topology::{self, Network as Topology};
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::wire::{Bodies, Network, NetworkConfig};
 use clearway_sim::world::World;
 use clearway_sim::{Picos, calibrate};
 
@@ -33,6 +33,7 @@ use super::{Backdrop, Clocks, EndAtOnce, Facts, Hosts, Plan, Reach, Sighting, St
 use crate::bench::Place;
 use crate::bench::program::{ProgramPart, Troupe};
 use crate::bench::windows::Windows;
+use crate::bench::with_cast::TestWithCast;
 use crate::report::model::{Figure, Labels, Load, Real, Report, SlowMessage, Slowest};
 use crate::scenario::{Fabric, Mechanism, Scenario, SmallMessage};
 
@@ -43,6 +44,8 @@ const NO_PROGRAMS: &str = "a command of yours needs a machine to run on, which t
 const MACHINE_BODY_MAX: u32 = 4096;
 /// The engine's longest header of a bulk message, for counting packets.
 const BULK_HEAD: u64 = 11;
+/// What a symbol's header needs of a packet, to a cache line.
+const SYMBOL_HEAD: u64 = 64;
 /// The bytes of a ping.
 const PING: u64 = 8;
 /// Virtual time between boot and the beginning of a phase: commands are read long before.
@@ -128,23 +131,21 @@ impl Armed {
         Bytes(packets * self.spec.packet.header.0)
     }
 
-    fn world(&self, key: RandomKey, options: Options) -> World<Node, fabric::Fabric> {
+    /// A world at rest, ready for what `orders` have of each rank.
+    fn world(&self, key: RandomKey, options: Options, orders: &[Phase]) -> Result<World<TestWithCast, fabric::Fabric>> {
         let seed = key.purpose("fabric").stream().next_u64();
         let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), seed, options);
         let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
-        World::new(Network::new(carrier, &self.spec, config), |wire| self.node(wire, key))
-    }
-
-    fn node(&self, wire: &mut SimWire, key: RandomKey) -> Node {
-        let body_max = self.body_max;
-        let region = wire.register(Bytes(u64::from(body_max))).expect("a fresh end has room for a region");
-        Node::new(NodeConfig {
-            rank: wire.rank(),
-            payload: Span { region, offset: 0, length: body_max },
-            body_max,
-            shared_clock: wire.capabilities().shared_clock,
-            key,
-        })
+        let symbol_max = (self.spec.packet.payload.0.saturating_sub(SYMBOL_HEAD)).clamp(1, u64::from(u16::MAX)) as u32;
+        let mut refused = None;
+        let world = World::new(Network::new(carrier, &self.spec, config), |wire| {
+            let loads = &orders[wire.rank().index()].loads;
+            let mut engine = TestWithCast::new(wire, self.body_max, key).expect("a fresh end has room for a region");
+            let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
+            refused = refused.take().or(prepared.err());
+            engine
+        });
+        refused.map_or(Ok(world), Err)
     }
 }
 
@@ -190,18 +191,20 @@ impl SimStage {
 
 impl SimStage {
     /// The world of phase `number`, with all orders given.
-    fn start(&self, number: u32, plan: &Plan<'_>, options: Options) -> World<Node, fabric::Fabric> {
-        let mut world = self.armed.world(self.key.purpose("phase").node(u64::from(number)), options);
-        for rank in (0..self.armed.hosts.len() as u32).map(Rank) {
-            world.command(Picos::ZERO, rank, plan.orders(rank, number, BEGIN, self.armed.overhead()));
-        }
-        world
+    fn start(&self, number: u32, plan: &Plan<'_>, options: Options) -> Result<World<TestWithCast, fabric::Fabric>> {
+        let ranks = (0..self.armed.hosts.len() as u32).map(Rank);
+        let orders: Vec<Phase> =
+            ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, self.armed.overhead())).collect();
+        let key = self.key.purpose("phase").node(u64::from(number));
+        let mut world = self.armed.world(key, options, &orders)?;
+        ranks.zip(orders).for_each(|(rank, order)| world.command(Picos::ZERO, rank, order));
+        Ok(world)
     }
 
     /// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.
-    fn follow(&self, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Vec<Trace> {
+    fn follow(&self, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Result<Vec<Trace>> {
         let options = Options { trains: Trains::Off, ..Options::default() };
-        let mut world = self.start(number, plan, options);
+        let mut world = self.start(number, plan, options)?;
         let mut traces = Vec::new();
         for slow in messages {
             world.network_mut().carrier_mut().trace(slow.id);
@@ -212,7 +215,7 @@ impl SimStage {
             });
             traces.extend(world.network().carrier().traced());
         }
-        traces
+        Ok(traces)
     }
 
     /// The longest time that a port sends one packet.
@@ -224,18 +227,18 @@ impl SimStage {
     }
 
     /// Follows `messages` as far as that is cheap; what is known of them, and why not all of it is.
-    fn explained(&self, number: u32, plan: &Plan<'_>, ranked: &Ranked) -> (Vec<Trace>, Option<String>) {
+    fn explained(&self, number: u32, plan: &Plan<'_>, ranked: &Ranked) -> Result<(Vec<Trace>, Option<String>)> {
         let repeats = slowest::repeats(&ranked.slowest, self.packet_time());
         let affordable = (slowest::EVENTS_MAX / ranked.events.max(1)) as usize;
         let mut traces = Vec::new();
         for messages in repeats.iter().take(affordable) {
-            traces.extend(self.follow(number, plan, messages));
+            traces.extend(self.follow(number, plan, messages)?);
         }
         let note = (repeats.len() > affordable).then(|| {
             let million = ranked.events as f64 / 1e6;
             format!("to follow a message takes {million:.0} million events of the simulator, so not all were followed")
         });
-        (traces, note)
+        Ok((traces, note))
     }
 }
 
@@ -271,6 +274,7 @@ impl Stage for SimStage {
             reach,
             hosts: Hosts::Simulated,
             clocks: Clocks::One,
+            has_multicast: true,
         }
     }
 
@@ -288,7 +292,7 @@ impl Stage for SimStage {
         self.phases += 1;
         let started = Instant::now();
         let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(self.phases));
-        let mut world = self.start(self.phases, plan, options);
+        let mut world = self.start(self.phases, plan, options)?;
         let carrier = world.network_mut().carrier_mut();
         match &self.watch {
             Some(watch) => watch.begin(self.phases, carrier, plan, &self.armed.hosts)?,
@@ -333,8 +337,9 @@ impl Stage for SimStage {
         };
         let armed = Armed::new(&self.scenario, queue, self.key)?;
         let last = std::mem::replace(&mut self.armed, armed);
-        let (traces, note) = self.explained(number, plan, &ranked);
+        let explained = self.explained(number, plan, &ranked);
         let armed = std::mem::replace(&mut self.armed, last);
+        let (traces, note) = explained?;
         let graph = &armed.network.graph;
         let message = |slow: &Slow| {
             let trace = traces.iter().find(|trace| trace.id == slow.id);

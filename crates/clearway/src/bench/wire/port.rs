@@ -184,7 +184,7 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setu
     let mut config = UdpConfig::new(bind.rank, bind.session, peers.context("a rank without an address")?);
     config.waiting = waiting(bind.network);
     // Sealed groups need keys of their own, which nobody hands out yet.
-    if setup.measure == Measure::Broadcast && bind.network != Network::Sealed {
+    if matches!(setup.measure, Measure::Broadcast | Measure::Congestion) && bind.network != Network::Sealed {
         config.multicast = Some(multicast(bind.session));
     }
     match bind.network {
