@@ -337,6 +337,8 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     ground.cast(&["model", "--to", &ground.to()]).expect(1, "is named twice");
     ground.cast(&["model", "--into", "../up"]).expect(1, "is not below the directory");
     ground.cast(&["model", "--into", "/tmp"]).expect(1, "is not below the directory");
+    let _socket = std::os::unix::net::UnixListener::bind(ground.from("socket")).expect("a socket");
+    ground.cast(&["socket"]).expect(1, "socket is no file or directory");
     fs::write(ground.at(0, "taken"), b"a file").expect("written");
     ground.cast(&["model", "--into", "taken"]).expect(1, "a file or a symbolic link is where a directory shall be");
     fs::create_dir(ground.at(0, "model")).expect("made");
@@ -353,6 +355,33 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     with(&other).expect(1, "can be read by others: chmod 600");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("set");
     with(&other).expect(1, "the other end has another key");
+}
+
+#[test]
+fn cast__names_of_any_bytes_arrive_and_paths_without_end_are_left_out() {
+    use std::os::unix::ffi::OsStrExt;
+    let ground = Ground::new("names", 1);
+    let tree = ground.from("tree");
+    fs::create_dir(&tree).expect("made");
+    for name in [&b"new\nline"[..], b"\xff\xfe\x80", "\u{e9} \u{1f980}".as_bytes(), b"-rf", b"\\", b"%41%", b" "] {
+        fs::write(tree.join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
+    }
+    symlink("../../../../etc/passwd", tree.join("up")).expect("a link");
+    symlink("loop", tree.join("loop")).expect("a link");
+    ground.cast(&["tree"]).expect(0, "1 of 1 have everything");
+    let diff = Command::new("diff").arg("-r").arg("--no-dereference").arg(&tree).arg(ground.at(0, "tree")).output();
+    assert!(diff.expect("diff").status.success());
+    fs::create_dir(ground.from("deep")).expect("made");
+    fs::write(ground.from("deep/top"), b"top").expect("written");
+    let mut at = fs::File::open(ground.from("deep")).expect("opened");
+    for _ in 0..20 {
+        let name = "d".repeat(250);
+        nix::sys::stat::mkdirat(&at, &name[..], nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let flags = nix::fcntl::OFlag::O_DIRECTORY;
+        at = nix::fcntl::openat(&at, &name[..], flags, nix::sys::stat::Mode::empty()).expect("opened").into();
+    }
+    ground.cast(&["deep"]).expect(0, "is left out: its path is too long");
+    assert_same(&ground.from("deep/top"), &ground.at(0, "deep/top"));
 }
 
 #[test]

@@ -12,10 +12,10 @@
 //! # Not here
 //! How the directory is kept safe (`target`), and how records come (`receiver`).
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,8 +53,8 @@ enum State {
 #[derive(Debug)]
 struct Part {
     have: Vec<Option<Hash>>,
-    /// The file under its own name has all blocks.
-    in_place: bool,
+    /// The file under its own name has all blocks; as it was when they were read.
+    in_place: Option<Mark>,
 }
 
 /// The file that is being written.
@@ -68,6 +68,9 @@ struct Open {
     fresh: bool,
 }
 
+/// What a file is and when something was last done to it, which nobody can set: number, seconds, nanoseconds, length.
+type Mark = (u64, i64, i64, u64);
+
 /// Why a file fails.
 type Why = String;
 
@@ -77,7 +80,7 @@ pub(super) struct Assembly {
     entries: Vec<Entry>,
     states: Vec<State>,
     open: Option<Open>,
-    ready: Vec<u32>,
+    ready: Vec<(u32, Mark)>,
     ready_bytes: u64,
     /// Bytes of records that were taken, for who wants to know how far it is.
     taken: Arc<AtomicU64>,
@@ -141,7 +144,7 @@ impl Assembly {
         }
         let begun = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?.is_some();
         let some = begun || matches!(found.map(|found| found.kind), Some(FoundKind::File { .. }));
-        let part = Part { have: Vec::new(), in_place: false };
+        let part = Part { have: Vec::new(), in_place: None };
         Ok(if some && size > 0 { State::Part(Box::new(part)) } else { State::Absent })
     }
 
@@ -178,9 +181,9 @@ impl Assembly {
         let whole = self.target.file(&entry.path, Stage::Whole).map_err(why)?;
         let mut unfinished = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?;
         if let Some(file) = &unfinished {
-            lock(file)?;
             file.set_len(size).map_err(why)?;
         }
+        let before = whole.as_ref().map(mark).transpose().map_err(why)?;
         let is_long = whole.as_ref().is_some_and(|file| file.metadata().is_ok_and(|found| found.len() == size));
         let mut agrees = |file: &Option<File>, block: u32, hash: &Hash| {
             let bytes = &mut self.buffer[..length_of(block, size) as usize];
@@ -196,10 +199,10 @@ impl Assembly {
             have.push((is_here || is_there).then_some(*hash));
         }
         if unfinished.is_none() && is_long && copies.len() == hashes.len() {
-            return Ok(Part { have, in_place: true });
+            return Ok(Part { have, in_place: before });
         }
         if unfinished.is_none() && copies.is_empty() {
-            return Ok(Part { have, in_place: false });
+            return Ok(Part { have, in_place: None });
         }
         if unfinished.is_none() {
             unfinished = Some(self.create(number)?);
@@ -211,7 +214,7 @@ impl Assembly {
                 whole.read_exact_at(bytes, at).and_then(|()| unfinished.write_all_at(bytes, at)).map_err(why)?;
             }
         }
-        Ok(Part { have, in_place: false })
+        Ok(Part { have, in_place: None })
     }
 
     /// A new unfinished file, as long as it shall be, with room for everything in it.
@@ -219,7 +222,6 @@ impl Assembly {
         let why = |error: io::Error| reason(&error);
         let entry = &self.entries[number as usize];
         let file = self.target.create(&entry.path).map_err(why)?;
-        lock(&file)?;
         if let Kind::File { size, sparse } = entry.kind {
             if !sparse && size > BLOCK {
                 match fallocate(&file, FallocateFlags::empty(), 0, size as i64) {
@@ -289,7 +291,6 @@ impl Assembly {
         let had_part = have.iter().any(Option::is_some);
         let (file, fresh) = match begun {
             Some(file) => {
-                lock(&file)?;
                 if !had_part {
                     file.set_len(0).map_err(|error| reason(&error))?;
                 }
@@ -309,7 +310,7 @@ impl Assembly {
 
     /// A block came; without bytes it is zeros.
     fn block(&mut self, number: u32, block: u32, bytes: Option<&[u8]>, length: usize) -> Result<(), Why> {
-        let is_part_in_place = matches!(&self.states[number as usize], State::Part(part) if part.in_place);
+        let is_part_in_place = matches!(&self.states[number as usize], State::Part(part) if part.in_place.is_some());
         if is_part_in_place {
             return Ok(());
         }
@@ -352,7 +353,7 @@ impl Assembly {
 
     /// Everything of a file has come.
     fn end(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
-        let is = |state: &State| matches!(state, State::Part(part) if part.in_place);
+        let is = |state: &State| matches!(state, State::Part(part) if part.in_place.is_some());
         if is(&self.states[number as usize]) {
             return self.end_in_place(number, size, root);
         }
@@ -385,8 +386,9 @@ impl Assembly {
             self.set(number, State::Done);
             return Ok(());
         }
+        let mark = mark(&open.file).map_err(why)?;
         self.set(number, State::Ready);
-        self.ready.push(number);
+        self.ready.push((number, mark));
         self.ready_bytes += size;
         if self.ready.len() >= READY_MAX || self.ready_bytes >= READY_BYTES_MAX {
             self.appear();
@@ -398,12 +400,15 @@ impl Assembly {
     fn end_in_place(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
         let entry = &self.entries[number as usize];
         let State::Part(part) = &self.states[number as usize] else { return Ok(()) };
-        let hashes = part.have.iter().copied().flatten();
+        let (hashes, before) = (part.have.iter().copied().flatten(), part.in_place);
         if root_of(size, hashes) != root {
-            return Err("it changed here".to_owned());
+            return Err("it changed while it was sent".to_owned());
         }
         let file = self.target.file(&entry.path, Stage::Whole).map_err(|error| reason(&error))?;
         let file = file.ok_or("it was removed here")?;
+        if Some(mark(&file).map_err(|error| reason(&error))?) != before {
+            return Err("it changed here".to_owned());
+        }
         set_times(&file, entry.modified).map_err(|error| error.desc().to_owned())?;
         file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(|error| reason(&error))?;
         self.set(number, State::Done);
@@ -413,9 +418,9 @@ impl Assembly {
     /// Lets small files appear that are whole.
     pub(super) fn appear(&mut self) {
         let synced = if self.ready.is_empty() { Ok(()) } else { self.target.sync() };
-        for number in std::mem::take(&mut self.ready) {
+        for (number, mark) in std::mem::take(&mut self.ready) {
             let renamed = match &synced {
-                Ok(()) => self.target.appear(&self.entries[number as usize].path),
+                Ok(()) => self.appear_as(number, mark),
                 Err(error) => Err(io::Error::from(error.kind())),
             };
             match renamed {
@@ -424,6 +429,17 @@ impl Assembly {
             }
         }
         self.ready_bytes = 0;
+    }
+
+    /// Lets a file appear that nobody has touched since it had `then`.
+    fn appear_as(&mut self, number: u32, then: Mark) -> io::Result<()> {
+        let path = &self.entries[number as usize].path;
+        // Open, it is nobody else's.
+        let file = self.target.file(path, Stage::Unfinished)?;
+        match file.as_ref().map(mark).transpose()? {
+            Some(now) if now == then => self.target.appear(path),
+            _ => Err(io::Error::other("another cast has written it")),
+        }
     }
 
     /// All has been cast: what remains is done, and told.
@@ -494,13 +510,9 @@ impl Assembly {
     }
 }
 
-/// Keeps other casts from writing to the same file.
-fn lock(file: &File) -> Result<(), Why> {
-    match file.try_lock() {
-        // Some network file systems have no locks.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err("another cast is writing it".to_owned()),
-    }
+fn mark(file: &File) -> io::Result<Mark> {
+    let found = file.metadata()?;
+    Ok((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
 }
 
 /// Writes pages that are not zero, and leaves holes for the others.

@@ -111,6 +111,8 @@ pub(super) enum FromReceiver {
     Lacks { file: u32, runs: Runs },
     /// It has told of all files.
     Compared,
+    /// It is busy, and there.
+    Alive,
     /// Where it is in the broadcast.
     Bound(Place),
     /// Its end is open.

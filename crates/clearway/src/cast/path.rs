@@ -42,6 +42,11 @@ impl Below {
         Self::of(self.names().map(OsStrExt::as_bytes).chain([name]))
     }
 
+    /// Whether this is `other` or below it.
+    pub(super) fn is_below(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &OsStr> {
         self.0.iter().map(|name| OsStr::from_bytes(&name.0))
     }

@@ -22,6 +22,11 @@ use crate::bench::Interrupt;
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long a receiver may say nothing: six times as long as it does when all is well.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long one may take to come: longer than ssh tries to connect.
+const ARRIVAL: Duration = Duration::from_secs(60);
+
 /// A receiver that shall come.
 pub(super) struct Contact {
     /// For people.
@@ -60,6 +65,8 @@ pub(super) struct Peer {
     pub(super) taken: u64,
     pub(super) outcome: Option<Outcome>,
     pub(super) ended: Option<Instant>,
+    /// When it said something last, or was called.
+    heard: Instant,
     /// Why it does not take part any more.
     pub(super) lost: Option<String>,
     pub(super) why: Vec<(u32, String)>,
@@ -86,6 +93,7 @@ impl Peer {
 
     /// Takes up what it said.
     fn hear(&mut self, message: FromReceiver) {
+        self.heard = Instant::now();
         match message {
             FromReceiver::Here { boot, reached, .. } => {
                 self.boot = Some(boot);
@@ -96,6 +104,7 @@ impl Peer {
                 self.lacks.insert(file, runs);
             }
             FromReceiver::Compared => self.has_compared = true,
+            FromReceiver::Alive => {}
             FromReceiver::Bound(place) => self.place = Some(place),
             FromReceiver::Opened => self.is_open = true,
             FromReceiver::Progress { bytes } => self.taken = bytes,
@@ -157,6 +166,7 @@ impl Peers {
                 taken: 0,
                 outcome: None,
                 ended: None,
+                heard: Instant::now(),
                 lost: None,
                 why: Vec::new(),
             });
@@ -178,8 +188,14 @@ impl Peers {
         Ok(Self { all, heard, bell, interrupt })
     }
 
-    /// The user's wish to stop.
-    pub(super) fn check(&self) -> Result<()> {
+    /// The user's wish to stop. Who has been silent for too long is lost from here on.
+    pub(super) fn check(&mut self) -> Result<()> {
+        for peer in self.all.iter_mut().filter(|peer| peer.is_here() && peer.outcome.is_none()) {
+            let most = if peer.boot.is_some() { SILENCE } else { ARRIVAL };
+            if peer.heard.elapsed() > most {
+                peer.lose(&format!("it has said nothing for {} s", most.as_secs()));
+            }
+        }
         self.interrupt.check()
     }
 
@@ -262,4 +278,39 @@ fn listen(
         is_wanted = tell(Heard::Said(message));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::cast::message::Check;
+
+    #[test]
+    fn check__who_says_nothing_for_too_long_is_lost_and_the_others_are_not() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let contact = |stream: &UnixStream| {
+            let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
+            let connect = move || Ok(Connection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
+            Contact { name: "n".to_owned(), into: None, connect: Box::new(connect) }
+        };
+        let task = Task { number: 0, into: None, check: Check::Times };
+        let interrupt = Interrupt::listen().expect("signals");
+        let mut peers =
+            Peers::call(vec![contact(&ours), contact(&ours)], &task, 7, b"sixteen bytes at least", interrupt)
+                .expect("threads");
+        let long_ago = Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1));
+        let Some(long_ago) = long_ago else { return };
+        peers.all[0].heard = long_ago;
+        peers.check().expect("no interrupt");
+        assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 60 s"));
+        assert!(peers.all[1].is_here());
+        peers.all[1].hear(FromReceiver::Here { host: String::new(), boot: String::new(), reached: None });
+        peers.all[1].heard = long_ago;
+        peers.all[1].hear(FromReceiver::Alive);
+        peers.check().expect("no interrupt");
+        assert!(peers.all[1].is_here(), "it said so");
+        drop(theirs);
+    }
 }

@@ -72,7 +72,8 @@ impl Entry {
     /// Whether it can be of a manifest.
     pub(super) fn is_sound(&self) -> bool {
         let fits = !matches!(self.kind, Kind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
-        fits && (matches!(self.kind, Kind::Directory) || self.path != Below::default())
+        // What gives the rights of others is not taken from anybody.
+        fits && self.mode <= 0o777 && (matches!(self.kind, Kind::Directory) || self.path != Below::default())
     }
 }
 
@@ -273,6 +274,15 @@ mod tests {
         let [a, b] = [hash_of(b"a"), hash_of(b"b")];
         let roots = [root_of(2, [a, b]), root_of(2, [b, a]), root_of(3, [a, b]), root_of(2, [a])];
         assert!(roots.iter().enumerate().all(|(i, root)| !roots[i + 1..].contains(root)));
+    }
+
+    #[test]
+    fn is_sound__permissions_are_nine_bits() {
+        let with = |mode| Entry { mode, ..file("a", 1) };
+        assert!(with(0o777).is_sound() && with(0).is_sound());
+        for mode in [0o4755, 0o2755, 0o1777, u32::MAX] {
+            assert!(!with(mode).is_sound(), "{mode:o}");
+        }
     }
 
     #[test]

@@ -12,10 +12,11 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{LocalNs, Nanos};
@@ -38,6 +39,9 @@ use crate::bench::hexadecimal::bytes_of;
 const WAITING_MAX: usize = 4;
 /// How often the sender is told how far this one is: as often as somebody reads it.
 const TELL_EVERY: Nanos = Nanos::from_millis(250);
+
+/// How often the sender hears of one that is busy: some times in what it takes for silence.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Where a receiver may write.
 #[derive(Clone, Debug)]
@@ -108,12 +112,12 @@ pub(super) fn receive(
     let inbox = Inbox::start(listener)?;
     let host = host()?;
     speaker.say(&FromReceiver::Here { host: host.clone(), boot: boot()?, reached })?;
-    let mut station = Station { speaker, inbox, host };
+    let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
     match station.work(secret, whither) {
         Ok(()) => Ok(()),
         Err(error) => {
             // Who is gone needs no reason.
-            let _ = station.speaker.say(&FromReceiver::Failed(format!("{error:#}")));
+            let _ = station.voice.say(&FromReceiver::Failed(format!("{error:#}")));
             while let Ok(Some(message)) = station.inbox.next() {
                 if matches!(message, ToReceiver::Leave) {
                     break;
@@ -137,9 +141,39 @@ pub(super) fn boot() -> Result<String> {
 
 /// One end of the connection, and who is here.
 struct Station {
-    speaker: Speaker,
+    voice: Voice,
     inbox: Inbox,
     host: String,
+}
+
+/// Speaks to the sender, and lets it know of a receiver that is busy with something long.
+struct Voice {
+    speaker: Arc<Mutex<Speaker>>,
+    /// Dropped, nothing more is said.
+    _more: Sender<()>,
+}
+
+impl Voice {
+    fn start(speaker: Speaker) -> Result<Self> {
+        let speaker = Arc::new(Mutex::new(speaker));
+        let (more, end) = channel();
+        let voice = Self { speaker: speaker.clone(), _more: more };
+        let repeat = move || {
+            while end.recv_timeout(ALIVE_EVERY) == Err(RecvTimeoutError::Timeout)
+                && say(&speaker, &FromReceiver::Alive).is_ok()
+            {}
+        };
+        thread::Builder::new().name("alive".to_owned()).spawn(repeat).context("a thread that says so")?;
+        Ok(voice)
+    }
+
+    fn say(&self, message: &FromReceiver) -> Result<()> {
+        say(&self.speaker, message)
+    }
+}
+
+fn say(speaker: &Mutex<Speaker>, message: &FromReceiver) -> Result<()> {
+    speaker.lock().map_err(|_| anyhow!("a thread ended by a fault"))?.say(message)
 }
 
 impl Station {
@@ -150,7 +184,7 @@ impl Station {
         let taken = Arc::new(AtomicU64::new(0));
         let mut assembly = Assembly::new(target, entries, taken.clone());
         let has = assembly.survey(task.check);
-        self.speaker.say(&FromReceiver::Has { has, why: assembly.failures() })?;
+        self.voice.say(&FromReceiver::Has { has, why: assembly.failures() })?;
         let mut hashes: (u32, Vec<Hash>) = (0, Vec::new());
         let (mut port, mut end) = (None, None);
         while let Some(message) = self.inbox.next()? {
@@ -158,16 +192,16 @@ impl Station {
                 ToReceiver::Hashes { file, hashes: more } => {
                     self.compare(&mut assembly, &mut hashes, (file, &more))?;
                 }
-                ToReceiver::Compare => self.speaker.say(&FromReceiver::Compared)?,
+                ToReceiver::Compare => self.voice.say(&FromReceiver::Compared)?,
                 ToReceiver::Seat(seat) => {
                     let taken = Port::take(seat, secret)?;
-                    self.speaker.say(&FromReceiver::Bound(taken.place()))?;
+                    self.voice.say(&FromReceiver::Bound(taken.place()))?;
                     port = Some(taken);
                 }
                 ToReceiver::Open(places) => {
                     let port = port.take().context("a place in a broadcast without a seat")?;
                     end = Some(port.open(&places)?);
-                    self.speaker.say(&FromReceiver::Opened)?;
+                    self.voice.say(&FromReceiver::Opened)?;
                 }
                 ToReceiver::Begin { group_key } => {
                     let mut end = end.take().context("a broadcast without a place in it")?;
@@ -253,14 +287,14 @@ impl Station {
         if hashes.len() == blocks {
             let runs = assembly.compare(of, hashes);
             hashes.clear();
-            self.speaker.say(&FromReceiver::Lacks { file: of, runs })?;
+            self.voice.say(&FromReceiver::Lacks { file: of, runs })?;
         }
         Ok(())
     }
 
     fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
         let outcome: Outcome = assembly.finish();
-        self.speaker.say(&FromReceiver::Outcome(outcome))
+        self.voice.say(&FromReceiver::Outcome(outcome))
     }
 }
 
@@ -473,7 +507,7 @@ impl progress::Host<Node> for Broadcast<'_> {
         let taken = self.taken.load(Ordering::Relaxed);
         if now >= self.tell_at && taken != self.last_told {
             (self.last_told, self.tell_at) = (taken, now + TELL_EVERY);
-            if self.station.speaker.say(&FromReceiver::Progress { bytes: taken }).is_err() {
+            if self.station.voice.say(&FromReceiver::Progress { bytes: taken }).is_err() {
                 self.over = Some(Over::Gone);
                 return ControlFlow::Break(());
             }

@@ -34,6 +34,9 @@ use crate::bench::job::interface::speed;
 /// How often the engine's loop looks at the user and the display.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
+/// A cast of which nothing moves for so long will not go on: twice what it takes to put out a member that is silent.
+const STUCK: Nanos = Nanos::from_secs(60);
+
 /// What is wanted of a cast.
 pub(super) struct Order {
     pub(super) source: Source,
@@ -203,8 +206,29 @@ struct Cast<'p> {
     /// Peers whose death the engine knows.
     buried: BTreeSet<u32>,
     look_at: LocalNs,
+    course: Course,
+    /// Objects that are with everybody.
+    stable: u64,
     stirred: bool,
     over: Option<Result<()>>,
+}
+
+/// Whether a cast gets on.
+#[derive(Debug, Default)]
+struct Course {
+    /// Objects that left, and were with everybody, and bytes that receivers had taken; and when that last changed.
+    seen: [u64; 3],
+    since: LocalNs,
+}
+
+impl Course {
+    /// Whether nothing has moved for too long, though there is something that should.
+    fn is_stuck(&mut self, now: LocalNs, seen: [u64; 3], under_way: bool) -> bool {
+        if !under_way || seen != self.seen {
+            *self = Self { seen, since: now };
+        }
+        now.since(self.since) > STUCK
+    }
 }
 
 impl<'p> Cast<'p> {
@@ -225,6 +249,8 @@ impl<'p> Cast<'p> {
             unsent: None,
             buried: BTreeSet::new(),
             look_at: LocalNs(0),
+            course: Course::default(),
+            stable: 0,
             stirred: false,
             over: None,
         };
@@ -291,13 +317,24 @@ impl<'p> Cast<'p> {
         if let Err(error) = self.peers.check() {
             self.over = Some(Err(error));
         }
+        let taken = self.peers.all.iter().map(|peer| peer.taken).sum();
+        let seen = [self.stable + self.open.len() as u64, self.stable, taken];
+        if self.course.is_stuck(now, seen, !self.open.is_empty()) {
+            self.over = Some(Err(anyhow::anyhow!(
+                "nothing has moved for {STUCK}, though receivers answer; what has come stays where it is, and a cast that is \
+                 repeated goes on from there"
+            )));
+        }
     }
 }
 
 impl progress::Host<Node> for Cast<'_> {
     fn told(&mut self, event: Event) {
         match event {
-            Event::Stable { .. } => self.idle.extend(self.open.pop_front()),
+            Event::Stable { .. } => {
+                self.idle.extend(self.open.pop_front());
+                self.stable += 1;
+            }
             Event::Lost { rank } => {
                 self.buried.insert(rank.0);
                 if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0)) {
@@ -333,5 +370,22 @@ impl progress::Host<Node> for Cast<'_> {
         }
         let next = if std::mem::take(&mut self.stirred) { now } else { self.look_at };
         ControlFlow::Continue(Some(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_stuck__when_nothing_moves_and_something_should() {
+        let mut course = Course::default();
+        let at = |seconds| LocalNs(0) + Nanos::from_secs(seconds);
+        assert!(!course.is_stuck(at(100), [1, 0, 0], true), "it has just begun");
+        assert!(!course.is_stuck(at(160), [1, 0, 0], true));
+        assert!(course.is_stuck(at(161), [1, 0, 0], true));
+        assert!(!course.is_stuck(at(161), [1, 0, 7], true), "somebody took something");
+        assert!(!course.is_stuck(at(900), [1, 1, 7], false), "a stream may bring nothing for as long as it likes");
+        assert!(!course.is_stuck(at(950), [2, 1, 7], true));
     }
 }

@@ -4,12 +4,13 @@
 //! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are at most [`GUESTS_MAX`] at a time.
 //! I2. Nothing is written outside the directory that was given.
 
+use std::io::{self, Read};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -64,10 +65,54 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
 }
 
 fn hear(stream: TcpStream, secret: &[u8], whither: &Whither) -> Result<()> {
-    stream.set_read_timeout(Some(GREETING))?;
-    let patient = stream.try_clone()?;
-    let Connection { ends, .. } = over(stream)?;
-    let Some(link) = answer(ends, secret)? else { return Ok(()) };
-    patient.set_read_timeout(None)?;
+    let until = Arc::new(Mutex::new(Some(Instant::now() + GREETING)));
+    let visitor = Visitor { stream: stream.try_clone()?, until: until.clone() };
+    let Connection { ends: (_, output), .. } = over(stream)?;
+    let Some(link) = answer((Box::new(visitor), output), secret)? else { return Ok(()) };
+    if let Ok(mut until) = until.lock() {
+        *until = None;
+    }
     receive(link, secret, whither, None)
+}
+
+/// What somebody says who has not shown that it knows the key, until then.
+struct Visitor {
+    stream: TcpStream,
+    until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Read for Visitor {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let until = self.until.lock().map(|until| *until).unwrap_or_default();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(left)?;
+        self.stream.read(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn visitor__one_who_speaks_slowly_is_heard_no_longer_than_one_who_is_silent() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut caller = TcpStream::connect(listener.local_addr().expect("bound")).expect("let in");
+        let (stream, _) = listener.accept().expect("a caller");
+        caller.write_all(b"abc").expect("sent");
+        let until = Arc::new(Mutex::new(Some(Instant::now() + Duration::from_secs(600))));
+        let mut visitor = Visitor { stream, until: until.clone() };
+        let mut byte = [0];
+        visitor.read_exact(&mut byte).expect("in time");
+        *until.lock().expect("no fault") = Some(Instant::now());
+        assert_eq!(visitor.read(&mut byte).expect_err("too late").kind(), io::ErrorKind::TimedOut);
+        *until.lock().expect("no fault") = None;
+        visitor.read_exact(&mut byte).expect("as long as it takes");
+        assert_eq!(byte, *b"b");
+    }
 }

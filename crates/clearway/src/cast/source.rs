@@ -24,6 +24,9 @@ use super::plan::{BLOCK, ENTRIES_MAX, Entry, Hash, Kind, Modified, hash_of, leng
 /// What a file system counts in (`stat(2)`).
 const SECTOR: u64 = 512;
 
+/// Letters of a path that is too long.
+const SHOWN: usize = 60;
+
 /// What is to be cast.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -69,6 +72,9 @@ impl Source {
         if found.is_dir() && (ends_with_slash || path.file_name().is_none()) {
             return self.add_inside(&Below::default(), path);
         }
+        if !found.is_file() && !found.is_dir() {
+            bail!("{} is no file or directory; `-` casts what comes on standard input", path.display());
+        }
         let name = path.file_name().with_context(|| format!("{} has no name", path.display()))?;
         let below = Below::default().join(name.as_bytes());
         let below = below.with_context(|| format!("{} has a name that cannot be cast", path.display()))?;
@@ -78,6 +84,10 @@ impl Source {
     fn add_inside(&mut self, below: &Below, directory: &Path) -> Result<()> {
         let unreadable = || format!("{} cannot be read", directory.display());
         let mut inside = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        if inside.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidFilename) {
+            self.leave_out(directory);
+            return Ok(());
+        }
         inside.iter_mut().for_each(|inside| inside.sort_by_key(fs::DirEntry::file_name));
         for one in inside.with_context(unreadable)? {
             let name = one.file_name();
@@ -88,11 +98,18 @@ impl Source {
             match (one.metadata(), below.join(name.as_bytes())) {
                 (Ok(found), Some(below)) => self.add(below, one.path(), &found)?,
                 (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), _) if error.kind() == io::ErrorKind::InvalidFilename => self.leave_out(&one.path()),
                 (Err(error), _) => bail!("{} cannot be read: {error}", one.path().display()),
-                (_, None) => self.notes.push(format!("{} is left out: its path is too long", one.path().display())),
+                (_, None) => self.leave_out(&one.path()),
             }
         }
         Ok(())
+    }
+
+    /// Says that what is at `path`, which is longer than paths are, is not cast.
+    fn leave_out(&mut self, path: &Path) {
+        let begin: String = path.display().to_string().chars().take(SHOWN).collect();
+        self.notes.push(format!("{begin}... is left out: its path is too long"));
     }
 
     fn add(&mut self, below: Below, path: PathBuf, found: &Metadata) -> Result<()> {

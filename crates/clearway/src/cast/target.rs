@@ -9,9 +9,10 @@
 //! I2. A name that people use never stands for a file that is not whole.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +29,9 @@ use super::plan::{Modified, hash_of};
 const PRIVATE: Mode = Mode::S_IRWXU;
 /// Of directories of which the sender says nothing, as far as the user's mask allows.
 const USUAL: Mode = Mode::from_bits_truncate(0o777);
+
+/// What is said of a file that another cast has.
+const BUSY: &str = "another cast is writing it";
 
 /// An open directory.
 pub(super) struct Target {
@@ -99,8 +103,12 @@ impl Target {
     /// The open directory at `path`.
     fn directory(&mut self, path: &Below, way: Way) -> io::Result<BorrowedFd<'_>> {
         if self.near.as_ref().is_none_or(|(near, _)| near != path) {
-            let mut at = self.root.try_clone()?;
-            for name in path.names() {
+            // Paths come in an order in which each is near the one before.
+            let (walked, mut at) = match self.near.take() {
+                Some((near, at)) if path.is_below(&near) => (near.names().count(), at),
+                _ => (0, self.root.try_clone()?),
+            };
+            for name in path.names().skip(walked) {
                 if let Way::Make(mode) = way {
                     match mkdirat(&at, name, mode) {
                         Ok(()) | Err(Errno::EEXIST) => {}
@@ -141,7 +149,8 @@ impl Target {
         Ok(Some(Found { kind, mode: found.st_mode & 0o777, modified }))
     }
 
-    /// The file at `path`, if there is one, for reading and, while it is not whole, writing.
+    /// The file at `path`, if there is one, for reading and, while it is not whole, writing. One that is not whole is nobody else's as
+    /// long as it is open.
     pub(super) fn file(&mut self, path: &Below, stage: Stage) -> io::Result<Option<File>> {
         let (parent, name) = match self.parent(path, Way::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -157,14 +166,31 @@ impl Target {
             Err(Errno::ENOENT | Errno::ELOOP) => return Ok(None),
             other => File::from(other?),
         };
-        Ok(Some(file).filter(|file| file.metadata().is_ok_and(|found| found.is_file())))
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Ok(None);
+        }
+        if stage == Stage::Unfinished {
+            lock(&file)?;
+            // Whoever had it before may have given it its name meanwhile.
+            let now = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+            if !now.is_ok_and(|now| (now.st_dev, now.st_ino) == (found.dev(), found.ino())) {
+                return Err(io::Error::other(BUSY));
+            }
+        }
+        Ok(Some(file))
     }
 
-    /// A new, empty file that is not whole yet.
+    /// A new, empty file that is not whole yet, and nobody else's as long as it is open.
     pub(super) fn create(&mut self, path: &Below) -> io::Result<File> {
         let (parent, name) = self.parent(path, Way::Make(PRIVATE))?;
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(openat(parent, unfinished(&name).as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
+        let file = match openat(parent, unfinished(&name).as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Err(Errno::EEXIST) => return Err(io::Error::other(BUSY)),
+            other => File::from(other?),
+        };
+        lock(&file)?;
+        Ok(file)
     }
 
     /// Puts the unfinished file of `path` into its place.
@@ -214,6 +240,15 @@ impl Target {
     /// Returns when everything written so far would survive the end of the machine.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(&self.root)?)
+    }
+}
+
+/// Keeps other casts from writing to the same file.
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        // Some network file systems have no locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(BUSY)),
     }
 }
 

@@ -195,3 +195,50 @@ fn take__holes_stay_holes_where_something_was_before() {
     let blocks = ground.0.join("a").metadata().expect("there").blocks() * 512;
     assert!(blocks < 2 * BLOCK, "{blocks} bytes on the disk");
 }
+
+#[test]
+fn appear__what_another_cast_writes_meanwhile_is_left_to_it() {
+    let ground = Ground::new("another");
+    let block = |bytes| Record::Block { file: 0, block: 0, bytes };
+    let end =
+        |bytes: &[u8]| Record::End { file: 0, size: bytes.len() as u64, root: root(bytes.len() as u64, &[bytes]) };
+    let mut first = ground.assembly(&[file("a", 5)]);
+    let mut second = ground.assembly(&[file("a", 4)]);
+    first.take(&object(&[block(b"first"), end(b"first")]));
+    second.take(&object(&[block(b"seco")]));
+    let outcome = first.finish();
+    assert_eq!((outcome.failed, &outcome.why[0].1[..]), (1, "another cast is writing it"));
+    assert!(!ground.names().contains(&"a".to_owned()), "what is not whole has no name");
+    second.take(&object(&[end(b"seco")]));
+    assert_eq!((second.finish().failed, fs::read(ground.0.join("a")).expect("there")), (0, b"seco".to_vec()));
+}
+
+#[test]
+fn appear__what_another_cast_has_written_is_not_taken_for_this_ones() {
+    let ground = Ground::new("taken");
+    let all = |bytes: &'static [u8]| {
+        let end = Record::End { file: 0, size: 5, root: root(5, &[bytes]) };
+        object(&[Record::Block { file: 0, block: 0, bytes }, end])
+    };
+    let mut first = ground.assembly(&[file("a", 5)]);
+    let mut second = ground.assembly(&[file("a", 5)]);
+    first.take(&all(b"first"));
+    second.take(&all(b"other"));
+    assert_eq!((first.finish().failed, second.finish().failed), (1, 0));
+    assert_eq!(fs::read(ground.0.join("a")).expect("there"), b"other");
+}
+
+#[test]
+fn end__a_file_that_is_changed_here_after_it_was_compared_keeps_its_time() {
+    let ground = Ground::new("compared");
+    fs::create_dir_all(&ground.0).expect("made");
+    fs::write(ground.0.join("a"), b"right").expect("written");
+    let mut assembly = ground.assembly(&[file("a", 5)]);
+    assembly.compare(0, &[hash_of(b"right")]);
+    fs::write(ground.0.join("a"), b"wrong").expect("written");
+    File::open(ground.0.join("a")).and_then(|file| file.set_modified(std::time::UNIX_EPOCH)).expect("set");
+    assembly.take(&object(&[Record::End { file: 0, size: 5, root: root(5, &[b"right"]) }]));
+    let outcome = assembly.finish();
+    assert_eq!((outcome.failed, &outcome.why[0].1[..]), (1, "it changed here"));
+    assert_eq!(ground.0.join("a").metadata().expect("there").mtime(), 0);
+}
