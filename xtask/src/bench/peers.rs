@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -24,8 +24,12 @@ use super::{Asked, build_program, load, spread};
 
 /// One sends, seven receive.
 const HOSTS: usize = 8;
-/// Longest run of any program in s; one that hangs is ended by `timeout`.
-const DEADLINE_S: &str = "240";
+/// Longest run of any program: several times what the slowest takes on a quiet machine.
+const DEADLINE: Duration = Duration::from_secs(90);
+/// Longest round: what would begin later is left out. On a quiet machine one takes about six minutes.
+const ROUND: Duration = Duration::from_secs(1200);
+/// How long a receiver may take to end by itself behind the sender.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Ours.
 const OURS: &str = "clearway";
 /// The MPI libraries' program.
@@ -77,6 +81,8 @@ struct Contest {
     mpich: Option<PathBuf>,
     udpcast: bool,
     uftp: bool,
+    /// When the round ends.
+    until: Instant,
 }
 
 /// Runs the bench.
@@ -84,10 +90,11 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     if !are_there("bench peers", &["nft", "ip", "timeout", "cmp", "unshare"]) {
         return Ok(ExitCode::SUCCESS);
     }
-    let contest = Contest::open(build_program()?)?;
+    let mut contest = Contest::open(build_program()?)?;
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
+        contest.until = Instant::now() + ROUND;
         contest.messages(round, &mut figures);
         contest.files(round, &mut figures);
     }
@@ -112,7 +119,14 @@ impl Contest {
         let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
         let uftp = are_there("UFTP", &["uftp", "uftpd"]);
         fs::write(room.0.join("file"), content(FILE.1))?;
-        Ok(Self { lab, agent, program, open_mpi, mpich, udpcast, uftp, room })
+        Ok(Self { lab, agent, program, open_mpi, mpich, udpcast, uftp, room, until: Instant::now() })
+    }
+
+    /// What begins a command line that is ended when it takes too long.
+    fn bounded(&self) -> Result<[String; 3]> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(DEADLINE).as_secs();
+        ensure!(left > 0, "the round has taken {} min already", ROUND.as_secs() / 60);
+        Ok(["timeout".to_owned(), "--kill-after=5".to_owned(), left.to_string()])
     }
 
     /// Broadcasts of memory, without loss.
@@ -168,8 +182,9 @@ impl Contest {
 
     /// What a user of Clearway gets: seconds in the median.
     fn ours(&self, bytes: &str, loss: u32, times: u32) -> Result<f64> {
-        let mut command = Command::new("timeout");
-        command.arg(DEADLINE_S).arg(&self.program).args(["broadcast", "--on", "lab", "--json", "--rate", RATE]);
+        let [timeout, kill, seconds] = self.bounded()?;
+        let mut command = Command::new(timeout);
+        command.args([kill, seconds]).arg(&self.program).args(["broadcast", "--on", "lab", "--json", "--rate", RATE]);
         command.args(["--ranks", &HOSTS.to_string(), "--bytes", &bytes.replace(' ', "")]);
         command.args(["--loss", &format!("{}", f64::from(loss) / 1000.0), "--objects", &times.to_string()]);
         let output = command.output().context("clearway broadcast")?;
@@ -181,10 +196,14 @@ impl Contest {
     }
 
     fn run_open_mpi(&self, peer: &Path, by: Option<[&str; 2]>, bytes: u64, times: u32) -> Result<f64> {
-        let mut command = self.lab.on(0, "timeout");
-        command.args([DEADLINE_S, "mpirun.openmpi", "-n", &HOSTS.to_string(), "-H", &self.lab.addresses.join(",")]);
+        let [timeout, kill, seconds_left] = self.bounded()?;
+        let mut command = self.lab.on(0, timeout);
+        command.args([&kill, &seconds_left, "mpirun.openmpi", "-n", &HOSTS.to_string()]);
+        command.args(["-H", &self.lab.addresses.join(",")]);
         command.args(["--mca", "plm_rsh_agent"]).arg(&self.agent);
         command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"]);
+        // Ranks share processors, which the library does not know: to it each has a host.
+        command.args(["--mca", "mpi_yield_when_idle", "1"]);
         for who in ["btl_tcp_if_include", "oob_tcp_if_include"] {
             command.args(["--mca", who, &self.lab.network()]);
         }
@@ -198,8 +217,9 @@ impl Contest {
     }
 
     fn run_mpich(&self, peer: &Path, bytes: u64, times: u32) -> Result<f64> {
-        let mut command = self.lab.on(0, "timeout");
-        command.args([DEADLINE_S, "mpiexec.hydra", "-n", &HOSTS.to_string(), "-ppn", "1"]);
+        let [timeout, kill, seconds_left] = self.bounded()?;
+        let mut command = self.lab.on(0, timeout);
+        command.args([&kill, &seconds_left, "mpiexec.hydra", "-n", &HOSTS.to_string(), "-ppn", "1"]);
         command.args(["-hosts", &self.lab.addresses.join(","), "-localhost", &self.lab.addresses[0]]);
         command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.agent);
         // Else shared memory is found, whose names are those of the whole machine.
@@ -221,12 +241,16 @@ impl Contest {
             receivers.push(end(self, host)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
         }
         // They open their sockets meanwhile.
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
         let begin = Instant::now();
         let sent = end(self, 0)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         let took = begin.elapsed().as_secs_f64();
+        // Daemons stay; those that end by themselves may still be writing what the sender knows to be there.
+        let until = Instant::now() + LAST_WORDS;
         for receiver in &mut receivers {
-            // Daemons stay; those that end by themselves have had their time while the sender waited for them.
+            while matches!(receiver.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let _ = Command::new("kill").arg(receiver.id().to_string()).stderr(Stdio::null()).status();
             let _ = receiver.wait();
         }
@@ -246,8 +270,9 @@ impl Contest {
     }
 
     fn udpcast(&self, host: usize) -> Result<Command> {
-        let mut command = self.lab.on(host, "timeout");
-        command.arg(DEADLINE_S).arg(if host == 0 { "udp-sender" } else { "udp-receiver" });
+        let [timeout, kill, seconds] = self.bounded()?;
+        let mut command = self.lab.on(host, timeout);
+        command.args([kill, seconds]).arg(if host == 0 { "udp-sender" } else { "udp-receiver" });
         command.args(["--nokbd", "--interface", &self.interface(host)?, "--mcast-rdv-address", "239.255.77.1"]);
         match host {
             0 => command.args(["--min-receivers", "7", "--full-duplex", "--max-bitrate", "190m", "--file"]),
@@ -258,8 +283,9 @@ impl Contest {
     }
 
     fn uftp(&self, host: usize) -> Result<Command> {
-        let mut command = self.lab.on(host, "timeout");
-        command.arg(DEADLINE_S);
+        let [timeout, kill, seconds] = self.bounded()?;
+        let mut command = self.lab.on(host, timeout);
+        command.args([kill, seconds]);
         match host {
             0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.0.join("file")),
             _ => {

@@ -121,6 +121,11 @@ impl CongestorKind {
         }
     }
 
+    /// Whether this is a broadcast.
+    pub const fn casts(self) -> bool {
+        matches!(self, Self::Cast | Self::CastChain | Self::CastTree)
+    }
+
     /// Whether this puts traffic on the network, be it by ranks or by a program beside them.
     pub const fn sends(self) -> bool {
         !matches!(self, Self::CpuOnly | Self::None)

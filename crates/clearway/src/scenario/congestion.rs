@@ -172,7 +172,9 @@ impl Congestion {
 
     /// How long what a group's senders keep under way takes to come out of one port; zero without a window.
     fn backlog(&self, fabric: &Fabric) -> Result<Nanos, String> {
-        let senders = self.congestor_hosts.saturating_sub(1) as u64;
+        // To a member of a broadcast one other sends.
+        let is_incast = self.congestors.iter().any(|kind| !kind.casts());
+        let senders = if is_incast { self.congestor_hosts.saturating_sub(1) as u64 } else { 1 };
         let messages = senders.saturating_mul(u64::from(self.processes_per_host.unwrap_or(0)));
         Ok(fabric.host_rate()?.time_for(Bytes(messages.saturating_mul(MESSAGE))))
     }
@@ -240,10 +242,7 @@ impl Congestion {
                 self.congestor_hosts
             ));
         }
-        let casts = |kind: &CongestorKind| {
-            matches!(kind, CongestorKind::Cast | CongestorKind::CastChain | CongestorKind::CastTree)
-        };
-        if self.congestors.iter().any(casts) {
+        if self.congestors.iter().any(|kind| kind.casts()) {
             within("congestor-groups of broadcasts", self.congestor_groups, 1, CASTS_MAX)?;
         }
         let key = RandomKey::new(0);

@@ -236,3 +236,17 @@ fn read__impossible_timeslices_are_refused_with_what_works() {
     let lab = "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
     assert!(refusal(lab).contains("[fabric] needs `preset`"));
 }
+
+#[test]
+fn read__a_broadcast_has_one_sender_to_a_port_and_at_most_32_groups() {
+    let text = |congestor: &str, groups: u32, hosts: u32| {
+        format!(
+            "name = \"casts\"\n[fabric]\npreset = \"edr\"\nnodes = 512\n[congestion]\ncongestors = [\"{congestor}\"]\n\
+             congestor-hosts = {hosts}\ncongestor-groups = {groups}\nprocesses-per-host = 64\nslice = \"50us\"\nplacement = \"disjoint\"\n"
+        )
+    };
+    assert!(refusal(&text("incast", 1, 400)).contains("what the congestors of a group keep under way takes"));
+    assert!(read_text(&text("cast-chain", 1, 400)).is_ok());
+    let sentence = refusal(&text("cast", 33, 4));
+    assert!(sentence.contains("congestor-groups of broadcasts is 33; 1 to 32 work"), "{sentence}");
+}
