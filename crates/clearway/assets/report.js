@@ -1,7 +1,7 @@
 "use strict";
 // Draws the charts of a report from the JSON in the page. All words and tables stand in the page already.
 // For checks from outside, <html> carries: data-charts (asked for), data-drawn (drawn), data-errors (messages),
-// data-overflow (pixels wider than the window), data-width and data-scheme (what the page was drawn for).
+// data-overflow (pixels wider than the window), data-scrolling (tables wider than their frame), data-width and data-scheme (what the page was drawn for).
 (() => {
   const root = document.documentElement;
   const fail = message => { root.dataset.errors = (root.dataset.errors || "") + message + "\n"; };
@@ -368,6 +368,11 @@
     root.dataset.width = innerWidth;
     root.dataset.scheme = dark.matches ? "dark" : "light";
     root.dataset.overflow = root.scrollWidth > root.clientWidth ? root.scrollWidth - root.clientWidth : 0;
+    const folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach(fold => { fold.open = true; });
+    root.dataset.scrolling = [...document.querySelectorAll(".scroll")]
+      .filter(frame => frame.querySelector("table") && frame.scrollWidth > frame.clientWidth).length;
+    folded.forEach(fold => { fold.open = false; });
   };
   drawAll();
   let width = innerWidth;

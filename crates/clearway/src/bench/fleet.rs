@@ -374,7 +374,12 @@ impl Fleet {
 
     /// A rank for a person.
     pub(super) fn name(&self, rank: Rank) -> String {
-        format!("rank {rank} on host {}", self.members.get(rank.index()).map_or("?", |member| &member.host))
+        format!("rank {rank} on host {}", self.host(rank))
+    }
+
+    /// The name of its host.
+    pub(super) fn host(&self, rank: Rank) -> &str {
+        self.members.get(rank.index()).map_or("?", |member| &member.host)
     }
 
     fn refusal(&self, rank: Rank, sentence: &str) -> anyhow::Error {

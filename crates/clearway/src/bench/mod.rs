@@ -40,10 +40,11 @@ mod with_cast;
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clearway_proto::base::Rank;
 
 use self::program::{Ground, Programs};
 use crate::report::model::Report;
-use crate::scenario::{Broadcast, Mechanism, Scenario, Timeslice};
+use crate::scenario::{Broadcast, Fabric, Mechanism, Scenario, Timeslice};
 
 pub(crate) use calibration::small_messages;
 pub(crate) use engine::Measure;
@@ -72,7 +73,12 @@ pub(crate) fn run(order: &Order<'_>, place: Place) -> Result<Report> {
     match order.scenario.mechanism().map_err(|why| anyhow!(why))? {
         Mechanism::Timeslice(test) if place == Place::Sim => build(order, test),
         Mechanism::Broadcast(test) if place == Place::Lab => cast(order, test),
-        Mechanism::Broadcast(_) => bail!("a scenario of broadcasts runs in a laboratory: use --on lab"),
+        Mechanism::Broadcast(test) if matches!(order.scenario.fabric, Fabric::Machine(_)) => {
+            cast_on_machines(order, test)
+        }
+        Mechanism::Broadcast(_) => {
+            bail!("broadcasts of a `topology` run in a laboratory, use --on lab; on the simulator they need a `preset`")
+        }
         Mechanism::Timeslice(_) => bail!("a scenario of timeslices runs on the simulator: use --on sim"),
         _ => complete(order, stage::open(order.scenario, place)?),
     }
@@ -91,14 +97,33 @@ fn build(order: &Order<'_>, test: &Timeslice) -> Result<Report> {
 /// Casts as `test` says and returns the report of that.
 fn cast(order: &Order<'_>, test: &Broadcast) -> Result<Report> {
     let mut report = summary::begun(order, Place::Lab.name());
-    let plan = test.plan(&order.scenario.fabric, order.scenario.seed).map_err(|why| anyhow!(why))?;
+    let fabric = &order.scenario.fabric;
+    let hosts = fabric.hosts().map_err(|why| anyhow!(why))?;
+    let rate = fabric.host_rate().map_err(|why| anyhow!(why))?;
+    let plan = test.plan(hosts, Some(rate), order.scenario.seed);
     let crew = Crew::of(order.scenario.seed, Measure::Broadcast);
-    let mut held = Held::in_lab(&order.scenario.fabric, &test.queue, &crew)?;
+    let mut held = Held::in_lab(fabric, &test.queue, &crew)?;
     report.host.facts.extend(held.proofs());
     report.host.facts.extend(held.ranks().wires().clone());
     let outcomes = crate::broadcast::conduct(&mut held, &plan, Place::Lab)?;
     report.figures = crate::broadcast::figures(&plan, &outcomes);
+    let names = (0..plan.ranks).map(|rank| held.ranks().host(Rank(rank)).to_owned()).collect();
+    report.casting = Some(crate::broadcast::casting(&plan, names, &outcomes));
     report.warnings.extend(held.ranks().warnings());
+    summary::ended(&mut report);
+    Ok(report)
+}
+
+/// The same on every machine that `test` names.
+fn cast_on_machines(order: &Order<'_>, test: &Broadcast) -> Result<Report> {
+    let mut report = summary::begun(order, Place::Sim.name());
+    for (machine, ranks) in test.machines(&order.scenario.fabric) {
+        let plan = test.plan(ranks, None, order.scenario.seed);
+        // Another machine has policies of its own.
+        let queue = (order.scenario.fabric.to_string() == machine).then_some(test.queue.as_str());
+        eprintln!("{ranks} ranks on {machine}");
+        report.figures.extend(crate::broadcast::simulated::on_machine(machine, queue, &plan)?);
+    }
     summary::ended(&mut report);
     Ok(report)
 }

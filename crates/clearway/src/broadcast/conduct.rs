@@ -55,7 +55,7 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
             objects: ROUNDS,
         })?);
         for length in &plan.lengths {
-            for mode in &plan.modes {
+            for mode in plan.modes_of(*length) {
                 for (rhythm, objects) in conductor.rhythms(*length) {
                     let rough = Rough::default();
                     let cast = Cast { mode: *mode, length: *length, loss: *loss, rough, rhythm, objects };
@@ -110,6 +110,7 @@ impl Conductor<'_> {
         self.begin(cast, way, &ranks)?;
         let mut outcome = Outcome {
             cast: *cast,
+            way,
             ways: Vec::new(),
             accounts: Default::default(),
             gone: Default::default(),
@@ -168,6 +169,7 @@ impl Conductor<'_> {
             silence: self.plan.silence,
             seed: self.plan.seed,
             rough: Rough { lost: cast.loss.0, ..cast.rough },
+            filmed: cast.filmed(),
         };
         for rank in ranks {
             self.held.ranks_mut().ask_of_broadcast(*rank, Asked::Take(Box::new(assignment.clone())))?;

@@ -4,13 +4,15 @@ use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::broadcast::{Costs, Reach};
 
 use super::outcome::{Outcome, quantile};
-use super::plan::{Plan, Share};
+use super::plan::{Mode, Plan, Share};
 use super::words::Rhythm;
 use crate::report::model::{Figure, Real, labels};
 
-/// From the order to cast until every receiver has the object, in s; labels bytes, loss, mode, quantile.
-pub(super) const SECONDS: &str = "broadcast_seconds";
-/// The same until the root knows that.
+/// From the order to cast until every receiver has the object, in s, half of them; labels bytes, loss, mode.
+pub(crate) const SECONDS: &str = "broadcast_seconds";
+/// The same, 99 of 100.
+pub(crate) const SLOW: &str = "broadcast_p99_seconds";
+/// The time until the root knows that; labels bytes, loss, mode, quantile.
 pub(super) const KNOWN: &str = "broadcast_known_seconds";
 /// One of sixteen that are cast at once, until the root knows that all have all, over their number; labels bytes, loss, mode, quantile.
 pub(super) const AMORTISED: &str = "broadcast_amortised_seconds";
@@ -21,7 +23,9 @@ pub(super) const RATIO: &str = "broadcast_bare_ratio";
 /// Bytes of an object over what the line carries in the median time; labels bytes, loss, mode.
 pub(super) const GOODPUT: &str = "broadcast_goodput_fraction";
 /// Processor time of the root for an object, in s; labels bytes, loss, mode.
-pub(super) const PROCESSOR: &str = "broadcast_sender_cpu_seconds";
+pub(crate) const PROCESSOR: &str = "broadcast_root_cpu_seconds";
+/// The same of what a user gets, who chooses no mode; labels bytes, loss.
+const SENDER: &str = "broadcast_sender_cpu_seconds";
 /// Symbols that left again, by whomever, for each one that the objects have; labels bytes, loss, mode.
 pub(super) const REPAIRS: &str = "broadcast_repairs_fraction";
 
@@ -78,12 +82,25 @@ fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
         Rhythm::Ordered | Rhythm::Apart(_) => {
             let completions = outcome.completions();
             let end = if outcome.is_one_clock { "until the last receiver has it" } else { "until the root knows" };
-            let mut figures = quantiles(SECONDS, &completions, end);
+            let mut figures = plain_quantiles(&completions, end);
             figures.extend(quantiles(KNOWN, &outcome.known(), "until the root knows that all have it"));
             figures.extend(counted(plan, outcome, &completions));
-            figures.into_iter().map(labelled).collect()
+            let processor = figures.iter().find(|figure| figure.name == PROCESSOR).cloned();
+            let sender = processor.filter(|_| cast.mode == Mode::Auto).map(|figure| {
+                let figure = Figure { name: SENDER.to_owned(), ..figure };
+                figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string())
+            });
+            figures.into_iter().map(labelled).chain(sender).collect()
         }
     }
+}
+
+/// Median and p99 of `completions`, each with a name of its own.
+fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
+    let one = |(name, at)| {
+        Some(Figure::counted(name, "s", real(quantile(completions, at)?), completions.len() as u64, source))
+    };
+    [(SECONDS, 0.5), (SLOW, 0.99)].into_iter().filter_map(one).collect()
 }
 
 /// What is no time of an object.
@@ -94,11 +111,13 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
     if let Some(cpu) = quantile(&outcome.processor(), 0.5) {
         figures.push(Figure::counted(PROCESSOR, "s", real(cpu), samples, "processor time of the root's process"));
     }
-    if let Some((median, rate)) = quantile(completions, 0.5).zip(plan.rate) {
+    // Of a message in one packet it would say how long the packet is.
+    let is_long = cast.rhythm == Rhythm::Ordered;
+    if let Some((median, rate)) = quantile(completions, 0.5).zip(plan.rate).filter(|_| is_long) {
         let fraction = cast.length.0 as f64 * 8.0 / median / rate.0 as f64;
         figures.push(Figure::counted(GOODPUT, "", real(fraction), samples, "of the link's rate, headers included"));
     }
-    if cast.rhythm == Rhythm::Ordered {
+    if is_long {
         figures.push(Figure::counted(STALL, "s", real(outcome.stall()), samples, "of the slowest receiver"));
     }
     let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
@@ -114,7 +133,7 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
 
 /// Short objects beside bare exchanges with the same loss.
 fn ratios(figures: &[Figure]) -> Vec<Figure> {
-    let is_median = |figure: &&Figure| figure.label(labels::QUANTILE) == Some("p50");
+    let is_median = |figure: &&Figure| figure.name == SECONDS || figure.label(labels::QUANTILE) == Some("p50");
     let bare = |loss: Option<&str>| {
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == loss;
         figures.iter().filter(is_median).find(same).map(|figure| figure.value.get())

@@ -1,14 +1,13 @@
-//! What was counted, at some hundred instants of a cast however long it takes.
+//! How much of an object was here, at some hundred instants however long it takes.
 
 use clearway_proto::base::{LocalNs, Nanos};
-use clearway_proto::broadcast::Record;
 
 use super::words::Sample;
 
 /// Samples that a page can show beside each other.
-const SAMPLES: usize = 400;
-/// Between the first ones.
-const FIRST: Nanos = Nanos::from_millis(1);
+const SAMPLES: usize = 160;
+/// Between the first ones: a symbol and a half at 200 Mb/s.
+const FIRST: Nanos = Nanos::from_micros(100);
 
 /// Samples of one rank. When they are too many every second one is forgotten, and the next come half as often.
 pub(super) struct Film {
@@ -25,16 +24,12 @@ impl Default for Film {
 
 impl Film {
     /// Takes a sample if one is due and anything has changed.
-    pub(super) fn look(&mut self, now: LocalNs, record: impl FnOnce() -> Record) {
-        if now < self.next {
+    pub(super) fn look(&mut self, now: LocalNs, symbols: u64) {
+        if now < self.next || self.samples.last().is_some_and(|last| last.symbols == symbols) {
             return;
         }
         self.next = now + self.every;
-        let record = record();
-        if self.samples.last().is_some_and(|last| last.record == record) {
-            return;
-        }
-        self.samples.push(Sample { at: now, record });
+        self.samples.push(Sample { at: now, symbols });
         if self.samples.len() == SAMPLES {
             let mut keep = false;
             self.samples.retain(|_| {
@@ -45,11 +40,14 @@ impl Film {
         }
     }
 
-    /// All samples, and the last state.
-    pub(super) fn take(&mut self, now: LocalNs, record: Record) -> Vec<Sample> {
-        let mut samples = std::mem::take(&mut self.samples);
-        samples.push(Sample { at: now, record });
-        samples
+    /// The last sample: all of it is here.
+    pub(super) fn end(&mut self, now: LocalNs, symbols: u64) {
+        self.samples.push(Sample { at: now, symbols });
+    }
+
+    /// All samples.
+    pub(super) fn take(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
     }
 }
 
@@ -58,14 +56,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn look__keeps_the_beginning_and_never_too_many() {
+    fn look__keeps_beginning_and_end_and_never_too_many() {
         let mut film = Film::default();
         for at in 0..10_000 {
-            film.look(LocalNs(at * 1_000_000), || Record { sent: at, ..Record::default() });
+            film.look(LocalNs(at * 1_000_000), at);
         }
-        let samples = film.take(LocalNs(10_000_000_000), Record::default());
+        film.end(LocalNs(10_000_000_000), 10_000);
+        let samples = film.take();
         assert!(samples.len() <= SAMPLES && samples.len() > SAMPLES / 4, "{}", samples.len());
-        assert_eq!(samples[0].record.sent, 0);
-        assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at));
+        assert_eq!((samples[0].symbols, samples.last().map(|last| last.symbols)), (0, Some(10_000)));
+        assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at && pair[0].symbols < pair[1].symbols));
     }
 }

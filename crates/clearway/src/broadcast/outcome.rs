@@ -22,11 +22,20 @@ pub(crate) struct Cast {
     pub(super) objects: u32,
 }
 
+impl Cast {
+    /// The long object whose way is noted: one in the middle, when everybody knows everybody.
+    pub(super) const fn filmed(&self) -> u32 {
+        self.objects / 2
+    }
+}
+
 /// What became of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(super) cast: Cast,
-    /// Which ways symbols took, from when on.
+    /// How symbols left at first.
+    pub(super) way: Way,
+    /// Which other ways symbols took, from when on.
     pub(super) ways: Vec<(Way, LocalNs)>,
     /// By rank; who died has none.
     pub(super) accounts: BTreeMap<Rank, Account>,
@@ -39,7 +48,7 @@ pub(crate) struct Outcome {
 }
 
 /// Whose clock counts.
-const ROOT: Rank = Rank(0);
+pub(super) const ROOT: Rank = Rank(0);
 
 impl Outcome {
     /// For each object the seconds until the last receiver had it; until the root knew where clocks cannot be compared.

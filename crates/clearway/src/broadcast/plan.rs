@@ -90,6 +90,8 @@ impl fmt::Display for Share {
 pub(crate) struct Plan {
     pub(crate) ranks: u32,
     pub(crate) modes: Vec<Mode>,
+    /// Longer objects are cast by the first mode only.
+    pub(crate) modes_up_to: Option<Bytes>,
     /// Bytes of objects.
     pub(crate) lengths: Vec<Bytes>,
     /// Shares of what arrives that are lost, at every rank.
@@ -117,6 +119,12 @@ pub(super) const SHORT: u32 = 1000;
 const RATE: BitsPerSec = BitsPerSec::mega(1_000);
 
 impl Plan {
+    /// By which modes objects of `length` are cast.
+    pub(super) fn modes_of(&self, length: Bytes) -> &[Mode] {
+        let is_for_all = self.modes_up_to.is_none_or(|most| length <= most);
+        self.modes.get(..if is_for_all { self.modes.len() } else { 1 }).unwrap_or(&self.modes)
+    }
+
     /// How many objects of `length` are cast one by one.
     pub(super) fn objects_of(&self, length: Bytes) -> u32 {
         let each = self.rate.unwrap_or(RATE).time_for(length).0.max(1);

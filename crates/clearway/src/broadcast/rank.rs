@@ -10,8 +10,10 @@
 //! # Not here
 //! What is said to the conductor: `words`.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,7 +30,7 @@ use nix::sys::signal::{Signal, raise};
 use super::bare::{self, Bare};
 use super::film::Film;
 use super::pattern;
-use super::rough::RoughWire;
+use super::rough::{RoughWire, Tally};
 use super::traffic::traffic;
 use super::words::{Account, Asked, Assignment, Rhythm, Said};
 use crate::bench::rank::{Conversation, OrderOf, Orders};
@@ -185,6 +187,9 @@ struct Casting<'a> {
     /// Processor time when the last long object was cast, or the first short one.
     processor: Nanos,
     traffic: Option<[Bytes; 2]>,
+    tally: Rc<RefCell<Tally>>,
+    /// What had no room here before this cast.
+    dropped: u64,
     film: Film,
     /// When each was told: a step can be long.
     events: Vec<(LocalNs, Event)>,
@@ -213,6 +218,8 @@ impl<'a> Casting<'a> {
             account: Account::default(),
             processor: processor(),
             traffic: traffic(),
+            tally: Rc::default(),
+            dropped: 0,
             film: Film::default(),
             events: Vec::new(),
             commands,
@@ -224,6 +231,7 @@ impl<'a> Casting<'a> {
 
     fn run(&mut self, wire: &mut RoughWire, node: Node) -> Result<Next> {
         let input = self.orders.source().try_clone_to_owned()?;
+        (self.tally, self.dropped) = (wire.tally(), wire.counters().receive_overflow);
         say(Said::Taken)?;
         let mut driver = Driver::boot(node, clock::now(), 0);
         let mut host = Host { casting: self };
@@ -277,6 +285,9 @@ impl<'a> Casting<'a> {
 
     fn receive(&mut self, object: u32, at: Span, now: LocalNs, wire: &mut dyn Wire) {
         self.account.times.push([now; 2]);
+        if self.is_filmed() && object == self.assignment.filmed {
+            self.film.end(now, self.symbols());
+        }
         if self.places.is_short(self.assignment.length) {
             self.compare(object, at, wire);
             self.commands.push(Command::Release { object });
@@ -361,13 +372,28 @@ impl<'a> Casting<'a> {
         self.cast += 1;
     }
 
-    /// Notes how long nothing came in the middle of an object.
+    /// Of one object.
+    fn symbols(&self) -> u64 {
+        self.assignment.length.0.div_ceil(u64::from(self.places.symbol)).max(1)
+    }
+
+    /// Whether this rank notes how one object comes in: short ones are here at once.
+    fn is_filmed(&self) -> bool {
+        !self.is_root && self.assignment.rhythm == Rhythm::Ordered
+    }
+
+    /// Notes how an object in the middle comes in, and how long nothing came in the middle of any.
     fn watch(&mut self, received: u64, now: LocalNs) {
+        let filmed = self.assignment.filmed;
+        let here = received.saturating_sub(u64::from(filmed) * self.symbols());
+        if self.is_filmed() && self.stable == filmed && here < self.symbols() {
+            self.film.look(now, here);
+        }
         let (before, since) = self.came;
         if received == before {
             return;
         }
-        let symbols = self.assignment.length.0.div_ceil(u64::from(self.places.symbol)).max(1);
+        let symbols = self.symbols();
         if before / symbols == (received - 1) / symbols && before % symbols != 0 {
             self.account.stall = self.account.stall.max(now.since(since));
         }
@@ -375,7 +401,7 @@ impl<'a> Casting<'a> {
     }
 
     /// Tells the conductor how it ended, once.
-    fn conclude(&mut self, node: &Node) {
+    fn conclude(&mut self, node: &Node, wire: &dyn Wire) {
         let end = self.account.aborted.unwrap_or(u32::MAX).min(self.assignment.objects);
         if self.is_done || self.stable < end {
             return;
@@ -383,7 +409,10 @@ impl<'a> Casting<'a> {
         self.is_done = true;
         self.account.stable = self.stable;
         self.account.record = node.record();
-        self.account.film = self.film.take(clock::now(), node.record());
+        self.account.film = self.film.take();
+        let Tally { lost, sources } = self.tally.take();
+        self.account.lost = lost + wire.counters().receive_overflow.saturating_sub(self.dropped);
+        self.account.sources = sources;
         let now = traffic().zip(self.traffic);
         self.account.traffic = now.map(|(now, then)| [0, 1].map(|way| Bytes(now[way].0.saturating_sub(then[way].0))));
         let account = std::mem::take(&mut self.account);
@@ -435,9 +464,8 @@ impl progress::Host<Node> for Host<'_, '_> {
             casting.heed(event, at, wire);
         }
         casting.cast(now, wire);
-        casting.film.look(now, || driver.engine_mut().record());
         casting.watch(driver.engine_mut().record().received, now);
-        casting.conclude(driver.engine_mut());
+        casting.conclude(driver.engine_mut(), wire);
         if casting.next.is_some() {
             return ControlFlow::Break(());
         }

@@ -5,10 +5,12 @@
 //! body is done to the copy that the engine makes of it, before the engine can look at that; what is late lies in memory of its own.
 //!
 //! # Invariants
-//! I1. With nothing asked for it is as if it were not there.
+//! I1. With nothing asked for it changes nothing; from whom bodies came it counts always.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
@@ -66,6 +68,31 @@ pub(super) struct RoughWire {
     free: Vec<usize>,
     /// Shelves whose datagrams were given, and may be read until the next harvest.
     given: Vec<usize>,
+    tally: Rc<RefCell<Tally>>,
+}
+
+/// Datagrams with a body, which carry what is cast.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// That were lost here.
+    pub(super) lost: u64,
+    /// By rank: that came from it.
+    pub(super) sources: Vec<u64>,
+}
+
+impl Tally {
+    /// Counts one that was not lost.
+    fn count(&mut self, datagram: &Datagram<'_>) {
+        if datagram.body.length == 0 {
+            return;
+        }
+        // The wire gives nothing but what ranks of this run sent.
+        let from = datagram.from.index();
+        if self.sources.len() <= from {
+            self.sources.resize(from + 1, 0);
+        }
+        self.sources[from] += 1;
+    }
 }
 
 impl RoughWire {
@@ -80,7 +107,13 @@ impl RoughWire {
             region: None,
             free: Vec::new(),
             given: Vec::new(),
+            tally: Rc::default(),
         }
+    }
+
+    /// What is counted since [`RoughWire::set`].
+    pub(super) fn tally(&self) -> Rc<RefCell<Tally>> {
+        self.tally.clone()
     }
 
     /// From now on arrivals suffer `rough`; which of them follows from `seed`.
@@ -90,6 +123,7 @@ impl RoughWire {
         self.late.clear();
         self.spoiled.clear();
         self.given.clear();
+        *self.tally.borrow_mut() = Tally::default();
         if rough.late > 0 && self.region.is_none() {
             self.region = self.wire.register(Bytes((SHELVES * SHELF) as u64)).ok();
         }
@@ -98,7 +132,7 @@ impl RoughWire {
 
     /// Harvests into `kept`, by the way of everything that an arrival can suffer.
     fn suffer(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let Self { wire, rough, dice, spoiled, .. } = self;
+        let Self { wire, rough, dice, spoiled, tally, .. } = self;
         let mut given = 0;
         let mut shelve = Vec::new();
         let now = wire.now();
@@ -109,8 +143,10 @@ impl RoughWire {
                 return sink(arrival);
             };
             if hits(rough.lost) {
+                tally.borrow_mut().lost += u64::from(datagram.body.length > 0);
                 return;
             }
+            tally.borrow_mut().count(&datagram);
             if hits(rough.late) && datagram.body.length as usize <= SHELF {
                 let Datagram { from, path, class, congestion_marked, at, head, body } = datagram;
                 let envelope = Datagram { from, path, class, congestion_marked, at, head: &[], body };
@@ -223,7 +259,13 @@ impl Wire for RoughWire {
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         if self.rough.is_none() {
-            return self.wire.harvest(limit, sink);
+            let Self { wire, tally, .. } = self;
+            return wire.harvest(limit, &mut |arrival| {
+                if let Arrival::Datagram(datagram) = &arrival {
+                    tally.borrow_mut().count(datagram);
+                }
+                sink(arrival);
+            });
         }
         self.spoiled.clear();
         self.free.append(&mut self.given);

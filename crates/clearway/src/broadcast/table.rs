@@ -1,9 +1,10 @@
 //! Broadcasts on a terminal, in 80 columns.
 
-use super::figures::{AMORTISED, BARE, BYTES, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS};
+use super::figures::{AMORTISED, BARE, BYTES, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS, SLOW};
 use super::plan::Plan;
+use super::simulated::{FABRIC, RANKS};
 use crate::report::model::{Figure, Real, labels};
-use crate::report::numerals::{digits, digits_or_dash};
+use crate::report::numerals::{digits, digits_or_dash, fit};
 
 /// The figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
@@ -11,12 +12,18 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
         format!("broadcasts on {place}"),
         format!("one root, {} receivers; every byte compared at every receiver", plan.ranks.saturating_sub(1)),
         String::new(),
-        format!(
-            "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
-            "mode", "bytes", "lost", "p50", "p99", "line", "sender", "again"
-        ),
     ];
-    for figure in figures.iter().filter(|figure| is(figure, SECONDS, "p50")) {
+    lines.extend(rows(figures));
+    lines.join("\n") + "\n"
+}
+
+/// A row for each mode, length and loss, short objects beside the bare exchange, and what the words mean.
+pub(crate) fn rows(figures: &[Figure]) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
+        "mode", "bytes", "lost", "p50", "p99", "line", "sender", "again"
+    )];
+    for figure in figures.iter().filter(|figure| figure.name == SECONDS) {
         lines.push(row(figure, figures));
     }
     lines.push(String::new());
@@ -34,7 +41,46 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
     lines.push("line: bytes over what the link carries in the median time; sender: processor".into());
     lines.push("time of the root for an object; again: symbols sent again, of all; bare: one".into());
     lines.push("datagram to all and an answer of each, without any engine".into());
-    lines.join("\n") + "\n"
+    lines
+}
+
+/// A row for each machine, number of ranks and length, a column for each mode, where the same was cast on several.
+pub(crate) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
+    let times = || figures.iter().filter(|figure| figure.name == SECONDS && figure.label(RANKS).is_some());
+    let mut modes: Vec<&str> = Vec::new();
+    let mut rows: Vec<[&str; 4]> = Vec::new();
+    for figure in times() {
+        let [fabric, ranks, bytes, loss, mode] =
+            [FABRIC, RANKS, BYTES, LOSS, MODE].map(|key| figure.label(key).unwrap_or_default());
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+        if !rows.contains(&[fabric, ranks, bytes, loss]) {
+            rows.push([fabric, ranks, bytes, loss]);
+        }
+    }
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let line = |first: [&str; 4], rest: Vec<String>| {
+        let [fabric, ranks, bytes, loss] = first;
+        let rest: String = rest.iter().map(|column| format!("{:>12}", fit(column, 11))).collect();
+        format!("  {:<12}{ranks:>7}{bytes:>10}{loss:>7}{rest}", fit(fabric, 11))
+    };
+    let row = |row: &[&str; 4]| {
+        let value = |mode: &&str| {
+            let keys = [FABRIC, RANKS, BYTES, LOSS].iter().zip(row);
+            let keys = keys.chain([(&MODE, mode)]);
+            time(
+                times()
+                    .find(|figure| keys.clone().all(|(key, value)| figure.label(key) == Some(*value)))
+                    .map(|it| it.value),
+            )
+        };
+        line(*row, modes.iter().map(value).collect())
+    };
+    let head = line(["machine", "ranks", "bytes", "lost"], modes.iter().map(|mode| (*mode).to_owned()).collect());
+    [head].into_iter().chain(rows.iter().map(row)).collect()
 }
 
 fn is(figure: &Figure, name: &str, quantile: &str) -> bool {
@@ -62,7 +108,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
         figure.label(BYTES).unwrap_or_default(),
         figure.label(LOSS).unwrap_or_default(),
         time(Some(figure.value)),
-        time(value(SECONDS, Some((labels::QUANTILE, "p99")))),
+        time(value(SLOW, None)),
         percent(value(GOODPUT, None)),
         time(value(PROCESSOR, None)),
         percent(value(REPAIRS, None)),

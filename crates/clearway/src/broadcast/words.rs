@@ -82,6 +82,8 @@ pub(crate) struct Assignment {
     pub(super) silence: Nanos,
     pub(super) seed: u64,
     pub(super) rough: Rough,
+    /// The long object that receivers note the way of.
+    pub(super) filmed: u32,
 }
 
 /// What a rank has seen of a cast.
@@ -102,12 +104,17 @@ pub(crate) struct Account {
     pub(super) traffic: Option<[Bytes; 2]>,
     /// Receiver: the longest time between two steps that brought something new of one object.
     pub(super) stall: Nanos,
+    /// Messages that this host dropped before anybody read them: those of the share that shall be lost, and those without room.
+    pub(super) lost: u64,
+    /// By rank: datagrams with a body that came from it.
+    pub(super) sources: Vec<u64>,
+    /// Receiver: symbols of one object that were here, from time to time.
     pub(super) film: Vec<Sample>,
 }
 
-/// What was counted so far at one instant.
+/// How much was here at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(super) at: LocalNs,
-    pub(super) record: Record,
+    pub(super) symbols: u64,
 }

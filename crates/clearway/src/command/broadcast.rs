@@ -13,7 +13,7 @@ use crate::bench::{Crew, Held, Measure, Place};
 use crate::broadcast::simulated::{self, Ground};
 use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, suffer, table};
 use crate::exit::Exit;
-use crate::scenario::{Fabric, Time};
+use crate::scenario::{BROADCAST_RANKS_MAX, Fabric, Time};
 use crate::timeslice::Kill;
 
 /// What `clearway broadcast` casts.
@@ -76,8 +76,6 @@ pub(crate) struct BroadcastFlags {
 const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks of a lab: that many processes on one machine.
 const RANKS_MAX: u32 = 64;
-/// The most ranks on a simulated fabric: they have 16-bit places, and some hosts are neighbours'.
-const SIMULATED_MAX: u32 = 60_000;
 /// What ranks of a lab have between them.
 const LAB_RATE: BitsPerSec = BitsPerSec::mega(200);
 /// Longer times are mistyped units.
@@ -100,6 +98,7 @@ impl BroadcastFlags {
         Ok(Plan {
             ranks,
             modes: self.mode.clone(),
+            modes_up_to: None,
             lengths: self.bytes.clone(),
             losses: self.loss.clone(),
             objects: self.objects,
@@ -166,8 +165,8 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
 /// Casts on a simulated fabric.
 fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let ranks = flags.ranks.unwrap_or(8);
-    if ranks > SIMULATED_MAX {
-        bail!("--ranks is {ranks}; 2 to {SIMULATED_MAX} work on a simulated fabric");
+    if ranks > BROADCAST_RANKS_MAX {
+        bail!("--ranks is {ranks}; 2 to {BROADCAST_RANKS_MAX} work on a simulated fabric");
     }
     let plan = flags.plan(ranks, flags.rate)?;
     let name = flags.fabric.as_deref().unwrap_or("edr");

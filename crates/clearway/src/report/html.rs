@@ -16,8 +16,11 @@ mod beside;
 #[cfg(test)]
 mod browser;
 mod building;
+mod casting;
 mod charts;
+mod drawing;
 mod fabric;
+mod scaling;
 mod slow;
 mod tables;
 
@@ -44,6 +47,8 @@ pub(crate) fn render(report: &Report) -> String {
     page.push_str("<main>\n");
     for section in [
         building::building(report),
+        casting::casting(report),
+        scaling::scaling(report),
         tables::impact(report, &queues),
         tables::programs(report, &queues),
         beside::beside(report),

@@ -14,12 +14,14 @@ use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
+pub(crate) use casting::{CastFilm, CastRun, CastSymbols, Casting};
 pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
 use real::write_rounded;
 pub(crate) use real::{Real, rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
 mod building;
+mod casting;
 mod fabric;
 mod real;
 mod slow;
@@ -142,6 +144,9 @@ pub(crate) struct Report {
     /// What charts of timeslice building are drawn from; absent where none was built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) building: Option<Building>,
+    /// What charts of broadcasts are drawn from; absent where none were cast in a laboratory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) casting: Option<Casting>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -527,6 +532,7 @@ impl Report {
             slowest: Vec::new(),
             digests: Vec::new(),
             building: None,
+            casting: None,
         }
     }
 

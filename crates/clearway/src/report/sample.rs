@@ -5,6 +5,10 @@ use clearway_proto::stats::Histogram;
 
 use super::model::*;
 
+mod casting;
+
+pub(crate) use casting::{casting, scaling};
+
 /// What the network does to the victim in one queue, in microseconds and percent.
 struct Level {
     queue: &'static str,

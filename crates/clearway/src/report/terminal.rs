@@ -47,6 +47,7 @@ impl Paint {
 pub(crate) fn render(report: &Report, paint: Paint) -> String {
     let sections = [
         building_table(report),
+        casting_table(report),
         impact_table(report),
         program_table(report),
         beside_table(report),
@@ -92,6 +93,23 @@ fn building_table(report: &Report) -> Vec<String> {
     let Building { inputs, builders, .. } = building;
     let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
     lines.extend(crate::timeslice::rows(&policies, &report.figures));
+    lines
+}
+
+/// How long broadcasts took by each mode.
+fn casting_table(report: &Report) -> Vec<String> {
+    let Some(casting) = &report.casting else {
+        let rows = crate::broadcast::scaling_rows(&report.figures);
+        let title = "Broadcasts, until the last rank has the object";
+        return if rows.is_empty() {
+            rows
+        } else {
+            [title.to_owned(), String::new()].into_iter().chain(rows).collect()
+        };
+    };
+    let receivers = casting.hosts.len().saturating_sub(1);
+    let mut lines = vec![format!("Broadcasts from one host to {receivers} others, every byte compared"), String::new()];
+    lines.extend(crate::broadcast::rows(&report.figures));
     lines
 }
 

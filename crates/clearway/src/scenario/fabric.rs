@@ -347,7 +347,7 @@ impl Fabric {
     }
 
     /// The rate of a host's link.
-    pub(super) fn host_rate(&self) -> Result<BitsPerSec, String> {
+    pub(crate) fn host_rate(&self) -> Result<BitsPerSec, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(switched(*topology).host_rate),
             Self::Machine(machine) => {

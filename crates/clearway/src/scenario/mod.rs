@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::model::{Origin, Parameter};
 
-pub(crate) use broadcast::Broadcast;
+pub(crate) use broadcast::{Broadcast, RANKS_MAX as BROADCAST_RANKS_MAX};
 pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
 pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use shares::Shares;
@@ -189,6 +189,10 @@ impl Scenario {
         }
         if let Some(it) = &mut self.timeslice {
             it.settle(&self.fabric, table("timeslice")).map_err(|why| format!("[fabric]: {why}"))?;
+        }
+        if let Some(it) = &mut self.broadcast {
+            it.settle(&self.fabric, table("broadcast")).map_err(|why| format!("[fabric]: {why}"))?;
+            it.settle_map(&mut self.fabric, table("fabric")).map_err(|why| format!("[fabric]: {why}"))?;
         }
         Ok(())
     }

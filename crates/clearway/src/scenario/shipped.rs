@@ -1,8 +1,9 @@
 //! The scenarios that come with the program, so that it needs no file beside it.
 
 /// Name and text of each.
-pub(crate) const SHIPPED: [(&str, &str); 19] = [
+pub(crate) const SHIPPED: [(&str, &str); 20] = [
     ("broadcast", include_str!("../../../../scenarios/broadcast.toml")),
+    ("broadcast-sim", include_str!("../../../../scenarios/broadcast-sim.toml")),
     ("demo", include_str!("../../../../scenarios/demo.toml")),
     ("demo-machine", include_str!("../../../../scenarios/demo-machine.toml")),
     ("gpcnet-aries", include_str!("../../../../scenarios/gpcnet-aries.toml")),

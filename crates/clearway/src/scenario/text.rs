@@ -85,7 +85,7 @@ const KEYS: [(&str, &[&str]); 10] = [
             "null-control",
         ],
     ),
-    ("broadcast", &["queue", "bytes", "loss", "modes", "objects", "silence"]),
+    ("broadcast", &["queue", "bytes", "loss", "modes", "modes-up-to", "ranks", "also", "objects", "silence"]),
     (
         "timeslice",
         &[

@@ -188,6 +188,11 @@ impl Ranks {
         self.fleet.name(rank)
     }
 
+    /// The name of its host.
+    pub(crate) fn host(&self, rank: Rank) -> &str {
+        self.fleet.host(rank)
+    }
+
     /// What `ranks` answer; `watch` is called some twenty times a second.
     fn answers(
         &mut self,

@@ -11,6 +11,7 @@
 mod actor;
 mod page;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +31,8 @@ use clearway_sim::world::{Told, World};
 
 use super::plan::{Mode, Plan, Share};
 use actor::{Actor, Neighbour};
-pub(crate) use page::{explained, figures, table};
+pub(super) use page::{FABRIC, RANKS};
+pub(crate) use page::{explained, figures, on_machine, table};
 
 const GROUP: GroupId = GroupId(1);
 /// Symbols under way: 4 MiB of 4 KiB packets, many round trips at 100 Gb/s.
@@ -132,11 +134,32 @@ impl Ground {
         all.nanos()
     }
 
+    /// Links between switches that separate messages to all receivers cross together, on shortest ways.
+    pub(super) fn unicast_crossings(&self) -> u64 {
+        let graph = &self.network.graph;
+        let mut distance = vec![None; graph.devices() as usize];
+        let mut next = VecDeque::new();
+        let Some(root) = self.hosts.first().map(|host| DeviceId(self.leaf(*host))) else { return 0 };
+        distance[root.0 as usize] = Some(0);
+        next.push_back(root);
+        while let Some(at) = next.pop_front() {
+            for port in graph.ports(at) {
+                let to = graph.channel(ChannelId(port)).to;
+                if distance[to.0 as usize].is_none() && !graph.is_host(to) {
+                    distance[to.0 as usize] = distance[at.0 as usize].map(|hops: u64| hops + 1);
+                    next.push_back(to);
+                }
+            }
+        }
+        let receivers = self.hosts.iter().take(self.ranks as usize).skip(1);
+        receivers.filter_map(|host| distance[self.leaf(*host) as usize]).sum()
+    }
+
     /// Runs every way, length and loss of `plan`.
     pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
-        for mode in &plan.modes {
-            for length in &plan.lengths {
+        for length in &plan.lengths {
+            for mode in plan.modes_of(*length) {
                 for loss in &plan.losses {
                     outcomes.push(self.cast(plan, *mode, *length, *loss)?);
                 }
@@ -380,6 +403,7 @@ mod tests {
         Plan {
             ranks: 24,
             modes: modes.to_vec(),
+            modes_up_to: None,
             lengths: lengths.iter().map(|length| Bytes(*length)).collect(),
             losses: losses.iter().map(|loss| Share(*loss)).collect(),
             objects: None,

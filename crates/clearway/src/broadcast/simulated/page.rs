@@ -1,10 +1,12 @@
 //! What simulated broadcasts took, as figures and as a table in 80 columns.
 
+use anyhow::Result;
 use clearway_proto::base::Nanos;
 use clearway_proto::broadcast::{Costs, Reach, Way};
 
 use super::super::figures::{BYTES, KNOWN, LOSS, MODE, REPAIRS, SECONDS};
 use super::super::outcome::quantile;
+use super::super::plan::Plan;
 use super::{Ground, Outcome};
 use crate::report::model::{Figure, Real, labels};
 use crate::report::numerals::digits;
@@ -17,11 +19,28 @@ const ROOT_REPORTS: &str = "broadcast_root_reports";
 const LINKS: &str = "broadcast_link_bytes";
 /// p99 of neighbours' round trips beside the cast over that before it; labels bytes, loss, mode.
 const NEIGHBOURS: &str = "broadcast_neighbours_slowdown";
+/// The same if each receiver got the object by itself, headers not counted; labels links.
+const UNICAST: &str = "broadcast_unicast_link_bytes";
 const KIND: &str = "links";
+/// Where a figure of several machines or numbers of ranks is from.
+pub(crate) const FABRIC: &str = "fabric";
+pub(crate) const RANKS: &str = "ranks";
 /// Kinds of link, in the order of [`Outcome::links`].
 const KINDS: [&str; 3] = ["from-hosts", "to-hosts", "between-switches"];
 /// Round trips of neighbours below which there is no quantile.
 const LEAST: usize = 20;
+
+/// Runs `plan` on the machine `name` under `queue` and returns its figures, with the labels fabric and ranks.
+pub(crate) fn on_machine(name: &str, queue: Option<&str>, plan: &Plan) -> Result<Vec<Figure>> {
+    let ground = Ground::open(name, queue, plan.ranks, None)?;
+    let mut all = figures(&ground, &ground.run(plan)?);
+    let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
+    let crossings = ground.unicast_crossings() as f64 / receivers;
+    for (kind, ratio) in KINDS.iter().zip([1.0, 1.0, crossings]) {
+        all.push(Figure::counted(UNICAST, "", real(ratio), 1, "shortest ways, no headers").with(KIND, *kind));
+    }
+    Ok(all.into_iter().map(|figure| figure.with(FABRIC, name).with(RANKS, plan.ranks.to_string())).collect())
+}
 
 /// All figures of `outcomes`.
 pub(crate) fn figures(ground: &Ground, outcomes: &[Outcome]) -> Vec<Figure> {
@@ -68,7 +87,8 @@ fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
         (KNOWN, &outcome.known, "until the root knows"),
     ] {
         if let Some(median) = quantile(&seconds(times), 0.5) {
-            figures.push(Figure::counted(name, "s", real(median), count, source).with(labels::QUANTILE, "p50"));
+            let figure = Figure::counted(name, "s", real(median), count, source);
+            figures.push(if name == SECONDS { figure } else { figure.with(labels::QUANTILE, "p50") });
         }
     }
     figures.push(plain(REPAIRS, outcome.all.repairs as f64 / symbols / receivers, "sent because asked for, of all"));

@@ -65,7 +65,9 @@ fn check(name: &str, report: &Report, charts: usize) {
     store::write(&dir, report).expect("written");
     let (notes, log) = look(&browser, &dir);
     let expected = WIDTHS.iter().flat_map(|width| {
-        SCHEMES.map(|scheme| format!("charts={charts} drawn={charts} overflow=0 scheme={scheme} width={width}"))
+        SCHEMES.map(|scheme| {
+            format!("charts={charts} drawn={charts} overflow=0 scheme={scheme} scrolling=0 width={width}")
+        })
     });
     assert_eq!(notes, expected.collect::<Vec<_>>(), "{log}");
     assert!(!log.contains("CONSOLE"), "{log}");
@@ -90,4 +92,14 @@ fn page__shows_a_simulated_fabric_in_every_window() {
 #[test]
 fn page__shows_timeslice_building_in_every_window() {
     check("building", &sample::building(), 0);
+}
+
+#[test]
+fn page__shows_broadcasts_in_every_window() {
+    check("casting", &sample::casting(), 0);
+}
+
+#[test]
+fn page__shows_broadcasts_on_machines_in_every_window() {
+    check("scaling", &sample::scaling(), 0);
 }

@@ -1,14 +1,12 @@
 //! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
 //! who sent to whom.
 
+use super::drawing::{colour, figure};
 use super::tables::{cell, head, number, table};
 use super::{section, text};
 use crate::report::model::{Building, BuildingPolicy, Figure, Real, Report, labels};
 
 mod drawing;
-
-/// Colours of the style sheet.
-const COLOURS: usize = 6;
 
 /// The sections, or nothing where nothing was built.
 pub(super) fn building(report: &Report) -> String {
@@ -25,11 +23,6 @@ pub(super) fn building(report: &Report) -> String {
     .concat()
 }
 
-/// The style class of a policy: it keeps its colour through the page.
-fn colour(place: usize) -> String {
-    format!("q{}", place % COLOURS)
-}
-
 fn name(place: usize, policy: &BuildingPolicy) -> String {
     format!("<span class=\"queue {}\">{}</span>", colour(place), text(&policy.policy))
 }
@@ -43,12 +36,6 @@ fn legend(policies: &[(usize, &BuildingPolicy)]) -> String {
 /// Places and policies that `keep` keeps.
 fn those(building: &Building, keep: impl Fn(&BuildingPolicy) -> bool) -> Vec<(usize, &BuildingPolicy)> {
     building.policies.iter().enumerate().filter(|(_, policy)| keep(policy)).collect()
-}
-
-fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
-    format!(
-        "<figure>\n<h3>{title}</h3>\n{legend}<div class=\"scroll\">{drawing}</div>\n<figcaption>{caption}</figcaption>\n</figure>\n"
-    )
 }
 
 /// The figure called `name` of `policy`, of a quantile where it has one.

@@ -5,137 +5,18 @@
 
 use std::fmt::Write;
 
-use super::{BuildingPolicy, colour};
-use crate::report::html::tables::number;
+use super::BuildingPolicy;
+use crate::report::html::drawing::{
+    HALF, LEFT, Parted, RIGHT, ROW, WIDTH, band, colour, columns, decades, levels, line, linear, open, parted,
+    parts_legend,
+};
 use crate::report::html::text;
 use crate::report::model::{BuildingFilm, BuildingInterval, Figure, Real};
 
-/// Width of a drawing, in its own units: about the pixels of a wide window, so that letters are as large as others.
-const WIDTH: f64 = 1000.0;
-/// Width of a drawing that has a neighbour.
-const HALF: f64 = 480.0;
-/// Where the plot begins, behind names and numbers.
-const LEFT: f64 = 110.0;
-/// Between plot and right border.
-const RIGHT: f64 = 24.0;
-/// Height of a row of names.
-const ROW: f64 = 34.0;
 /// Points of one line: more than a drawing is wide.
 const POINTS_MAX: usize = 900;
 /// Colours of builders in a film: neighbours can be told apart, and stripes of the same colour are far from each other.
 const HUES: u32 = 12;
-
-/// A scale from values to places.
-#[derive(Clone, Copy)]
-struct Scale {
-    low: f64,
-    high: f64,
-    from: f64,
-    until: f64,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Linear,
-    Logarithmic,
-}
-
-impl Scale {
-    fn place(&self, value: f64) -> f64 {
-        let value = if value.is_finite() { value.clamp(self.low, self.high) } else { self.high };
-        let share = match self.kind {
-            Kind::Linear => (value - self.low) / (self.high - self.low).max(1e-12),
-            Kind::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln().max(1e-12),
-        };
-        self.from + share * (self.until - self.from)
-    }
-
-    /// Values for lines: decades, or a handful of round ones.
-    fn ticks(&self) -> Vec<f64> {
-        if self.kind == Kind::Logarithmic {
-            let decades = self.low.log10().round() as i32..=self.high.log10().round() as i32;
-            return decades.map(|exponent| 10f64.powi(exponent)).collect();
-        }
-        let span = (self.high - self.low).max(1e-12);
-        let step = 10f64.powf((span / 4.0).log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * step).into_iter().find(|step| span / step <= 5.0).unwrap_or(span);
-        let first = (self.low / step).ceil() as i64;
-        (first..).map(|n| n as f64 * step).take_while(|value| *value <= self.high + step * 1e-6).take(12).collect()
-    }
-}
-
-/// A logarithmic scale of whole decades.
-fn decades(values: impl Iterator<Item = f64>, from: f64, until: f64) -> Scale {
-    let (low, high) = values
-        .filter(|value| value.is_finite() && *value > 0.0)
-        .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
-    let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
-    let low = 10f64.powf((low.log10() + 1e-9).floor());
-    let high = 10f64.powf((high.log10() - 1e-9).ceil()).max(low * 10.0);
-    Scale { low, high, from, until, kind: Kind::Logarithmic }
-}
-
-fn linear(low: f64, high: f64, from: f64, until: f64) -> Scale {
-    Scale { low, high: if high > low { high } else { low + 1.0 }, from, until, kind: Kind::Linear }
-}
-
-/// The number of a tick, without zeros that say nothing.
-fn tick(value: f64) -> String {
-    let shown = number(Real::new(value).unwrap_or(Real::INFINITE));
-    if shown.contains('.') { shown.trim_end_matches('0').trim_end_matches('.').to_owned() } else { shown }
-}
-
-fn open([width, height]: [f64; 2], label: &str) -> String {
-    format!(
-        "<svg class=\"drawing\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
-        text(label)
-    )
-}
-
-/// Lines across the plot at the ticks of `y`, each with its number.
-fn levels(y: &Scale, width: f64, unit: &str) -> String {
-    let line = |value: f64| {
-        let at = y.place(value);
-        format!(
-            "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{:.1}\"/><text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}{unit}</text>\n",
-            width - RIGHT,
-            LEFT - 8.0,
-            at + 4.0,
-            tick(value)
-        )
-    };
-    y.ticks().into_iter().map(line).collect()
-}
-
-/// Lines down the plot at the ticks of `x`, with numbers below `bottom`.
-fn columns(x: &Scale, top: f64, bottom: f64, unit: &str) -> String {
-    let line = |value: f64| {
-        let at = x.place(value);
-        format!(
-            "<path class=\"grid\" d=\"M{at:.1} {top:.1}V{bottom:.1}\"/><text class=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{}{unit}</text>\n",
-            bottom + 16.0,
-            tick(value)
-        )
-    };
-    x.ticks().into_iter().map(line).collect()
-}
-
-/// A line through `points`.
-fn line(points: impl Iterator<Item = (f64, f64)>) -> String {
-    let mut path = String::new();
-    for (x, y) in points.filter(|(x, y)| x.is_finite() && y.is_finite()) {
-        let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { "M" } else { "L" });
-    }
-    path
-}
-
-/// The area between two lines over the same places.
-fn band(points: &[(f64, f64, f64)]) -> String {
-    let up = line(points.iter().map(|(x, low, _)| (*x, *low)));
-    let down = line(points.iter().rev().map(|(x, _, high)| (*x, *high))).replace('M', "L");
-    if up.is_empty() { up } else { format!("{up}{down}Z") }
-}
 
 /// A throughput as a bar up to the achievable line and beyond it, with the least and the most of all seeds.
 pub(super) fn bar(place: usize, fraction: Option<&Figure>) -> String {
@@ -306,47 +187,18 @@ fn all_causes<'a>(policies: &[(usize, &'a BuildingPolicy)]) -> Vec<&'a str> {
 
 /// What the shades of [`blocked`] mean.
 pub(super) fn causes(policies: &[(usize, &BuildingPolicy)]) -> String {
-    let entry = |(n, cause): (usize, &str)| {
-        format!(
-            "<li><svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><rect class=\"cause c{}\" width=\"16\" height=\"12\"/></svg>{}</li>\n",
-            n % 5,
-            text(&cause.replace('-', " "))
-        )
-    };
-    let entries: String = all_causes(policies).into_iter().enumerate().map(entry).collect();
-    format!("<ul class=\"legend\">\n{entries}</ul>\n")
+    parts_legend(&all_causes(policies).iter().map(|cause| cause.replace('-', " ")).collect::<Vec<_>>())
 }
 
 /// A bar for each policy, parted by cause.
 pub(super) fn blocked(policies: &[(usize, &BuildingPolicy)]) -> String {
     let causes = all_causes(policies);
-    let height = policies.len() as f64 * ROW + 40.0;
-    let x = linear(0.0, 100.0, LEFT, WIDTH - RIGHT);
-    let mut svg = open([WIDTH, height], "Time that inputs waited, by cause");
-    svg.push_str(&columns(&x, 8.0, height - 26.0, "\u{202f}%"));
-    for (row, (_, policy)) in policies.iter().enumerate() {
-        let y = 12.0 + row as f64 * ROW;
-        let _ = writeln!(
-            svg,
-            "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            LEFT - 8.0,
-            y + 15.0,
-            text(&policy.policy)
-        );
-        let mut sum = 0.0;
-        for (n, cause) in causes.iter().enumerate() {
-            let part = policy.blocked.get(*cause).map_or(0.0, |part| part.get()).clamp(0.0, 100.0);
-            let [from, until] = [x.place(sum), x.place(sum + part)];
-            sum += part;
-            let _ = writeln!(
-                svg,
-                "<rect class=\"cause c{}\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"22\"/>",
-                n % 5,
-                until - from
-            );
-        }
-    }
-    svg + "</svg>\n"
+    let row = |(_, policy): &(usize, &BuildingPolicy)| {
+        let part = |cause: &&str| policy.blocked.get(*cause).map_or(0.0, |part| part.get().clamp(0.0, 100.0));
+        Parted { name: policy.policy.clone(), parts: causes.iter().map(part).collect(), note: String::new() }
+    };
+    let rows: Vec<Parted> = policies.iter().map(row).collect();
+    parted("Time that inputs waited, by cause", &rows, 100.0, "\u{202f}%")
 }
 
 /// Who sent to whom: a row for each input, a colour for each builder.
@@ -396,20 +248,6 @@ pub(super) fn film(film: &BuildingFilm, builders: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scale__has_round_ticks_and_keeps_everything_inside() {
-        let linear = linear(0.0, 87.0, 100.0, 0.0);
-        assert_eq!(linear.ticks(), [0.0, 20.0, 40.0, 60.0, 80.0]);
-        assert_eq!([0.0, 87.0, -5.0, f64::INFINITY].map(|value| linear.place(value)), [100.0, 0.0, 100.0, 0.0]);
-        let decades = decades([0.0, 0.3, 40.0, f64::INFINITY].into_iter(), 0.0, 300.0);
-        assert_eq!(decades.ticks(), [0.1, 1.0, 10.0, 100.0]);
-        assert!((decades.place(1.0) - 100.0).abs() < 1e-9 && decades.place(0.0) == 0.0);
-        assert_eq!(
-            ["0.50", "10.0", "100", "0"].map(|it| tick(it.parse().expect("a number"))),
-            ["0.5", "10", "100", "0"]
-        );
-    }
 
     #[test]
     fn drawings__of_nothing_and_of_nonsense_are_well_formed() {
