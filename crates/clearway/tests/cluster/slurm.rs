@@ -89,6 +89,10 @@ impl Slurm {
             eprintln!("skipped: this Slurm has no {plugin}");
             return None;
         }
+        if way == "pmix" && !PLUGINS.iter().any(|place| Path::new(place).with_file_name("libpmix.so").exists()) {
+            eprintln!("skipped: Slurm's {plugin} loads libpmix.so by that name, which libpmix-dev has");
+            return None;
+        }
         let arguments = ["-N", "2", "--overcommit", &format!("--mpi={way}")].map(str::to_owned).to_vec();
         let name = format!("srun --mpi={way}");
         Some(Launcher { name, method, program: self.srun.clone(), arguments, cluster: Some(self) })
