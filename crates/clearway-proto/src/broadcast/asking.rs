@@ -4,8 +4,8 @@
 //! A gap is asked for when three newer symbols are here and a quarter of a round trip has passed, and at once when a poll that came
 //! behind everything says so. A poll that came another way may be ahead of what is still coming: what lies behind the newest symbol
 //! is then asked for when nothing has come for a round trip. Through a group every neighbour has nearly everything, so that the
-//! root repairs a share of what its neighbours lose and not of what all lose, and what was asked for a round trip ago and is not
-//! here is asked of the one above in the tree of reports.
+//! root repairs a share of what its neighbours lose and not of what all lose, and what was asked for is asked of the one above in the
+//! tree of reports when no answer has come for a round trip.
 //!
 //! Along a chain or tree it is the source of the symbols that is asked. Between it and here they may stand in queues for many round
 //! trips of a poll, so that silence says nothing: only the last symbol is then asked for, and what it comes before was lost; and the
@@ -25,6 +25,9 @@ use crate::wire::Out;
 const REORDER: u64 = 3;
 /// Messages of needs in one go: a quarter of the largest window; the next poll asks for the rest.
 const NEEDS: usize = 4;
+/// Times that an answer may take after which the one from whom symbols come is taken to get none itself: it may have to ask some
+/// times as well.
+const STUCK: u64 = 8;
 
 /// Whether a poll can have overtaken symbols that left before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +71,10 @@ impl Asking {
         self.due
     }
 
-    /// Everything is asked for anew: the neighbours are others.
-    pub(super) fn restart(&mut self) {
+    /// Everything is asked for anew: the neighbours are others, or what was asked of them is forgotten.
+    pub(super) fn restart(&mut self, now: LocalNs) {
         self.asked = 0;
+        self.moved_at = now;
     }
 
     /// A symbol came.
@@ -112,7 +116,7 @@ impl Asking {
             Order::Behind(sequence) => self.ask_below(state, edge.min(sequence), now, out),
             Order::Loose => {
                 self.ask_below(state, self.newest(state), now, out);
-                let at = now + state.quiet();
+                let at = now + state.pause();
                 self.due = Some(self.due.unwrap_or(at).min(at));
             }
         }
@@ -124,7 +128,7 @@ impl Asking {
         }
         self.due = None;
         let (edge, newest) = (self.edge.min(edge(state)), self.newest(state));
-        let rest_is_over = self.came_at + state.quiet();
+        let rest_is_over = self.came_at + state.pause();
         if state.holding.received() >= edge || now < rest_is_over {
             self.ask_below(state, newest, now, out);
             self.due = (state.holding.received() < edge).then_some(rest_is_over);
@@ -133,7 +137,9 @@ impl Asking {
         } else {
             self.ask_below(state, newest, now, out);
             let first = state.holding.received();
-            Self::ask(state, first, first + 1, Whom::Near, out);
+            if first >= self.asked {
+                Self::ask(state, first, first + 1, Whom::Near, out);
+            }
             if self.seen < edge {
                 Self::ask(state, edge - 1, edge, Whom::Near, out);
             }
@@ -149,8 +155,9 @@ impl Asking {
     /// Asks near by for what is missing below `edge` and was not asked for, and above for what was and did not come.
     fn ask_below(&mut self, state: &State, edge: u64, now: LocalNs, out: &mut Out<Event>) {
         let received = state.holding.received();
-        if received < self.asked && now.since(self.asked_at) > state.patience() {
-            let is_stuck = now.since(self.moved_at) > state.reports.time_out();
+        // As long as the first gap moves, what was asked for is on its way.
+        if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > state.patience() {
+            let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
             let whom = if state.way == Way::Multicast || is_stuck { Whom::Parent } else { Whom::Near };
             Self::ask(state, 0, self.asked, whom, out);
             self.asked_at = now;

@@ -24,8 +24,8 @@ pub(super) struct Fact {
     pub(super) crc: u32,
     /// The object it belongs to.
     pub(super) object: u32,
-    /// How it came.
-    pub(super) way: Way,
+    /// The way on which others wait for it from here.
+    pub(super) relay: Option<Way>,
 }
 
 /// The ring of blocks.

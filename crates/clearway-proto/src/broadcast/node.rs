@@ -50,6 +50,7 @@ impl Node {
             is_formed: true,
             links: Links::default(),
             way: if config.group.is_none() && config.way == Way::Multicast { Way::Chain } else { config.way },
+            since: 0,
             holding: Holding::new(history),
             objects: Objects::new(config.symbol.max(1)),
             outgoing: Outgoing::new(config.rate),

@@ -229,18 +229,20 @@ impl Outgoing {
         }
     }
 
+    /// How long full packets with `symbol` bytes take that leave together.
+    pub(super) fn burst(&self, symbol: u32) -> Nanos {
+        let packet = u64::from(symbol) + DATA_HEAD as u64 + OVERHEAD;
+        self.rate.map_or(Nanos::ZERO, |rate| rate.time_for(Bytes(packet * u64::from(TOGETHER))).min(EARLY))
+    }
+
     /// Changes the pace.
     pub(super) fn set_rate(&mut self, rate: BitsPerSec) {
         self.rate = Some(rate);
     }
 
-    /// Nothing more is wanted on `line`.
-    pub(super) fn empty(&mut self, line: usize) {
-        if let Some(line) = self.lines.get_mut(line) {
-            line.wanted.fill(0);
-            line.asked.fill(0);
-            line.count = 0;
-        }
+    /// Nothing more is wanted, and nothing that left is under way any more.
+    pub(super) fn forget(&mut self, holding: &Holding) {
+        self.lines.iter_mut().for_each(|line| *line = Line::new(line.to, holding));
     }
 
     /// A symbol is handed to the driver.

@@ -56,8 +56,9 @@ pub(super) struct Polls {
     /// When the last poll of its own left, and how long the next one may wait for those whom no other reaches.
     beat_at: LocalNs,
     most: Nanos,
-    /// Asked since everybody answered.
+    /// Asked since everybody answered, and whether the last one was because somebody was silent.
     unanswered: u32,
+    is_for_silent: bool,
 }
 
 impl Polls {
@@ -77,6 +78,7 @@ impl Polls {
             beat_at: now,
             most: Nanos(silence.0 / BEATS),
             unanswered: 0,
+            is_for_silent: false,
         }
     }
 
@@ -87,15 +89,19 @@ impl Polls {
             Leaves::Short => self.shorts += 1,
             Leaves::Long | Leaves::End => self.symbols += 1,
         }
-        if leaves != Leaves::Again {
-            self.gap = self.first;
+        if self.somebody_is_silent() {
+            // What symbols carry may not reach everybody: they do not put off what is asked by itself.
+            self.due = self.due.min(self.beat_at + self.gap);
+        } else {
+            if leaves != Leaves::Again {
+                self.gap = self.first;
+            }
+            self.due = self.due.max(slot + self.gap);
         }
-        // What the symbols carry does not reach everybody as long as somebody is silent.
-        let latest = if self.somebody_is_silent() { self.beat_at + self.most } else { LocalNs(u64::MAX) };
-        self.due = self.due.max(slot + self.gap).min(latest);
         let counted = leaves == Leaves::End || self.symbols >= self.every || self.shorts >= self.short_every;
         let asks = leaves != Leaves::Again && (counted || sequence + 1 == self.flush);
         if asks {
+            self.is_for_silent = false;
             self.asked(slot);
         }
         asks
@@ -118,9 +124,10 @@ impl Polls {
         self.due = self.due.min(now + self.gap);
     }
 
-    /// Everybody has answered.
+    /// Everybody has answered. After an answer to what was asked because somebody was silent, one poll more without any is enough to ask
+    /// by itself again: perhaps what symbols carry reaches nobody any more.
     pub(super) fn answered(&mut self) {
-        self.unanswered = 0;
+        self.unanswered = u32::from(self.is_for_silent);
     }
 
     /// Whether somebody has not answered for some time.
@@ -136,6 +143,7 @@ impl Polls {
     /// waits for an answer.
     pub(super) fn beat(&mut self, at: LocalNs, waits: Waits) {
         self.beat_at = at;
+        self.is_for_silent = self.somebody_is_silent();
         self.gap = match waits {
             Waits::Something => (self.gap + self.gap).min(LONGEST_GAP).min(self.most),
             Waits::Nothing => self.most,
@@ -146,7 +154,7 @@ impl Polls {
     fn asked(&mut self, at: LocalNs) {
         (self.symbols, self.shorts) = (0, 0);
         self.unanswered += 1;
-        self.due = at + self.gap;
+        self.due = at.min(if self.somebody_is_silent() { self.beat_at } else { at }) + self.gap;
     }
 }
 
@@ -185,6 +193,12 @@ mod tests {
         assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
         assert!(polls.somebody_is_silent());
         polls.answered();
+        assert!(!polls.somebody_is_silent());
+        polls.beat(polls.due(), Waits::Nothing);
+        assert!(polls.somebody_is_silent(), "one poll more without an answer is enough");
+        polls.answered();
+        polls.beat(polls.due(), Waits::Nothing);
+        polls.answered();
         polls.beat(polls.due(), Waits::Nothing);
         assert!(!polls.somebody_is_silent());
     }
@@ -194,7 +208,7 @@ mod tests {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
         let ms = |at: u64| LocalNs(at * 1_000_000);
         assert!((0..1_900).all(|at| polls.left(Leaves::Long, at, ms(at)) == (at % 64 == 63)));
-        assert_eq!(polls.due(), LocalNs(SILENCE.0 / BEATS));
+        assert_eq!(polls.due(), LocalNs(0) + FIRST_GAP);
         polls.answered();
         assert!(!polls.left(Leaves::Long, 1_900, ms(1_900)));
         assert_eq!(polls.due(), ms(1_900) + FIRST_GAP, "symbols carry what all are asked");

@@ -85,8 +85,11 @@ impl Receiver {
         let Sender { place, preamble, body } = *from;
         match frame {
             Frame::Data(symbol) => {
-                state.way = preamble.way;
-                self.symbol(state, now, preamble.way, symbol, body, out);
+                let relay = state.brings(place, preamble);
+                if relay && state.turn(preamble.way, symbol.sequence) {
+                    self.asking.restart(now);
+                }
+                self.symbol(state, now, relay.then_some(preamble.way), symbol, body, out);
                 let is_behind = preamble.to_group;
                 let order = if is_behind { Order::Behind(symbol.sequence + 1) } else { Order::Loose };
                 self.asked_by(state, now, preamble.poll, order, out);
@@ -98,7 +101,10 @@ impl Receiver {
                 self.announced(state, announce, out);
             }
             Frame::Poll(poll) => {
-                state.way = preamble.way;
+                let is_new = preamble.poll == 0 || is_later(preamble.poll, state.reports.poll());
+                if is_new && state.turn(preamble.way, poll.edge) {
+                    self.asking.restart(now);
+                }
                 self.polled(state, now, preamble, poll, out);
             }
             Frame::Status(report) => {
@@ -118,8 +124,16 @@ impl Receiver {
         self.reporting.heard(to_group, is_marked);
     }
 
-    /// A symbol came.
-    fn symbol(&mut self, state: &mut State, now: LocalNs, way: Way, symbol: &Symbol, body: Span, out: &mut Out<Event>) {
+    /// A symbol came, which is handed on along `relay`.
+    fn symbol(
+        &mut self,
+        state: &mut State,
+        now: LocalNs,
+        relay: Option<Way>,
+        symbol: &Symbol,
+        body: Span,
+        out: &mut Out<Event>,
+    ) {
         let sequence = symbol.sequence;
         self.asking.came(sequence, now);
         state.release(sequence.saturating_sub(u64::from(symbol.behind)), out);
@@ -136,7 +150,7 @@ impl Receiver {
         };
         let highest = state.holding.highest();
         self.reporting.missed(sequence.saturating_sub(highest));
-        state.holding.place(sequence, Fact { crc: symbol.crc, object: symbol.object, way });
+        state.holding.place(sequence, Fact { crc: symbol.crc, object: symbol.object, relay });
         state.edge = state.edge.max(sequence + 1);
         if into.length > 0 {
             out.operate(Operation::Copy { from: body, into });
@@ -181,7 +195,9 @@ impl Receiver {
         state.holding.keep(sequence);
         state.record.received += 1;
         self.reporting.kept();
-        state.hand_on(sequence, fact.way);
+        if let Some(way) = fact.relay {
+            state.hand_on(sequence, way);
+        }
         self.tell(state, out);
         self.asking.kept(state, received, now);
         self.reporting.came(state, self.credit(state), now, out);
@@ -313,7 +329,7 @@ impl Receiver {
     /// Another view: what was said in the one before counts no more, and what had ended before has ended in this one.
     pub(super) fn viewed(&mut self, state: &State, now: LocalNs, out: &mut Out<Event>) {
         self.root_heard = now;
-        self.asking.restart();
+        self.asking.restart(now);
         self.reporting.restart(now);
         if state.aborted != NEVER {
             state.send(state.view.root(), &Frame::Abort { object: state.aborted }, 0, out);
@@ -341,9 +357,9 @@ impl Receiver {
                 state.send(place, &Frame::Have { block: need.block, held }, 0, out);
             }
         }
-        // What comes to that one from elsewhere anyway is not kept in mind for it.
+        // What comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
         let hands_on = match state.way {
-            Way::Multicast => true,
+            Way::Multicast => state.links.children.contains(&place),
             Way::Chain => state.links.after == Some(place),
             Way::Tree => state.links.juniors.contains(&place),
         };

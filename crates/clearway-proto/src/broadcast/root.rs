@@ -248,7 +248,7 @@ impl Root {
             }
             let Some(span) = object.span(sequence, state.config.symbol) else { return };
             let object = *object;
-            state.holding.place(sequence, Fact { crc: 0, object: object.number, way: state.way });
+            state.holding.place(sequence, Fact { crc: 0, object: object.number, relay: None });
             State::digest(span, sequence, out);
             self.under_way += 1;
             self.digested += 1;
@@ -338,11 +338,8 @@ impl Root {
 
     /// Symbols go another way from here on. What has arrived has arrived: members ask for the rest.
     fn switch(&mut self, state: &mut State, way: Way, now: LocalNs, out: &mut Out<Event>) {
-        state.way = way;
+        state.turn(way, state.edge);
         self.gathered.clear();
-        if let Some(group) = state.outgoing.line(None) {
-            state.outgoing.empty(group);
-        }
         for sequence in state.edge..state.holding.received() {
             state.leave(sequence);
         }

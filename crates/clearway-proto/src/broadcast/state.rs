@@ -63,8 +63,9 @@ pub(super) struct State {
     pub(super) is_formed: bool,
     pub(super) base: View,
     pub(super) links: Links,
-    /// How symbols leave the root now.
+    /// How symbols leave the root now, and the first one of which that is sure: before it some may have come to others already.
     pub(super) way: Way,
+    pub(super) since: u64,
     pub(super) holding: Holding,
     pub(super) objects: Objects,
     pub(super) outgoing: Outgoing,
@@ -184,17 +185,45 @@ impl State {
         self.reports.trip()
     }
 
-    /// How long what was asked for, or has left, may be under way: through a group a round trip; along a chain or tree it stands in
-    /// queues in which polls do not stand, so as long as any answer may take.
+    /// How long nothing may come though all goes well: a round trip, and until the next burst leaves.
+    pub(super) fn pause(&self) -> Nanos {
+        self.quiet() + self.outgoing.burst(self.config.symbol)
+    }
+
+    /// How long what was asked for, or has left, may be under way: through a group no longer than any pause; along a chain
+    /// or tree it stands in queues in which polls do not stand, so as long as any answer may take.
     pub(super) fn patience(&self) -> Nanos {
         match self.way {
-            Way::Multicast => self.quiet(),
+            Way::Multicast => self.pause(),
             Way::Chain | Way::Tree => self.reports.time_out(),
+        }
+    }
+
+    /// Symbols take `way` from sequence `since` on. What is missing of those before is asked for, of others than before.
+    /// Says whether they took another one before.
+    pub(super) fn turn(&mut self, way: Way, since: u64) -> bool {
+        let is_new = way != self.way;
+        if is_new {
+            (self.way, self.since) = (way, since.max(self.edge));
+            self.outgoing.forget(&self.holding);
+        }
+        is_new
+    }
+
+    /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.
+    pub(super) fn brings(&self, place: u16, preamble: &Preamble) -> bool {
+        match preamble.way {
+            Way::Multicast => preamble.to_group,
+            Way::Chain => self.links.before == Some(place),
+            Way::Tree => self.links.elder == Some(place),
         }
     }
 
     /// A symbol is here, and leaves again on every line of the way it took.
     pub(super) fn hand_on(&mut self, sequence: u64, way: Way) {
+        if sequence < self.since {
+            return;
+        }
         let lines = match way {
             Way::Multicast => return,
             Way::Chain => self.links.after.as_slice(),
