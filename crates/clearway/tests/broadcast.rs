@@ -56,6 +56,59 @@ fn lab__a_dead_receiver_holds_nobody_up_and_a_dead_root_ends_it_for_all() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What the report of `scenario` holds; nothing where there are no namespaces.
+fn report(name: &str, scenario: &str) -> Option<serde_json::Value> {
+    let directory = std::env::temp_dir().join(format!("clearway-broadcast-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("scenario.toml");
+    std::fs::write(&file, scenario).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    let output = command.arg("run").arg(&file).arg("--out").arg(&directory).output().expect("the program");
+    if output.status.code() == Some(NO_PERMISSION) {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("every byte compared"));
+    let report = std::fs::read(directory.join("report.json")).expect("a report");
+    let _ = std::fs::remove_dir_all(&directory);
+    Some(serde_json::from_slice(&report).expect("JSON"))
+}
+
+#[test]
+fn run__a_report_has_what_its_pages_are_drawn_from() {
+    let scenario = "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 4, rate = \"200Mb/s\" }\n\
+                    [broadcast]\nbytes = [\"4B\", \"1MiB\"]\nloss = [0.01]\nmodes = [\"auto\", \"chain\"]\nobjects = 3\n";
+    let Some(report) = report("pages", scenario) else { return };
+    // These two are found by name and exactly these labels.
+    for (name, labels) in [
+        ("broadcast_seconds", serde_json::json!({ "bytes": "1 MiB", "loss": "0.01", "mode": "auto" })),
+        ("broadcast_sender_cpu_seconds", serde_json::json!({ "bytes": "1 MiB", "loss": "0.01" })),
+    ] {
+        let figures = report["figures"].as_array().expect("figures");
+        let found = figures.iter().filter(|figure| figure["name"] == name && figure["labels"] == labels);
+        assert_eq!(found.count(), 1, "{name}");
+    }
+    let casts = report["casting"]["casts"].as_array().expect("casts");
+    assert_eq!((casts.len(), &report["casting"]["hosts"][3]), (4, &serde_json::json!("h3")));
+    for cast in casts.iter().filter(|cast| cast["bytes"] == 1 << 20) {
+        let count = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+        assert!(count(&cast["symbols"]["lost"]) > 0 && count(&cast["symbols"]["repairs"]) > 0, "{cast}");
+        for host in 1..4 {
+            assert!(count(&cast["links"][host][1]) > 3 << 20, "every receiver got all objects: {}", cast["links"]);
+            // A machine that is too busy to look has no film.
+            assert!(cast["film"].is_null() || cast["film"]["whole_ms"].as_array().map(Vec::len) == Some(3));
+        }
+        // Whom most came from: the root by its group, and the one before along a chain.
+        let most = |host: usize| {
+            let sources = cast["sources"][host].as_array().expect("counts");
+            (0..sources.len()).max_by_key(|from| count(&sources[*from]))
+        };
+        let elder = if cast["labels"]["mode"] == "auto" { 0 } else { 2 };
+        assert_eq!(most(3), Some(elder), "{}", cast["sources"]);
+    }
+}
+
 #[test]
 fn flags__what_cannot_be_is_refused_in_one_sentence() {
     for (words, what) in [

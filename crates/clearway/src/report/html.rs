@@ -191,7 +191,7 @@ fn header(report: &Report) -> String {
     let created = report.created.replace('T', " ").replace('Z', " UTC");
     let what = [&report.scenario.name, &format!("on {}", report.place), &format!("seed {}", report.seed), &created];
     let what = what.iter().map(|part| text(part)).collect::<Vec<_>>().join(" &middot; ");
-    let verdict = report.verdict.as_ref().map_or_else(|| "<h1>Report</h1>\n".to_owned(), verdict);
+    let verdict = report.verdict.as_ref().map_or_else(|| unjudged(report), verdict);
     let warned = match report.warnings.len() {
         0 => String::new(),
         1 => "<p class=\"warned\"><a href=\"#warnings\">1 warning</a> limits what this run proves.</p>\n".to_owned(),
@@ -201,6 +201,13 @@ fn header(report: &Report) -> String {
         "<header>\n<p class=\"kicker\"><b>{}</b> {what}</p>\n{verdict}{warned}</header>\n",
         text(&report.program.name)
     )
+}
+
+/// What a run without a verdict was about, as its scenario says.
+fn unjudged(report: &Report) -> String {
+    let about = report.parameters.iter().find(|parameter| parameter.name == "about" && !parameter.value.is_empty());
+    let about = about.map_or_else(String::new, |about| format!("<p class=\"sentence\">{}</p>\n", text(&about.value)));
+    format!("<h1>Report</h1>\n{about}")
 }
 
 fn verdict(verdict: &Verdict) -> String {

@@ -92,6 +92,20 @@ fn read__keys_of_the_other_kind_of_fabric_are_refused() {
 }
 
 #[test]
+fn read__broadcasts_on_a_machine_have_ranks_and_those_of_a_laboratory_have_hosts() {
+    let machine = |rest: &str| format!("name = \"x\"\n[fabric]\npreset = \"edr\"\n{rest}");
+    let scenario = read_text(&machine("nodes = 64\n[broadcast]\nalso = [\"slingshot\"]\n")).expect("it can run");
+    let test = scenario.broadcast.as_ref().expect("a broadcast");
+    assert_eq!(test.machines(&scenario.fabric), [("edr", 64), ("slingshot", 64)]);
+    assert!(refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work"));
+    assert!(refusal(&machine("[broadcast]\nalso = [\"edrr\"]\n")).contains("also: "));
+    assert!(refusal(&machine("node-map = \"random\"\n[broadcast]\n")).contains("`node-map = \"linear\"` works"));
+    let star = "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
+    assert_eq!(read_text(star).expect("it can run").broadcast.map(|test| test.queue), Some("fifo".to_owned()));
+    assert!(refusal(&format!("{star}ranks = [4]\n")).contains("a `topology` has `hosts`"));
+}
+
+#[test]
 fn read__limits_that_judge_nothing_are_refused() {
     let with = |limit: &str| refusal(&format!("{}\n[verdict]\n{limit}\n", incast()));
     assert_eq!(with("factor-max = nan"), "[verdict]: factor-max is NaN; a finite number of at least 0 works");

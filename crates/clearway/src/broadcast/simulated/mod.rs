@@ -429,6 +429,24 @@ mod tests {
     }
 
     #[test]
+    fn unicast_crossings__are_none_at_one_switch_and_two_or_more_for_each_receiver_elsewhere() {
+        let ground = |ranks| Ground::open("edr", None, ranks, None).unwrap();
+        assert_eq!(ground(8).unicast_crossings(), 0);
+        let wide = ground(200);
+        let elsewhere = wide.hosts[..200].iter().filter(|host| wide.leaf(**host) != wide.leaf(wide.hosts[0])).count();
+        assert!(elsewhere > 0 && wide.unicast_crossings() >= 2 * elsewhere as u64);
+    }
+
+    #[test]
+    fn run__longer_objects_than_all_modes_are_for_go_by_the_first() {
+        let ground = Ground::open("edr", None, 8, None).unwrap();
+        let plan = Plan { modes_up_to: Some(Bytes(4)), ..plan(&[Mode::Multicast, Mode::Tree], &[4, 20_000], &[0]) };
+        let casts = ground.run(&Plan { ranks: 8, ..plan }).unwrap();
+        let casts: Vec<(u64, Mode)> = casts.iter().map(|it| (it.length.0, it.mode)).collect();
+        assert_eq!(casts, [(4, Mode::Multicast), (4, Mode::Tree), (20_000, Mode::Multicast)]);
+    }
+
+    #[test]
     fn run__the_same_seed_is_the_same_run_and_loss_is_repaired() {
         let ground = Ground::open("edr", None, 24, None).unwrap();
         let times = || {

@@ -251,8 +251,11 @@ impl<'a> Shown<'a> {
     fn causes(&self) -> String {
         let names = ["lost", "damaged", "early", "came twice"].map(str::to_owned);
         let groups = self.groups();
-        let filmed = groups.iter().flat_map(|(_, _, runs)| runs).filter(|run| run.film.is_some());
-        let all: Vec<_> = filmed.map(|run| drawing::causes_of(run)).collect();
+        // Messages of one symbol are looked after together, and say little about any.
+        let receivers = self.casting.hosts.len().saturating_sub(1) as u64;
+        let is_long = |run: &&&CastRun| run.symbols.needed > u64::from(run.objects) * receivers;
+        let long = groups.iter().flat_map(|(_, _, runs)| runs).filter(is_long);
+        let all: Vec<_> = long.map(|run| drawing::causes_of(run)).collect();
         let is_any_clean = all.iter().any(Option::is_none);
         let rows: Vec<_> = all.into_iter().flatten().collect();
         if rows.is_empty() {
@@ -406,7 +409,7 @@ mod tests {
             ("progress", "an estimate to plan with"),
             ("repairs", "more than were lost means that the protocol"),
             ("ways", "a member far behind those beside it is the one to look at"),
-            ("links", "Unicast to all would put the object on links 14.0 times, 7.00 of them"),
+            ("links", "Unicast to all would put the object on links 14 times, 7 of them"),
         ] {
             let from = page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no section {id}"));
             let section = page[from..].split("</section>").next().unwrap_or_default();
@@ -428,7 +431,7 @@ mod tests {
     fn casting__of_a_run_that_saw_nothing_leaves_sections_out() {
         let mut report = sample::casting();
         for run in &mut report.casting.as_mut().expect("there are casts").casts {
-            (run.film, run.links) = (None, Vec::new());
+            (run.film, run.links, run.symbols.needed) = (None, Vec::new(), 0);
         }
         let page = words(&report);
         let has = |id: &str| page.contains(&format!("<section id=\"{id}\""));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::casting::{distinct, lost};
 use super::drawing::{
     HALF, Parted, RIGHT, Scale, colour, columns_at, decades, figure, levels_named, line, open, parted, parts_legend,
-    time_tick,
+    tick, time_tick,
 };
 use super::tables::number;
 use super::{section, text};
@@ -75,7 +75,7 @@ fn curves(figures: &[&Figure], modes: &[&str], x: &Scale, y: &Scale) -> String {
     let mut ranks: Vec<f64> = figures.iter().map(|figure| ranks_of(figure)).collect();
     ranks.sort_by(f64::total_cmp);
     ranks.dedup();
-    svg.push_str(&columns_at(&ranks, x, [14.0, 230.0], &|ranks| number(Real::new(ranks).unwrap_or(Real::INFINITE))));
+    svg.push_str(&columns_at(&ranks, x, [14.0, 230.0], &tick));
     for (place, mode) in modes.iter().enumerate() {
         let of_mode = figures.iter().filter(|figure| figure.label("mode") == Some(mode) && figure.value.is_finite());
         let mut points: Vec<(f64, f64)> = of_mode.map(|figure| (ranks_of(figure), figure.value.get())).collect();
@@ -136,7 +136,7 @@ fn links(report: &Report, modes: &[&str]) -> String {
         "{} among {} ranks. Every receiver\u{2019}s own link carries the object once whatever the way; what multicast saves are the root\u{2019}s link and \
          those between switches, which other jobs use as well.",
         text(bytes),
-        number(Real::new(ranks).unwrap_or(Real::INFINITE))
+        tick(ranks)
     );
     section(
         "links",

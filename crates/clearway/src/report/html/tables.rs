@@ -366,7 +366,11 @@ pub(super) fn figures(report: &Report) -> String {
     }
     let row = |figure: &Figure| {
         let phase = [labels::PHASE, labels::QUANTILE].map(|key| figure.label(key).unwrap_or(""));
-        let what = text(&format!("{} {}", title_of(&figure.labels), phase.join(" ")));
+        let known = [labels::VICTIM, labels::CONGESTOR, labels::PLACE, labels::QUEUE, labels::PHASE, labels::QUANTILE];
+        let others = figure.labels.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+        let others: Vec<String> = others.map(|(key, value)| format!("{key} {value}")).collect();
+        let what = [title_of(&figure.labels), others.join(", "), phase.join(" ")];
+        let what = text(what.join(" ").trim());
         let (value, samples) = (
             format!("{} {}", number(figure.value), text(figure.shown_unit())),
             format!("{}{}", figure.samples, few(figure)),

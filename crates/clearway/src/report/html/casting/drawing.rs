@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::{Filmed, MODE, label, lost};
 use crate::report::html::drawing::{
     HALF, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, levels_named, line, linear, open,
-    parted, time, time_tick,
+    parted, tick, time, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
@@ -351,15 +351,14 @@ pub(super) fn saved(runs: &[&CastRun], hosts: usize) -> String {
     let unicast = 2.0 * hosts.saturating_sub(1) as f64;
     let all = runs.iter().map(|run| (carried(run).iter().sum::<f64>(), busiest(run), run));
     let Some((least, busy, run)) = all.min_by(|(a, _, _), (b, _, _)| a.total_cmp(b)) else { return String::new() };
-    let number = |value: f64| number(Real::new(value).unwrap_or(Real::INFINITE));
     format!(
         "Unicast to all would put the object on links {} times, {} of them on the root\u{2019}s own; by {} it is {} and {}: {}\u{202f}% of the bytes are saved for others.",
-        number(unicast),
-        number(unicast / 2.0),
+        tick(unicast),
+        tick(unicast / 2.0),
         text(label(run, MODE).unwrap_or_default()),
-        number(least),
-        number(busy),
-        number((100.0 * (1.0 - least / unicast)).max(0.0))
+        tick(least),
+        tick(busy),
+        tick((100.0 * (1.0 - least / unicast)).max(0.0))
     )
 }
 
