@@ -110,6 +110,16 @@ fn run__a_report_has_what_its_pages_are_drawn_from() {
 }
 
 #[test]
+fn lab__a_group_that_is_filtered_in_the_middle_is_left_and_every_byte_comes() {
+    let words = "--on lab --ranks 4 --bytes 4MiB --objects 1 --mode multicast --filter 50ms --json";
+    let Some(output) = broadcast(words) else { return };
+    let figures = figures(&output);
+    assert_eq!(samples(&figures, "broadcast_seconds", &[]), Some(1));
+    assert_eq!(samples(&figures, "broadcast_stall_seconds", &[("mode", "multicast")]), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the way changes to "));
+}
+
+#[test]
 fn flags__what_cannot_be_is_refused_in_one_sentence() {
     for (words, what) in [
         ("--ranks 1", "a broadcast has a root and receivers: 2 ranks and more work"),

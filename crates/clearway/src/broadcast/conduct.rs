@@ -221,8 +221,7 @@ impl Conductor<'_> {
     /// Ends ranks whose time has come.
     fn strike(&mut self, course: &mut Course) -> Result<()> {
         while course.strokes.first().is_some_and(|stroke| stroke.at <= Instant::now()) {
-            let Stroke { rank, stop, .. } = course.strokes.remove(0);
-            let asked = stop.map_or(Asked::Die, Asked::Stop);
+            let Stroke { rank, asked, .. } = course.strokes.remove(0);
             if matches!(asked, Asked::Die) {
                 course.struck.insert(rank);
             }
@@ -286,12 +285,12 @@ struct Course {
     struck: BTreeSet<Rank>,
 }
 
-/// A rank dies, or stands still for so long.
-#[derive(Clone, Copy, Debug)]
+/// Something that is done to a rank.
+#[derive(Clone, Debug)]
 struct Stroke {
     at: Instant,
     rank: Rank,
-    stop: Option<Nanos>,
+    asked: Asked,
 }
 
 impl Course {
@@ -299,10 +298,11 @@ impl Course {
     fn new(plan: &Plan, rhythm: Rhythm) -> Self {
         let heard = Instant::now();
         let stroke =
-            |kill: &Kill, stop| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), stop };
-        let kills = plan.kills.iter().map(|kill| stroke(kill, None));
-        let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Some(*length)));
-        let mut strokes: Vec<Stroke> = kills.chain(stops).collect();
+            |kill: &Kill, asked| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), asked };
+        let kills = plan.kills.iter().map(|kill| stroke(kill, Asked::Die));
+        let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Asked::Stop(*length)));
+        let filter = plan.filter.map(|at| stroke(&Kill { rank: 0, at }, Asked::Filter));
+        let mut strokes: Vec<Stroke> = kills.chain(stops).chain(filter).collect();
         strokes.retain(|_| rhythm != Rhythm::Bare);
         strokes.sort_by_key(|stroke| stroke.at);
         Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new() }

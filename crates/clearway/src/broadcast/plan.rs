@@ -106,6 +106,8 @@ pub(crate) struct Plan {
     pub(crate) kills: Vec<Kill>,
     /// Ranks that stand still after the first object was cast, and for how long.
     pub(crate) stops: Vec<(Kill, Nanos)>,
+    /// So long after the first object was cast the network filters the group.
+    pub(crate) filter: Option<Nanos>,
     pub(crate) seed: u64,
 }
 

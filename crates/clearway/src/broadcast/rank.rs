@@ -10,7 +10,7 @@
 //! # Not here
 //! What is said to the conductor: `words`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -146,7 +146,7 @@ fn take(
         class: Class::Bulk,
         control: Class::Control,
     });
-    let mut casting = Casting::new(assignment, places, rank, orders);
+    let mut casting = Casting::new(assignment, places, wire, orders);
     casting.run(wire, node)
 }
 
@@ -179,6 +179,8 @@ struct Casting<'a> {
     places: Places,
     orders: &'a mut Orders,
     is_root: bool,
+    /// The wire's: what goes to the group reaches nobody.
+    is_filtered: Rc<Cell<bool>>,
     /// Root: short objects are cast, the next one at.
     cast_at: Option<LocalNs>,
     cast: u32,
@@ -201,8 +203,8 @@ struct Casting<'a> {
 }
 
 impl<'a> Casting<'a> {
-    fn new(assignment: Assignment, places: Places, rank: Rank, orders: &'a mut Orders) -> Self {
-        let is_root = rank == ROOT;
+    fn new(assignment: Assignment, places: Places, wire: &RoughWire, orders: &'a mut Orders) -> Self {
+        let (is_root, is_filtered) = (wire.rank() == ROOT, wire.is_filtered());
         let mut commands = Vec::new();
         if !is_root && !places.is_short(assignment.length) {
             commands.push(Command::Place { into: places.of(0, assignment.length) });
@@ -212,6 +214,7 @@ impl<'a> Casting<'a> {
             places,
             orders,
             is_root,
+            is_filtered,
             cast_at: None,
             cast: 0,
             stable: 0,
@@ -257,6 +260,7 @@ impl<'a> Casting<'a> {
                 let _ = raise(Signal::SIGKILL);
             }
             OrderOf::Asked(Asked::Stop(length)) => thread::sleep(Duration::from_nanos(length.0)),
+            OrderOf::Asked(Asked::Filter) => self.is_filtered.set(true),
             OrderOf::Leave => self.next = Some(Next::Leave),
         }
     }

@@ -108,6 +108,7 @@ mod tests {
             silence: Nanos::from_secs(1),
             kills: Vec::new(),
             stops: Vec::new(),
+            filter: None,
             seed: 1,
         }
     }

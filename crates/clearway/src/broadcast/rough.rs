@@ -7,14 +7,14 @@
 //! # Invariants
 //! I1. With nothing asked for it changes nothing; from whom bodies came it counts always.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Missing, Operation, RegionId, Span, Wire, bytes_of,
+    Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, RegionId, Span, Wire, bytes_of,
 };
 use clearway_runtime::waiting::{Waitable, Woken};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,8 @@ pub(super) struct RoughWire {
     wire: Box<dyn Waitable>,
     rough: Rough,
     dice: RandomStream,
+    /// What goes to groups reaches nobody.
+    is_filtered: Rc<Cell<bool>>,
     /// Bodies of the last harvest that shall be damaged.
     spoiled: Vec<Span>,
     late: BTreeMap<(LocalNs, u64), Shelved>,
@@ -101,6 +103,7 @@ impl RoughWire {
             wire,
             rough: Rough::default(),
             dice: RandomKey::new(0).stream(),
+            is_filtered: Rc::default(),
             spoiled: Vec::new(),
             late: BTreeMap::new(),
             count: 0,
@@ -120,6 +123,7 @@ impl RoughWire {
     pub(super) fn set(&mut self, rough: Rough, seed: u64) {
         self.rough = rough;
         self.dice = RandomKey::new(seed).purpose("rough").node(u64::from(self.wire.rank().0)).stream();
+        self.is_filtered.set(false);
         self.late.clear();
         self.spoiled.clear();
         self.given.clear();
@@ -128,6 +132,11 @@ impl RoughWire {
             self.region = self.wire.register(Bytes((SHELVES * SHELF) as u64)).ok();
         }
         self.free = if self.region.is_some() { (0..SHELVES).collect() } else { Vec::new() };
+    }
+
+    /// While set, the network filters groups: what is sent to one leaves and arrives nowhere.
+    pub(super) fn is_filtered(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.is_filtered)
     }
 
     /// Harvests into `kept`, by the way of everything that an arrival can suffer.
@@ -209,6 +218,24 @@ impl RoughWire {
             *byte ^= 0x10;
         }
     }
+
+    /// Posts, and damages the copies of what shall be damaged.
+    fn post_spoiling(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        let mut rest = operations;
+        while !self.spoiled.is_empty()
+            && let Some(at) = rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
+        {
+            let (now, later) = rest.split_at(at + 1);
+            self.wire.post(now, heads, answers);
+            if let Some(Operation::Copy { from, into }) = now.last() {
+                self.spoil(*from, *into);
+            }
+            rest = later;
+        }
+        if !rest.is_empty() {
+            self.wire.post(rest, heads, answers);
+        }
+    }
 }
 
 impl Wire for RoughWire {
@@ -241,19 +268,15 @@ impl Wire for RoughWire {
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
-        let mut rest = operations;
-        while !self.spoiled.is_empty()
-            && let Some(at) = rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
-        {
-            let (now, later) = rest.split_at(at + 1);
-            self.wire.post(now, heads, answers);
-            if let Some(Operation::Copy { from, into }) = now.last() {
-                self.spoil(*from, *into);
-            }
-            rest = later;
+        if !self.is_filtered.get() {
+            return self.post_spoiling(operations, heads, answers);
         }
-        if !rest.is_empty() {
-            self.wire.post(rest, heads, answers);
+        let is_to_group = |one: &Operation| matches!(one, Operation::Send { to: Destination::Group(_), .. });
+        for alike in operations.chunk_by(|a, b| is_to_group(a) == is_to_group(b)) {
+            match alike.first().is_some_and(is_to_group) {
+                true => answers.extend(alike.iter().map(|_| Answer::Done(0))),
+                false => self.post_spoiling(alike, heads, answers),
+            }
         }
     }
 

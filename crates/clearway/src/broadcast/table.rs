@@ -1,6 +1,8 @@
 //! Broadcasts on a terminal, in 80 columns.
 
-use super::figures::{AMORTISED, BARE, BYTES, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS, SLOW};
+use super::figures::{
+    AMORTISED, BARE, BYTES, DOUBLED, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS, SLOW, STALL,
+};
 use super::plan::Plan;
 use super::simulated::{FABRIC, RANKS};
 use crate::report::model::{Figure, Real, labels};
@@ -28,6 +30,7 @@ pub(crate) fn rows(figures: &[Figure]) -> Vec<String> {
     }
     lines.push(String::new());
     lines.extend(figures.iter().filter(|figure| is(figure, AMORTISED, "p50")).map(|figure| short(figure, figures)));
+    lines.extend(figures.iter().filter(|figure| figure.name == STALL).map(|figure| long(figure, figures)));
     for bare in figures.iter().filter(|figure| is(figure, BARE, "p50")) {
         let p99 = figures.iter().find(|figure| is(figure, BARE, "p99") && figure.label(LOSS) == bare.label(LOSS));
         lines.push(format!(
@@ -99,9 +102,6 @@ fn beside<'a>(of: &Figure, figures: &'a [Figure], name: &str, extra: Option<(&st
 
 fn row(figure: &Figure, figures: &[Figure]) -> String {
     let value = |name, extra| beside(figure, figures, name, extra).map(|figure| figure.value);
-    let percent = |value: Option<Real>| {
-        value.map_or_else(|| "-".into(), |v| format!("{}%", digits(Real::finite(100.0 * v.get()))))
-    };
     format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
         figure.label(MODE).unwrap_or_default(),
@@ -127,6 +127,22 @@ fn short(figure: &Figure, figures: &[Figure]) -> String {
         time(Some(figure.value)),
         ratio("amortised"),
     )
+}
+
+/// What receivers of long objects felt.
+fn long(figure: &Figure, figures: &[Figure]) -> String {
+    format!(
+        "{} of {}, {} lost: longest stall {}; {} of its symbols came again",
+        figure.label(MODE).unwrap_or_default(),
+        figure.label(BYTES).unwrap_or_default(),
+        figure.label(LOSS).unwrap_or_default(),
+        time(Some(figure.value)),
+        percent(beside(figure, figures, DOUBLED, None).map(|figure| figure.value)),
+    )
+}
+
+fn percent(value: Option<Real>) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{}%", digits(Real::finite(100.0 * v.get()))))
 }
 
 /// Seconds with the unit that suits them.

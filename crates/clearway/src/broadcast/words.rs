@@ -13,6 +13,7 @@
 //!    Dead          ->             this rank's process has ended
 //!    Die           ->             kill yourself: somebody wants to see what becomes of the cast
 //!    Stop          ->             do not run for so long
+//!    Filter        ->             (root) what goes to the group reaches nobody from now on
 //!                  <-     Done    all objects were cast and are with everybody, or the cast was aborted
 //! ```
 
@@ -32,6 +33,7 @@ pub(crate) enum Asked {
     Dead(u32),
     Die,
     Stop(Nanos),
+    Filter,
 }
 
 /// From a rank.

@@ -52,12 +52,15 @@ pub(crate) struct BroadcastFlags {
     /// Ranks that die, by SIGKILL, and when after each cast began: 3@2s. Rank 0 is the root.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     kill: Vec<Kill>,
+    /// With --on lab or cluster: so long after each cast began the network filters the group of multicast.
+    #[arg(long, value_name = "TIME")]
+    filter: Option<Time>,
     /// How long a rank may be silent before the others go on without it.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     silence: Time,
     /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost, doubled, damaged and late, and ranks die and
     /// stand still; what happens follows from the seed.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "explain", "json"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json"])]
     faults: Option<Time>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
@@ -106,6 +109,7 @@ impl BroadcastFlags {
             silence: self.silence.0,
             kills: self.kill.clone(),
             stops: Vec::new(),
+            filter: self.filter.map(|filter| filter.0),
             seed: self.seed,
         })
     }
@@ -127,6 +131,7 @@ impl BroadcastFlags {
             Place::Sim if !self.kill.is_empty() => {
                 bail!("--kill is for --on lab and cluster: there ranks are processes")
             }
+            Place::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
             Place::Lab | Place::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
             Place::Lab | Place::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
             place => Ok(place),

@@ -127,6 +127,7 @@ impl Broadcast {
             silence: self.silence.0,
             kills: Vec::new(),
             stops: Vec::new(),
+            filter: None,
             seed,
         }
     }

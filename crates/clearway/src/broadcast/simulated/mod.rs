@@ -411,6 +411,7 @@ mod tests {
             silence: Nanos::from_secs(1),
             kills: Vec::new(),
             stops: Vec::new(),
+            filter: None,
             seed: 1,
         }
     }
