@@ -115,7 +115,8 @@ fn take(
 ) -> Result<Next> {
     wire.set(assignment.rough, assignment.seed ^ u64::from(assignment.key));
     let group = wire.capabilities().operations.has(OperationKind::Multicast).then_some(GROUP);
-    if let Some(group) = group {
+    // Nobody but the root sends to the group: as a member it would get all of its own symbols back.
+    if let Some(group) = group.filter(|_| wire.rank() != ROOT) {
         wire.join(group).map_err(|missing| anyhow!("the group of all cannot be joined: {missing}"))?;
     }
     if assignment.rhythm == Rhythm::Bare {

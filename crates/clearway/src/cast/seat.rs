@@ -93,8 +93,9 @@ impl Port {
         }
         config.multicast = seat.group.map(|group| Multicast { base: *group.ip(), port: group.port() });
         let mut wire = UdpWire::open([port], config)?;
-        if seat.group.is_some() {
-            // A member that cannot join hears nothing from the group, and the cast finds another way.
+        if seat.group.is_some() && Rank(seat.rank) != ROOT {
+            // A member that cannot join hears nothing from the group, and the cast finds another way. The root would only get back
+            // what it sends.
             let _ = wire.join(GROUP);
         }
         Ok(End { wire, seat, members: places.len() as u32 })
