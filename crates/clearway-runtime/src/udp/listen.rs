@@ -14,10 +14,11 @@ use clearway_proto::base::{Class, GroupId, Nanos};
 use clearway_proto::wire::PathId;
 use socket2::Socket;
 
+use super::flow::{Flow, GATHER};
 use super::readiness::{Readiness, Ready, Writing};
 use super::receive::{Inbox, Members, Origin};
 use super::syscall;
-use crate::clock::StampClock;
+use crate::clock::{self, StampClock};
 use crate::waiting::{Source, Woken};
 
 /// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke last, which costs one
@@ -35,6 +36,9 @@ pub(super) struct Listener {
     /// Whose the sockets behind those of the classes are.
     groups: Vec<GroupId>,
     readiness: Readiness,
+    /// Sockets of bulk data and of groups, as bits, and what came in them.
+    patient: u64,
+    flow: Flow,
     /// What a wait found, for the next round.
     found: Ready,
     last_speaker: usize,
@@ -55,9 +59,12 @@ impl Listener {
         let sockets = by_class(sockets);
         let mut readiness = Readiness::default();
         sockets.iter().for_each(|socket| readiness.add(socket.as_fd()));
+        let bulk = Class::Bulk.index() * rails;
         Self {
             sockets,
             rails,
+            patient: (bulk..bulk + rails).fold(0, |set, number| set | 1 << number),
+            flow: Flow::default(),
             groups: Vec::new(),
             readiness,
             found: Ready::default(),
@@ -80,6 +87,7 @@ impl Listener {
     pub(super) fn add_group(&mut self, group: GroupId, socket: Socket) -> Option<()> {
         (self.sockets.len() < self.inbox.slots).then(|| {
             self.readiness.add(socket.as_fd());
+            self.patient |= 1 << self.sockets.len();
             self.sockets.push(socket);
             self.groups.push(group);
         })
@@ -147,9 +155,13 @@ impl Listener {
         let group = number.checked_sub(Class::ALL.len() * self.rails).and_then(|place| self.groups.get(place));
         let rail = PathId((number % self.rails) as u8);
         let origin = group.map_or(Origin::Port(rail), |group| Origin::Group(*group));
+        let taken = self.inbox.taken;
         match self.inbox.fill(socket, origin, offer, &mut self.members, &mut self.stamps) {
             Ok(0) => 0,
             Ok(filled) => {
+                if self.patient & 1 << number != 0 {
+                    self.flow.came(self.inbox.taken - taken);
+                }
                 self.last_speaker = number;
                 filled
             }
@@ -162,7 +174,18 @@ impl Listener {
 }
 
 impl Source for Listener {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll(&mut self, mut timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        if timeout != Some(Nanos::ZERO) && self.flow.is_on(clock::now()) {
+            let gather = timeout.map_or(GATHER, |timeout| timeout.min(GATHER));
+            self.readiness.mute(self.patient, true);
+            let urgent = self.readiness.poll(Some(gather), extra);
+            self.readiness.mute(self.patient, false);
+            // What gathered is read with what is urgent, or an engine would take it for lost.
+            let is_urgent = urgent.is_wire() || urgent.extra != 0;
+            timeout = if is_urgent { Some(Nanos::ZERO) } else { timeout.map(|timeout| timeout - gather) };
+            self.found = self.readiness.poll(timeout, extra);
+            return Woken::new(self.found.is_wire(), self.found.extra);
+        }
         self.looks = self.looks.wrapping_add(1);
         let brief = timeout == Some(Nanos::ZERO) && extra.is_empty() && !self.looks.is_multiple_of(LOOKS);
         if brief && self.inbox.free() > 0 && self.read(self.last_speaker, 1) > 0 && self.inbox.is_waiting() {

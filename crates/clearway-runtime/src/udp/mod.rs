@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `socket` opens five sockets on one port of each rail, one for each class; `transmit` decides how messages leave; `receive` turns
-//! bytes into arrivals; `guard` seals and opens datagrams where the job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks which are ready; `syscall` holds the system calls. [`UdpWire`] ties
+//! bytes into arrivals; `guard` seals and opens datagrams where the job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks which are ready, `flow` for which it need not wake; `syscall` holds the system calls. [`UdpWire`] ties
 //! them to the contract of [`clearway_proto::wire`].
 //!
 //! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see [`crate::clock`]).
@@ -19,6 +19,7 @@
 
 mod config;
 mod control;
+mod flow;
 pub mod frame;
 mod guard;
 mod listen;

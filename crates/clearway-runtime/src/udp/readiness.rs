@@ -63,6 +63,16 @@ impl Readiness {
         };
     }
 
+    /// Watches no more, or again, those of the sockets whose bits are set that wait for nothing but something to read.
+    pub(super) fn mute(&mut self, sockets: u64, is_muted: bool) {
+        let set =
+            self.watched.iter_mut().take(self.sockets).enumerate().filter(|(number, _)| sockets & 1 << number != 0);
+        for (_, entry) in set.filter(|(_, entry)| entry.events == libc::POLLIN && (entry.fd < 0) != is_muted) {
+            // The kernel passes over descriptors below zero.
+            entry.fd = !entry.fd;
+        }
+    }
+
     /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`; `None` waits as long as it
     /// takes. A signal ends the wait early.
     pub(super) fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Ready {
@@ -92,4 +102,30 @@ impl Readiness {
 
 fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
     libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn mute__a_muted_socket_wakes_nobody_until_it_is_watched_again_and_one_that_waits_for_room_stays_watched() {
+        let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        let mut readiness = Readiness::default();
+        sockets.iter().for_each(|socket| readiness.add(socket.as_fd()));
+        let to = sockets[0].local_addr().expect("an address");
+        sockets[1].send_to(b"bulk", to).expect("sent");
+        readiness.mute(0b01, true);
+        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), Ready::default());
+        readiness.mute(0b01, false);
+        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), Ready { readable: 0b01, ..Ready::default() });
+        readiness.watch(0, Writing::Watched);
+        readiness.mute(0b01, true);
+        assert_eq!(
+            readiness.poll(Some(Nanos::ZERO), &[]),
+            Ready { readable: 0b01, writable: 0b01, ..Ready::default() }
+        );
+    }
 }

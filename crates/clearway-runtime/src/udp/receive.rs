@@ -137,6 +137,8 @@ pub(super) struct Inbox {
     filled: usize,
     /// Datagrams that were not of this job.
     pub(super) strangers: u64,
+    /// Bytes that came, of whomever.
+    pub(super) taken: u64,
     /// Messages given to the engine.
     pub(super) received: u64,
 }
@@ -151,6 +153,7 @@ impl Inbox {
             given: 0,
             filled: 0,
             strangers: 0,
+            taken: 0,
             received: 0,
         }
     }
@@ -210,6 +213,7 @@ impl Inbox {
 
     /// Lists the messages of one slot.
     fn list(&mut self, slot: &Slot, origin: Origin, at: LocalNs, members: &mut Members) {
+        self.taken += slot.length as u64;
         let step = slot.beside.segment.unwrap_or(slot.length).max(1);
         let end = slot.start + slot.length;
         for start in (slot.start..end).step_by(step) {
