@@ -110,13 +110,28 @@ fn agree(
     Ok((Speaker { output, sealer }, Listener { input, opener }))
 }
 
+/// A message as it is before it is sealed.
+///
+/// # Errors
+/// None of ours: all of them can be written in JSON.
+pub(super) fn plain(message: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(message).context("a message that JSON cannot hold")
+}
+
 impl Speaker {
     /// Says `message`.
     ///
     /// # Errors
     /// The other end is gone.
     pub(super) fn say(&mut self, message: &impl Serialize) -> Result<()> {
-        let mut bytes = serde_json::to_vec(message).context("a message that JSON cannot hold")?;
+        self.say_plain(plain(message)?)
+    }
+
+    /// Says a message that is written down already, see [`plain`].
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub(super) fn say_plain(&mut self, mut bytes: Vec<u8>) -> Result<()> {
         self.sealer.seal(&mut bytes).context("a message too long")?;
         let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= MESSAGE_MAX);
         let length = length.context("a message too long")?.to_le_bytes();

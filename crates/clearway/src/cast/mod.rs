@@ -24,6 +24,7 @@ mod crew;
 mod feeder;
 mod link;
 mod message;
+mod outbox;
 mod path;
 mod peers;
 mod plan;

@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! I1. What goes wrong with one receiver is that receiver's failure; the others are waited for.
+//! I2. Nothing is written here: a receiver that takes nothing holds back what others do until it has said nothing for [`SILENCE`].
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::bell::Bell;
-use super::link::{Ends, Speaker, call};
+use super::link::{Ends, call};
 use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
+use super::outbox::{Letter, Outbox};
 use super::path::Text;
 use super::plan::{Has, Runs};
 use crate::bench::Interrupt;
@@ -26,6 +28,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long one may take to come: longer than ssh tries to connect.
 const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// Bytes that may wait for a receiver before no more are made for it: half the longest message, some seconds of a slow network.
+const WAITING_MAX: usize = 32 << 20;
+/// How long the last words may take to be written: as a rule they fit into what the system keeps.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A receiver that shall come.
 pub(super) struct Contact {
@@ -47,7 +54,7 @@ pub(super) struct Connection {
 pub(super) struct Peer {
     pub(super) name: String,
     task: Task,
-    speaker: Option<Speaker>,
+    outbox: Option<Outbox>,
     /// Where it runs, once it came.
     pub(super) boot: Option<String>,
     /// Addresses of both ends, this one first.
@@ -80,9 +87,16 @@ impl Peer {
 
     /// Says `message`; a receiver that cannot hear it is lost.
     pub(super) fn say(&mut self, message: &ToReceiver) {
-        let said = self.speaker.as_mut().map(|speaker| speaker.say(message));
-        if let Some(Err(_)) = said {
-            self.lose("its connection broke");
+        match Letter::of(message) {
+            Ok(letter) => self.post(&letter),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    /// Says what is in `letter`.
+    pub(super) fn post(&mut self, letter: &Letter) {
+        if let Some(Err(error)) = self.outbox.as_ref().map(|outbox| outbox.put(letter)) {
+            self.lose(&error.to_string());
         }
     }
 
@@ -119,7 +133,7 @@ impl Peer {
 
 /// From the thread that listens to a receiver.
 enum Heard {
-    Came(Speaker, Option<[Ipv4Addr; 2]>),
+    Came(Outbox, Option<[Ipv4Addr; 2]>),
     Said(FromReceiver),
     Gone(String),
 }
@@ -153,7 +167,7 @@ impl Peers {
             all.push(Peer {
                 name,
                 task,
-                speaker: None,
+                outbox: None,
                 boot: None,
                 addresses: None,
                 has: None,
@@ -189,7 +203,12 @@ impl Peers {
     }
 
     /// The user's wish to stop. Who has been silent for too long is lost from here on.
+    ///
+    /// # Errors
+    /// The user wants an end.
     pub(super) fn check(&mut self) -> Result<()> {
+        // What was said while this thread was busy counts.
+        self.look();
         for peer in self.all.iter_mut().filter(|peer| peer.is_here() && peer.outcome.is_none()) {
             let most = if peer.boot.is_some() { SILENCE } else { ARRIVAL };
             if peer.heard.elapsed() > most {
@@ -202,7 +221,7 @@ impl Peers {
     fn take(&mut self, number: usize, heard: Heard) {
         let Some(peer) = self.all.get_mut(number) else { return };
         match heard {
-            Heard::Came(speaker, addresses) => (peer.speaker, peer.addresses) = (Some(speaker), addresses),
+            Heard::Came(outbox, addresses) => (peer.outbox, peer.addresses) = (Some(outbox), addresses),
             Heard::Said(message) => peer.hear(message),
             // Who has told its outcome may go.
             Heard::Gone(_) if peer.outcome.is_some() => {}
@@ -253,14 +272,42 @@ impl Peers {
         }
     }
 
-    /// Says `message` to all who take part in the broadcast.
-    pub(super) fn say_seated(&mut self, message: &ToReceiver) {
-        self.here().filter(|peer| peer.rank.is_some()).for_each(|peer| peer.say(message));
+    /// Waits until nobody who is there has too much to take.
+    ///
+    /// # Errors
+    /// The user wants an end.
+    pub(super) fn keep_up(&mut self) -> Result<()> {
+        let keeps_up = |peer: &Peer| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
+        self.gather(&keeps_up, &mut |_| {})
+    }
+
+    /// Says `message` to all of whom `is_meant` is true.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&Peer) -> bool, message: &ToReceiver) -> Result<()> {
+        let letter = Letter::of(message)?;
+        self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
+        Ok(())
     }
 
     /// Says `message` to all who are there.
-    pub(super) fn say(&mut self, message: &ToReceiver) {
-        self.here().for_each(|peer| peer.say(message));
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn say(&mut self, message: &ToReceiver) -> Result<()> {
+        self.say_to(&|_| true, message)
+    }
+
+    /// Says to all that there is nothing more to do.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn leave(&mut self) -> Result<()> {
+        self.say(&ToReceiver::Leave)?;
+        let until = Instant::now() + FAREWELL;
+        self.here().filter_map(|peer| peer.outbox.take()).for_each(|outbox| outbox.close(until));
+        Ok(())
     }
 }
 
@@ -273,7 +320,7 @@ fn listen(
 ) -> Result<()> {
     let Connection { ends, addresses } = connect()?;
     let (speaker, mut listener) = call(ends, session, secret)?;
-    let mut is_wanted = tell(Heard::Came(speaker, addresses));
+    let mut is_wanted = tell(Heard::Came(Outbox::start(speaker)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
         is_wanted = tell(Heard::Said(message));
     }
@@ -285,11 +332,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::cast::link::answer;
     use crate::cast::message::Check;
 
-    #[test]
-    fn check__who_says_nothing_for_too_long_is_lost_and_the_others_are_not() {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
+    const SECRET: &[u8] = b"sixteen bytes at least";
+
+    /// Peers at the other ends of `streams`.
+    fn peers(streams: &[UnixStream]) -> Peers {
         let contact = |stream: &UnixStream| {
             let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
             let connect = move || Ok(Connection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
@@ -297,20 +346,74 @@ mod tests {
         };
         let task = Task { number: 0, into: None, check: Check::Times };
         let interrupt = Interrupt::listen().expect("signals");
-        let mut peers =
-            Peers::call(vec![contact(&ours), contact(&ours)], &task, 7, b"sixteen bytes at least", interrupt)
-                .expect("threads");
-        let long_ago = Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1));
-        let Some(long_ago) = long_ago else { return };
+        Peers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
+    }
+
+    fn here() -> FromReceiver {
+        FromReceiver::Here { host: String::new(), boot: String::new(), reached: None }
+    }
+
+    /// A time at which who said something last is lost now; none on a machine that has just started.
+    fn long_ago() -> Option<Instant> {
+        Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1))
+    }
+
+    #[test]
+    fn check__who_says_nothing_for_too_long_is_lost_and_the_others_are_not() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut peers = peers(&[ours.try_clone().expect("the same"), ours]);
+        let Some(long_ago) = long_ago() else { return };
         peers.all[0].heard = long_ago;
         peers.check().expect("no interrupt");
         assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 60 s"));
         assert!(peers.all[1].is_here());
-        peers.all[1].hear(FromReceiver::Here { host: String::new(), boot: String::new(), reached: None });
+        peers.all[1].hear(here());
         peers.all[1].heard = long_ago;
         peers.all[1].hear(FromReceiver::Alive);
         peers.check().expect("no interrupt");
         assert!(peers.all[1].is_here(), "it said so");
         drop(theirs);
+    }
+
+    #[test]
+    fn say__who_takes_nothing_holds_up_nobody_and_is_lost() {
+        let pairs: [_; 2] = std::array::from_fn(|_| UnixStream::pair().expect("a pair"));
+        let [(ours, stopped), (also_ours, theirs)] = pairs;
+        let answered = |stream: UnixStream| {
+            thread::spawn(move || {
+                let ends: Ends = (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
+                let mut link = answer(ends, SECRET).expect("agreed").expect("called");
+                link.0.say(&here()).expect("said");
+                link
+            })
+        };
+        let (stopped, listens) = (answered(stopped), answered(theirs));
+        let mut peers = peers(&[ours, also_ours]);
+        peers.gather(&|peer| peer.boot.is_some(), &mut |_| {}).expect("no interrupt");
+        let ends = stopped.join().expect("no panic");
+        let hears = thread::spawn(move || {
+            let mut link = listens.join().expect("no panic");
+            let mut hashes = 0;
+            while let Some(ToReceiver::Hashes { hashes: more, .. }) = link.1.next().expect("in order") {
+                hashes += more.len();
+            }
+            link.0.say(&FromReceiver::Compared).expect("said");
+            (link, hashes)
+        });
+        // More than sockets take, and than may wait.
+        let (message, count) = (1 << 20, 2 * WAITING_MAX >> 20);
+        for _ in 0..count {
+            peers.say(&ToReceiver::Hashes { file: 0, hashes: "0".repeat(message) }).expect("said");
+        }
+        peers.say(&ToReceiver::Survey).expect("said");
+        let (link, heard) = hears.join().expect("no panic");
+        assert_eq!(heard, message * count);
+        let Some(long_ago) = long_ago() else { return };
+        peers.all[0].heard = long_ago;
+        peers.gather(&|peer| peer.has_compared, &mut |_| {}).expect("no interrupt");
+        peers.keep_up().expect("no interrupt");
+        assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 30 s"));
+        assert!(peers.all[1].is_here());
+        drop((ends, link));
     }
 }

@@ -20,6 +20,7 @@ use clearway_runtime::progress;
 
 use super::feeder::{Fed, Feeder};
 use super::message::{CHUNK, Network, Seat, Task, ToReceiver};
+use super::outbox::Letter;
 use super::peers::{Contact, Peer, Peers};
 use super::plan::{Hash, Union};
 use super::progress::Display;
@@ -81,9 +82,9 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
         let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
         unsent = Cast::run(&mut peers, feeder, end, &mut display)?;
     }
-    peers.say(&ToReceiver::Finish);
+    peers.say(&ToReceiver::Finish)?;
     peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all))?;
-    peers.say(&ToReceiver::Leave);
+    peers.leave()?;
     display.end();
     Ok(Summary::of(&source, peers.all, unsent, begun, bytes))
 }
@@ -100,9 +101,10 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 fn survey(peers: &mut Peers, source: &Source) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
-        peers.say(&ToReceiver::Entries(entries.to_vec()));
+        peers.say(&ToReceiver::Entries(entries.to_vec()))?;
+        peers.keep_up()?;
     }
-    peers.say(&ToReceiver::Survey);
+    peers.say(&ToReceiver::Survey)?;
     peers.gather(&|peer| peer.has.is_some(), &mut |_| {})
 }
 
@@ -114,19 +116,22 @@ fn compare(peers: &mut Peers, source: &Source) -> Result<BTreeMap<u32, Vec<Hash>
     let files: BTreeSet<u32> = parts.iter().flatten().copied().collect();
     let mut known = BTreeMap::new();
     for file in files {
+        let hashes = source.hashes(file, &mut || peers.check().is_ok());
         peers.check()?;
         // One that cannot be read is cast as broken.
-        let Ok(hashes) = source.hashes(file) else { continue };
+        let Ok(hashes) = hashes else { continue };
         for chunk in hashes.chunks(CHUNK) {
             let message = ToReceiver::Hashes { file, hashes: digits_of(chunk.as_flattened()) };
+            let letter = Letter::of(&message)?;
             let wanting =
                 peers.all.iter_mut().zip(&parts).filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
-            wanting.for_each(|(peer, _)| peer.say(&message));
+            wanting.for_each(|(peer, _)| peer.post(&letter));
+            peers.keep_up()?;
         }
         known.insert(file, hashes);
     }
     if parts.iter().any(|parts| !parts.is_empty()) {
-        peers.say(&ToReceiver::Compare);
+        peers.say(&ToReceiver::Compare)?;
         peers.gather(&|peer| peer.has_compared, &mut |_| {})?;
     }
     Ok(known)
@@ -180,7 +185,7 @@ fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
     let seated = peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
     let places: Vec<_> = std::iter::once(port.place()).chain(seated).collect();
     let mut end = port.open(&places)?;
-    peers.say_seated(&ToReceiver::Open(places));
+    peers.say_to(&|peer| peer.rank.is_some(), &ToReceiver::Open(places))?;
     peers.gather(&|peer| peer.rank.is_none() || peer.is_open, &mut |_| {})?;
     let keys = end.group_keys()?;
     for peer in peers.here() {

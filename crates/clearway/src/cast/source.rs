@@ -147,12 +147,15 @@ impl Source {
         Ok(contents)
     }
 
-    /// The hashes of all blocks of entry `number`.
-    pub(super) fn hashes(&self, number: u32) -> io::Result<Vec<Hash>> {
+    /// The hashes of all blocks of entry `number`; `is_wanted` is asked at each.
+    pub(super) fn hashes(&self, number: u32, is_wanted: &mut dyn FnMut() -> bool) -> io::Result<Vec<Hash>> {
         let mut contents = self.open(number)?;
         let blocks = self.entries[number as usize].blocks().unwrap_or_default();
         let mut buffer = vec![0; BLOCK as usize];
-        let hashes = (0..blocks).map(|block| contents.block(block, &mut buffer).map(|read| read.hash()));
+        let hashes = (0..blocks).map(|block| match is_wanted() {
+            true => contents.block(block, &mut buffer).map(|read| read.hash()),
+            false => Err(io::ErrorKind::Interrupted.into()),
+        });
         let hashes = hashes.collect::<io::Result<_>>()?;
         contents.check()?;
         Ok(hashes)

@@ -1,0 +1,83 @@
+//! What is on its way to one receiver, written by a thread of its own: a receiver that takes nothing makes nobody else wait.
+//!
+//! # Invariants
+//! I1. To put something in never waits for the receiver.
+//! I2. A message to many is in memory once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::link::{Speaker, plain};
+
+/// A message that several receivers get.
+#[derive(Clone)]
+pub(super) struct Letter(Arc<Vec<u8>>);
+
+impl Letter {
+    /// One that says `message`.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn of(message: &impl Serialize) -> Result<Self> {
+        plain(message).map(|bytes| Self(Arc::new(bytes)))
+    }
+}
+
+/// Letters to one receiver that are not written yet.
+pub(super) struct Outbox {
+    letters: Sender<Letter>,
+    /// Their bytes.
+    waiting: Arc<AtomicUsize>,
+    /// Closed when the thread has ended.
+    end: Receiver<()>,
+}
+
+impl Outbox {
+    /// Starts the thread that says letters with `speaker`.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn start(mut speaker: Speaker) -> Result<Self> {
+        let (letters, to_say) = channel::<Letter>();
+        let (ended, end) = channel::<()>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let left = waiting.clone();
+        let write = move || {
+            for Letter(letter) in to_say {
+                if speaker.say_plain(letter.to_vec()).is_err() {
+                    break;
+                }
+                left.fetch_sub(letter.len(), Ordering::Relaxed);
+            }
+            drop(ended);
+        };
+        thread::Builder::new().name("outbox".to_owned()).spawn(write).context("a thread that writes to a receiver")?;
+        Ok(Self { letters, waiting, end })
+    }
+
+    /// Lets `letter` leave behind those before it.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub(super) fn put(&self, letter: &Letter) -> Result<()> {
+        self.waiting.fetch_add(letter.0.len(), Ordering::Relaxed);
+        self.letters.send(letter.clone()).map_err(|_| anyhow::anyhow!("its connection broke"))
+    }
+
+    /// Bytes of letters that the receiver has not taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all letters are written, no longer than to `until`; nothing more is said.
+    pub(super) fn close(self, until: Instant) {
+        drop(self.letters);
+        let _ = self.end.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
