@@ -323,15 +323,100 @@ fn cast__a_file_that_changes_while_it_is_sent_appears_nowhere() {
         .and_then(|mut file| file.write_all(b"more"))
         .expect("longer");
     let told = Told::of(cast.wait_with_output().expect("it ends"));
-    told.expect(1, "model: it changed while it was sent");
+    told.expect(1, "not sent: model: it changed while it was sent");
+    told.expect(1, "2 of 2 have everything but what was not sent");
     (0..2).for_each(|number| assert!(!ground.at(number, "model").exists()));
+}
+
+/// The sender without the right to read what it has no permission for, which root has.
+fn without_rights(cast: &Command) -> Option<Command> {
+    if !nix::unistd::geteuid().is_root() {
+        let mut same = Command::new(cast.get_program());
+        same.args(cast.get_args()).current_dir(cast.get_current_dir()?);
+        return Some(same);
+    }
+    let dropped = ["--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-dac_override,-dac_read_search"];
+    if !Command::new("setpriv").args(dropped).arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: root reads everything, and there is no `setpriv` that takes this right away");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(dropped).arg(cast.get_program()).args(cast.get_args()).current_dir(cast.get_current_dir()?);
+    Some(command)
+}
+
+#[test]
+fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
+    let ground = Ground::new("unreadable", 2);
+    let tree = ground.from("tree");
+    for directory in ["closed", "open"] {
+        fs::create_dir_all(tree.join(directory)).expect("made");
+        fs::write(tree.join(directory).join("file"), directory).expect("written");
+    }
+    fs::write(tree.join("private\x1b[2J"), b"nobody's").expect("written");
+    fs::write(tree.join("older"), noise(MIB, 20)).expect("written");
+    ground.cast(&["tree/older", "--into", "tree"]).expect(0, "2 of 2 have everything");
+    fs::write(tree.join("older"), noise(MIB, 21)).expect("written");
+    let close = |mode| {
+        for name in ["closed", "private\x1b[2J", "older"] {
+            fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).expect("set");
+        }
+    };
+    close(0o000);
+    let cast = |arguments: &[&str]| {
+        without_rights(&ground.command(arguments)).map(|mut command| Told::of(command.output().expect("the program")))
+    };
+    let Some(told) = cast(&["tree"]) else { return close(0o755) };
+    let alone = cast(&["tree/closed/"]);
+    let some = cast(&["tree/closed/file", "tree/open/file"]);
+    let json = cast(&["tree", "--json", "--into", "other"]);
+    close(0o755);
+    for (number, into) in [(0, ""), (1, ""), (0, "other"), (1, "other")] {
+        let closed = ground.at(number, into).join("tree/closed");
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).expect("to be removed");
+    }
+    for line in [
+        "not sent: tree/closed: Permission denied",
+        "not sent: tree/private%1B[2J: Permission denied",
+        "not sent: tree/older: Permission denied",
+        "2 of 2 have everything but the 3 that were not sent",
+    ] {
+        told.expect(1, line);
+    }
+    (0..2).for_each(|number| assert_same(&tree.join("open/file"), &ground.at(number, "tree/open/file")));
+    (0..2).for_each(|number| assert_eq!(names(&ground.at(number, "tree")), ["closed", "older", "open"]));
+    assert!(fs::read(ground.at(1, "tree/older")).expect("there") == noise(MIB, 20), "what was there stays");
+    alone.expect("as before").expect(1, "tree/closed/ cannot be read: Permission denied");
+    some.expect("as before").expect(1, "not sent: tree/closed/file: Permission denied");
+    assert_same(&tree.join("open/file"), &ground.at(0, "file"));
+    let json: serde_json::Value = serde_json::from_str(&json.expect("as before").text).expect("a document");
+    assert_eq!(json["unsent"][0], serde_json::json!(["tree/closed", "Permission denied"]));
+    assert_eq!(json["receivers"][0]["state"], "complete");
+}
+
+#[test]
+fn cast__a_file_that_goes_away_before_its_turn_is_named_and_the_rest_is_sent() {
+    let ground = Ground::new("vanishes", 2);
+    // More than is read ahead.
+    fs::write(ground.from("a"), noise(48 * MIB, 22)).expect("written");
+    ["b", "c"].iter().for_each(|name| fs::write(ground.from(name), name).expect("written"));
+    let cast = ground.begin("./");
+    fs::remove_file(ground.from("b")).expect("removed");
+    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    told.expect(1, "not sent: ./b: No such file or directory");
+    told.expect(1, "2 of 2 have everything but what was not sent");
+    for number in 0..2 {
+        assert_eq!(names(&ground.receivers[number].directory), ["a", "c"]);
+        assert_same(&ground.from("a"), &ground.at(number, "a"));
+    }
 }
 
 #[test]
 fn cast__what_is_wrong_is_said_in_one_sentence() {
     let ground = Ground::new("wrong", 1);
     fs::write(ground.from("model"), b"bytes").expect("written");
-    ground.cast(&["nothing"]).expect(1, "nothing cannot be read");
+    ground.cast(&["nothing"]).expect(1, "nothing is not there");
+    ground.cast(&["model", "nothing"]).expect(1, "nothing is not there");
     ground.cast(&["model", "-"]).expect(1, "standard input (-) is cast alone");
     ground.cast(&["model", "./model"]).expect(1, "model would be there twice");
     ground.cast(&["model", "--to", &ground.to()]).expect(1, "is named twice");
@@ -380,7 +465,7 @@ fn cast__names_of_any_bytes_arrive_and_paths_without_end_are_left_out() {
         let flags = nix::fcntl::OFlag::O_DIRECTORY;
         at = nix::fcntl::openat(&at, &name[..], flags, nix::sys::stat::Mode::empty()).expect("opened").into();
     }
-    ground.cast(&["deep"]).expect(0, "is left out: its path is too long");
+    ground.cast(&["deep"]).expect(1, "...: its path is too long\n1 of 1 have everything but");
     assert_same(&ground.from("deep/top"), &ground.at(0, "deep/top"));
 }
 

@@ -46,6 +46,8 @@ enum State {
     /// Whole and checked; not yet under its name.
     Ready,
     Done,
+    /// The sender could not send it, and says so once for all.
+    Unsent,
     Failed(String),
 }
 
@@ -270,7 +272,12 @@ impl Assembly {
             Record::Block { block, bytes, .. } => self.block(number, block, Some(bytes), bytes.len()),
             Record::Zeros { block, length, .. } => self.block(number, block, None, length as usize),
             Record::End { size, root, .. } => self.end(number, size, root),
-            Record::Broken { .. } => Err("it changed, or could not be read, while it was sent".to_owned()),
+            Record::Broken { .. } => {
+                // What is there of it stays for the next time.
+                self.open.take_if(|open| open.number == number);
+                self.set(number, State::Unsent);
+                Ok(())
+            }
         }
     }
 
@@ -452,7 +459,7 @@ impl Assembly {
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
             let done = match (&entry.kind, &self.states[number as usize]) {
-                (_, State::Failed(_)) => continue,
+                (_, State::Failed(_) | State::Unsent) => continue,
                 (Kind::Link { to }, _) => self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0)),
                 (Kind::Directory, _) => Ok(()),
                 (_, State::Same | State::Done) => continue,

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use super::bell::Bell;
 use super::plan::{BLOCK, Hash, Kind, Need, Union, root_of};
 use super::record::{OBJECT_MAX, Record};
-use super::source::{Block, Source};
+use super::source::{Block, Source, Unsent};
 use super::target::reason;
 
 /// Objects that wait for the network.
@@ -26,7 +26,7 @@ pub(super) enum Fed {
     /// The next object.
     Object(Vec<u8>),
     /// There is no more; files that could not be sent, and why.
-    End(Vec<(String, String)>),
+    End(Vec<Unsent>),
 }
 
 /// Objects, as they become ready; `bell` rings for each.

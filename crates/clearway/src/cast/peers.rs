@@ -401,7 +401,7 @@ mod tests {
             (link, hashes)
         });
         // More than sockets take, and than may wait.
-        let (message, count) = (1 << 20, 2 * WAITING_MAX >> 20);
+        let (message, count) = (1 << 20, WAITING_MAX >> 19);
         for _ in 0..count {
             peers.say(&ToReceiver::Hashes { file: 0, hashes: "0".repeat(message) }).expect("said");
         }

@@ -26,7 +26,7 @@ use super::plan::{Hash, Union};
 use super::progress::Display;
 use super::receiver::boot;
 use super::seat::{End, PLACES, Port, ROOT, group, place_of};
-use super::source::Source;
+use super::source::{Source, Unsent};
 use super::summary::Summary;
 use crate::bench::Interrupt;
 use crate::bench::hexadecimal::digits_of;
@@ -207,7 +207,7 @@ struct Cast<'p> {
     /// Places of objects that are not with everybody, in the order of their numbers.
     open: std::collections::VecDeque<usize>,
     /// Files that could not be sent, once everything was.
-    unsent: Option<Vec<(String, String)>>,
+    unsent: Option<Vec<Unsent>>,
     /// Peers whose death the engine knows.
     buried: BTreeSet<u32>,
     look_at: LocalNs,
@@ -237,12 +237,7 @@ impl Course {
 }
 
 impl<'p> Cast<'p> {
-    fn run(
-        peers: &'p mut Peers,
-        feeder: Feeder,
-        mut end: End,
-        display: &'p mut Display,
-    ) -> Result<Vec<(String, String)>> {
+    fn run(peers: &'p mut Peers, feeder: Feeder, mut end: End, display: &'p mut Display) -> Result<Vec<Unsent>> {
         let (region, mut driver) = end.start()?;
         let mut cast = Self {
             peers,

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `a/b` goes to `b` of a target, `dir` to `dir` with everything below it, and what is in `dir/` to the target itself. Links are sent as
-//! links. What is no file, directory or link is left out, and said.
+//! links. What is no file, directory or link is left out, and said. What cannot be read is named, and the rest is cast.
 //!
 //! # Invariants
 //! I1. A block is of the file that the manifest lists: one that was replaced, or changed since, is found out at its end at the latest.
@@ -20,6 +20,7 @@ use nix::unistd::{Whence, lseek};
 
 use super::path::{Below, Text, UNFINISHED};
 use super::plan::{BLOCK, ENTRIES_MAX, Entry, Hash, Kind, Modified, hash_of, length_of};
+use super::target::reason;
 
 /// What a file system counts in (`stat(2)`).
 const SECTOR: u64 = 512;
@@ -35,17 +36,25 @@ pub(super) struct Source {
     paths: Vec<PathBuf>,
     /// What was left out, a sentence each.
     pub(super) notes: Vec<String>,
+    /// What cannot be read, and why.
+    pub(super) unread: Vec<Unsent>,
 }
+
+/// The path of something here that receivers do not get, as people can read it, and why they do not.
+pub(super) type Unsent = (String, String);
 
 impl Source {
     /// Everything at `paths`.
     ///
     /// # Errors
-    /// One sentence: what cannot be read, or would be at one place twice.
+    /// One sentence: what is not there, or would be at one place twice; or there is nothing that can be read.
     pub(super) fn survey(paths: &[PathBuf]) -> Result<Self> {
         let mut source = Self::default();
         for path in paths {
             source.add_argument(path)?;
+        }
+        if let ([], [(path, why), ..]) = (&source.entries[..], &source.unread[..]) {
+            bail!("{path} cannot be read: {why}");
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = source.entries.iter().find(|entry| !seen.insert(&entry.path)) {
@@ -62,34 +71,51 @@ impl Source {
         let path = Below::read(name).filter(|path| path.split().is_some());
         let path = path.with_context(|| format!("`{name}` is no name below a directory"))?;
         let entry = Entry { path, kind: Kind::Stream, mode: 0o644, modified: now() };
-        Ok(Self { entries: vec![entry], paths: vec![PathBuf::from("-")], notes: Vec::new() })
+        Ok(Self { entries: vec![entry], paths: vec![PathBuf::from("-")], ..Self::default() })
     }
 
     fn add_argument(&mut self, path: &Path) -> Result<()> {
         let ends_with_slash = path.as_os_str().as_bytes().ends_with(b"/");
         // A link that is named is what it leads to.
-        let found = fs::metadata(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let found = match fs::metadata(path) {
+            // Nobody means what is not there; that is said before anybody is called.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("{} is not there", shown(path)),
+            Err(error) => {
+                self.miss(path, &error);
+                return Ok(());
+            }
+            Ok(found) => found,
+        };
         if found.is_dir() && (ends_with_slash || path.file_name().is_none()) {
             return self.add_inside(&Below::default(), path);
         }
         if !found.is_file() && !found.is_dir() {
-            bail!("{} is no file or directory; `-` casts what comes on standard input", path.display());
+            bail!("{} is no file or directory; `-` casts what comes on standard input", shown(path));
         }
-        let name = path.file_name().with_context(|| format!("{} has no name", path.display()))?;
+        let name = path.file_name().with_context(|| format!("{} has no name", shown(path)))?;
         let below = Below::default().join(name.as_bytes());
-        let below = below.with_context(|| format!("{} has a name that cannot be cast", path.display()))?;
+        let below = below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?;
         self.add(below, path.to_owned(), &found)
     }
 
     fn add_inside(&mut self, below: &Below, directory: &Path) -> Result<()> {
-        let unreadable = || format!("{} cannot be read", directory.display());
-        let mut inside = fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        if inside.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidFilename) {
-            self.leave_out(directory);
-            return Ok(());
+        let mut inside = Vec::new();
+        match fs::read_dir(directory) {
+            Err(error) => self.miss(directory, &error),
+            Ok(listed) => {
+                for one in listed {
+                    match one {
+                        Ok(one) => inside.push(one),
+                        Err(error) => {
+                            self.miss(directory, &error);
+                            break;
+                        }
+                    }
+                }
+            }
         }
-        inside.iter_mut().for_each(|inside| inside.sort_by_key(fs::DirEntry::file_name));
-        for one in inside.with_context(unreadable)? {
+        inside.sort_by_key(fs::DirEntry::file_name);
+        for one in inside {
             let name = one.file_name();
             // What another cast has begun here.
             if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
@@ -97,38 +123,47 @@ impl Source {
             }
             match (one.metadata(), below.join(name.as_bytes())) {
                 (Ok(found), Some(below)) => self.add(below, one.path(), &found)?,
+                // It went before it was listed.
                 (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), _) if error.kind() == io::ErrorKind::InvalidFilename => self.leave_out(&one.path()),
-                (Err(error), _) => bail!("{} cannot be read: {error}", one.path().display()),
-                (_, None) => self.leave_out(&one.path()),
+                (Err(error), _) => self.miss(&one.path(), &error),
+                (_, None) => self.miss(&one.path(), &io::ErrorKind::InvalidFilename.into()),
             }
         }
         Ok(())
     }
 
-    /// Says that what is at `path`, which is longer than paths are, is not cast.
-    fn leave_out(&mut self, path: &Path) {
-        let begin: String = path.display().to_string().chars().take(SHOWN).collect();
-        self.notes.push(format!("{begin}... is left out: its path is too long"));
+    /// Says that what is at `path` cannot be cast.
+    fn miss(&mut self, path: &Path, error: &io::Error) {
+        let path = shown(path);
+        self.unread.push(match error.kind() {
+            io::ErrorKind::InvalidFilename => {
+                let begin: String = path.chars().take(SHOWN).collect();
+                (format!("{begin}..."), "its path is too long".to_owned())
+            }
+            _ => (path, reason(error)),
+        });
     }
 
     fn add(&mut self, below: Below, path: PathBuf, found: &Metadata) -> Result<()> {
         let kind = match found.file_type() {
             kind if kind.is_file() => Kind::File { size: found.len(), sparse: found.blocks() * SECTOR < found.len() },
             kind if kind.is_dir() => Kind::Directory,
-            kind if kind.is_symlink() => {
-                let to = fs::read_link(&path).with_context(|| format!("{} cannot be read", path.display()))?;
-                Kind::Link { to: Text(to.as_os_str().as_bytes().to_vec()) }
-            }
+            kind if kind.is_symlink() => match fs::read_link(&path) {
+                Ok(to) => Kind::Link { to: Text(to.as_os_str().as_bytes().to_vec()) },
+                Err(error) => {
+                    self.miss(&path, &error);
+                    return Ok(());
+                }
+            },
             _ => {
-                self.notes.push(format!("{} is left out: it is no file, directory or link", path.display()));
+                self.notes.push(format!("{} is left out: it is no file, directory or link", shown(&path)));
                 return Ok(());
             }
         };
         let is_directory = kind == Kind::Directory;
         let entry = Entry { path: below.clone(), kind, mode: found.mode() & 0o777, modified: modified(found) };
         if !entry.is_sound() || self.entries.len() == ENTRIES_MAX {
-            bail!("{} is more than one cast takes", path.display());
+            bail!("{} is more than one cast takes", shown(&path));
         }
         self.entries.push(entry);
         self.paths.push(path.clone());
@@ -161,9 +196,9 @@ impl Source {
         Ok(hashes)
     }
 
-    /// The path here of entry `number`.
+    /// The path here of entry `number`, for people.
     pub(super) fn name(&self, number: u32) -> String {
-        self.paths.get(number as usize).map_or_else(String::new, |path| path.display().to_string())
+        self.paths.get(number as usize).map_or_else(String::new, |path| shown(path))
     }
 }
 
@@ -240,6 +275,11 @@ fn zeros(length: u32) -> Hash {
     static BLOCK_OF_ZEROS: std::sync::OnceLock<Hash> = std::sync::OnceLock::new();
     let of = || hash_of(&vec![0; length as usize]);
     if u64::from(length) == BLOCK { *BLOCK_OF_ZEROS.get_or_init(of) } else { of() }
+}
+
+/// A path as it disturbs no terminal.
+fn shown(path: &Path) -> String {
+    Text(path.as_os_str().as_bytes().to_vec()).to_string()
 }
 
 fn changed() -> io::Error {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::message::TOLD_MAX;
 use super::peers::Peer;
 use super::progress::size;
-use super::source::Source;
+use super::source::{Source, Unsent};
 
 /// How a cast ended.
 #[derive(Debug, Serialize)]
@@ -18,8 +18,8 @@ pub(super) struct Summary {
     cast: u64,
     seconds: f64,
     receivers: Vec<Row>,
-    /// Files that could not be sent, and why.
-    unsent: Vec<(String, String)>,
+    /// What could not be read or changed meanwhile, and why.
+    unsent: Vec<Unsent>,
     /// What was left out.
     notes: Vec<String>,
 }
@@ -63,13 +63,7 @@ impl State {
 }
 
 impl Summary {
-    pub(super) fn of(
-        source: &Source,
-        peers: Vec<Peer>,
-        unsent: Vec<(String, String)>,
-        begun: Instant,
-        cast: u64,
-    ) -> Self {
+    pub(super) fn of(source: &Source, peers: Vec<Peer>, unsent: Vec<Unsent>, begun: Instant, cast: u64) -> Self {
         let receivers: Vec<Row> = peers.into_iter().map(|peer| Row::of(source, peer, begun)).collect();
         // Of streams nobody knew the length before.
         let cast = receivers.iter().map(|row| row.written).max().unwrap_or_default().max(cast);
@@ -78,7 +72,7 @@ impl Summary {
             cast,
             seconds: begun.elapsed().as_secs_f64(),
             receivers,
-            unsent,
+            unsent: source.unread.iter().cloned().chain(unsent).collect(),
             notes: source.notes.clone(),
         }
     }
@@ -104,19 +98,29 @@ impl Summary {
                 text.push_str(&format!("{:width$}  and {more} more\n", ""));
             }
         }
-        for (path, why) in self.unsent.iter().take(TOLD_MAX) {
-            text.push_str(&format!("not sent: {path}: {why}\n"));
-        }
-        if self.unsent.len() > TOLD_MAX {
-            text.push_str(&format!("not sent: {} more\n", self.unsent.len() - TOLD_MAX));
-        }
-        self.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
+        let unsent = self.unsent.iter().map(|(path, why)| format!("not sent: {path}: {why}"));
+        list(&mut text, unsent, "not sent");
+        list(&mut text, self.notes.iter().cloned(), "left out");
         let whole = self.receivers.iter().filter(|row| matches!(row.state, State::Complete | State::Unchanged)).count();
         let of = self.receivers.len();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);
         let cast = size(self.cast);
-        text.push_str(&format!("{whole} of {of} have everything; {cast} cast in {:.2} s, {rate}/s\n", self.seconds));
+        let everything = match self.unsent.len() {
+            0 => "everything".to_owned(),
+            1 => "everything but what was not sent".to_owned(),
+            more => format!("everything but the {more} that were not sent"),
+        };
+        text.push_str(&format!("{whole} of {of} have {everything}; {cast} cast in {:.2} s, {rate}/s\n", self.seconds));
         text
+    }
+}
+
+/// Adds some of `lines` to `text`, and how many more there are of what is called `name`.
+fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &str) {
+    let more = lines.len().saturating_sub(TOLD_MAX);
+    lines.take(TOLD_MAX).for_each(|line| text.push_str(&format!("{line}\n")));
+    if more > 0 {
+        text.push_str(&format!("{name}: {more} more\n"));
     }
 }
 

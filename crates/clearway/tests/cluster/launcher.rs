@@ -7,7 +7,7 @@ use super::ground::{Ground, LONG};
 use super::slurm::Slurm;
 
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
-const RANKS: &str = "5";
+pub(crate) const RANKS: &str = "5";
 
 /// A way to start ranks.
 pub(crate) struct Launcher<'a> {
@@ -47,12 +47,29 @@ impl Launcher<'_> {
         self.start_by(&["sh", "-c", script, "sh"], ground, LONG)
     }
 
+    /// Starts a cast of the file `name` of `ground`; receivers write into `into`.
+    pub(crate) fn start_cast(&self, ground: &Ground, name: &str, into: &str) -> Child {
+        let mut command = self.command();
+        command.arg(ground.path("clearway")).arg("cast").arg(ground.path(name)).arg("--into").arg(ground.path(into));
+        self.spawn(command)
+    }
+
     /// Starts a run where `words` begin the command line of each rank.
     fn start_by(&self, words: &[&str], ground: &Ground, scenario: &str) -> Child {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).args(["-n", RANKS]).args(words);
-        command.arg(ground.path("clearway")).arg("run").arg(ground.path(scenario));
+        let mut command = self.command();
+        command.args(words).arg(ground.path("clearway")).arg("run").arg(ground.path(scenario));
         command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
+        self.spawn(command)
+    }
+
+    /// The launcher, of all ranks; what they run comes behind it.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(["-n", RANKS]);
+        command
+    }
+
+    fn spawn(&self, mut command: Command) -> Child {
         // Without these Open MPI and PRRTE refuse to run for root.
         for family in ["OMPI", "PRTE"] {
             command.env(format!("{family}_ALLOW_RUN_AS_ROOT"), "1");

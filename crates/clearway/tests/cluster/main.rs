@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use ground::{Ground, LONG, SHORT};
-use launcher::Launcher;
+use launcher::{Launcher, RANKS};
 use slurm::Slurm;
 
 /// A run from its start to its report.
@@ -72,6 +72,38 @@ fn lose_one_early(ground: &Ground, launcher: &Launcher<'_>) {
     );
 }
 
+/// A file that is cast to the ranks of `hosts`, once to each host, and once to each rank.
+fn cast(ground: &Ground, launcher: &Launcher<'_>, hosts: &[&str]) {
+    let model: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 5) as u8).collect();
+    fs::write(ground.path("model"), &model).expect("written");
+    let ranks: u32 = RANKS.parse().expect("a number");
+    let of_hosts: Vec<String> = hosts.iter().map(|host| format!("to-{host}")).collect();
+    let of_ranks: Vec<String> = (0..ranks).map(|rank| format!("to-{rank}")).collect();
+    for (into, directories) in [("to-%h", of_hosts), ("to-%r", of_ranks)] {
+        let output = launcher.start_cast(ground, "model", into).wait_with_output().expect("an end");
+        let said = ground::text(&output);
+        let count = directories.len();
+        let all = format!("{count} of {count} have everything");
+        assert!(output.status.success() && said.contains(&all), "{}: {said}", launcher.name);
+        for directory in directories {
+            let there = fs::read(ground.path(&directory).join("model"));
+            assert!(there.is_ok_and(|there| there == model), "{}: {directory}: {said}", launcher.name);
+            fs::remove_dir_all(ground.path(&directory)).expect("removed");
+        }
+        ground.expect_nothing_left();
+    }
+    let output = launcher.start_cast(ground, "nothing", "to").wait_with_output().expect("an end");
+    let said = ground::text(&output);
+    assert!(!output.status.success() && said.contains("nothing is not there"), "{}: {said}", launcher.name);
+    ground.expect_nothing_left();
+}
+
+/// The same where all ranks are on this machine.
+fn cast_here(ground: &Ground, launcher: &Launcher<'_>) {
+    let host = nix::unistd::gethostname().expect("a name");
+    cast(ground, launcher, &[&host.to_string_lossy()]);
+}
+
 /// Waits for the end of a run that lost a process: what it said.
 fn end_badly(ground: &Ground, launcher: &Launcher<'_>, run: std::process::Child) -> String {
     let output = run.wait_with_output().expect("an end");
@@ -82,7 +114,7 @@ fn end_badly(ground: &Ground, launcher: &Launcher<'_>, run: std::process::Child)
     said
 }
 
-/// Both tests with a launcher that starts everything on this machine.
+/// A test with a launcher that starts everything on this machine.
 fn local(name: &str, test: fn(&Ground, &Launcher<'_>)) {
     let Some(launcher) = Launcher::local(name) else { return };
     test(&Ground::new(name), &launcher);
@@ -91,6 +123,21 @@ fn local(name: &str, test: fn(&Ground, &Launcher<'_>)) {
 #[test]
 fn hydra__ranks_measure_their_network_with_one_class_and_with_several() {
     local("mpiexec.hydra", measure);
+}
+
+#[test]
+fn hydra__a_cast_brings_one_copy_to_each_host_or_rank() {
+    local("mpiexec.hydra", cast_here);
+}
+
+#[test]
+fn openmpi__a_cast_brings_one_copy_to_each_host_or_rank() {
+    local("mpirun.openmpi", cast_here);
+}
+
+#[test]
+fn prterun__a_cast_brings_one_copy_to_each_host_or_rank() {
+    local("prterun", cast_here);
 }
 
 #[test]
@@ -124,11 +171,12 @@ fn prterun__whichever_process_dies_all_end() {
 }
 
 #[test]
-fn slurm__ranks_on_two_nodes_measure_and_end_together_each_way() {
+fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
     let ground = Ground::new("slurm");
     let Some(slurm) = Slurm::start(&ground) else { return };
     for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
         let Some(launcher) = slurm.launcher(way, method) else { continue };
+        cast(&ground, &launcher, &["n1", "n2"]);
         measure(&ground, &launcher);
         fs::remove_dir_all(ground.path("out")).expect("removed");
         lose_one_each(&ground, &launcher);

@@ -91,7 +91,6 @@ fn take__records_that_cannot_be_fail_their_file_and_no_other() {
         ("no blocks", vec![end(good)]),
         ("other bytes", vec![block(0, &b"wrong"[..]), end(good)]),
         ("another length", vec![block(0, &b"right"[..]), Record::End { file: 0, size: 6, root: good }]),
-        ("broken", vec![block(0, &b"right"[..]), Record::Broken { file: 0 }, end(good)]),
         ("no end", vec![block(0, &b"right"[..])]),
     ] {
         let ground = Ground::new("wrong");
@@ -106,6 +105,17 @@ fn take__records_that_cannot_be_fail_their_file_and_no_other() {
         assert_eq!((outcome.failed, outcome.files), (1, 1), "{name}: {outcome:?}");
         assert!(!ground.0.join("a").exists() && ground.0.join("b").exists(), "{name}");
     }
+}
+
+#[test]
+fn take__what_the_sender_cannot_send_does_not_appear_and_is_no_failure_here() {
+    let ground = Ground::new("broken");
+    let mut assembly = ground.assembly(&[file("a", 5)]);
+    let block = Record::Block { file: 0, block: 0, bytes: b"right" };
+    let end = Record::End { file: 0, size: 5, root: root(5, &[b"right"]) };
+    assembly.take(&object(&[block, Record::Broken { file: 0 }, block, end]));
+    assert_eq!(assembly.finish(), Outcome { written: 5, ..Outcome::default() });
+    assert!(!ground.0.join("a").exists());
 }
 
 #[test]
