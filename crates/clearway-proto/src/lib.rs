@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`broadcast`], [`collective`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
+//! their files); the engines: [`broadcast`], [`channels`], [`collective`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ extern crate std;
 pub mod archive;
 pub mod base;
 pub mod broadcast;
+pub mod channels;
 pub mod clock;
 pub mod collective;
 pub mod congestion;

@@ -1,0 +1,220 @@
+//! How the first member brings a team to a channel: asks, proposes, tries again, and gives up in bounded time.
+//!
+//! # Model
+//! An *attempt* is a round of ASK and HAVE, and then one of PROPOSE and VOTE. Each has a number, and a member that hears a greater one takes its
+//! promise back. After a no one round of ASK takes all promises back; then the leader waits a random time, up to twice as long after each no,
+//! so that of two teams that wanted the same channel one comes first, and asks anew.
+//!
+//! # Invariants
+//! I1. A channel is stamped only if every living member has promised it in one attempt.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::frame::{Frame, Holdings, Target, Vote};
+use super::team::{Bench, Team};
+use crate::base::{LocalNs, Nanos};
+
+/// Times that a team is told no until it takes the shared channel. With waits of up to 2, 4 .. 32 retries they last some hundred round trips in
+/// all, in which a recalled team of idle members has long let go.
+const TRIES: u32 = 12;
+/// Doublings of the wait.
+const DOUBLINGS: u32 = 5;
+/// Tries after which another channel is recalled: its team does not give this one up.
+const RECALL_EVERY: u32 = 3;
+
+/// Where an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Begun,
+    /// Promises are taken back; then comes the wait.
+    Voiding,
+    Asking,
+    Proposing(u8),
+}
+
+/// An agreement under way: the leader's side, and the number of the attempt at all.
+#[derive(Debug)]
+pub(super) struct Forming {
+    attempt: u32,
+    tries: u32,
+    step: Step,
+    /// Whose answers are here.
+    answered: Vec<bool>,
+    holdings: Holdings,
+    /// The channel that is being recalled, and all that were.
+    recall: Option<u8>,
+    recalled: u8,
+    not_before: LocalNs,
+}
+
+impl Forming {
+    pub(super) fn new(members: usize) -> Self {
+        Self {
+            attempt: 0,
+            tries: 0,
+            step: Step::Begun,
+            answered: vec![false; members],
+            holdings: Holdings::default(),
+            recall: None,
+            recalled: 0,
+            not_before: LocalNs(0),
+        }
+    }
+
+    /// When the wait after a no is over.
+    pub(super) fn not_before(&self) -> Option<LocalNs> {
+        (self.step == Step::Voiding && self.answered.iter().all(|answered| *answered)).then_some(self.not_before)
+    }
+
+    fn frame(&self) -> Option<Frame> {
+        match self.step {
+            Step::Begun => None,
+            Step::Voiding | Step::Asking => Some(Frame::Ask { attempt: self.attempt, recall: self.recall }),
+            Step::Proposing(channel) => Some(Frame::Propose { attempt: self.attempt, channel }),
+        }
+    }
+}
+
+impl Team {
+    /// Leader: goes as far as answers allow.
+    pub(super) fn lead(&mut self, bench: &mut Bench<'_>) {
+        if self.forming.step == Step::Begun {
+            self.ask(Step::Asking, bench);
+        }
+        while self.leads() {
+            let waits = self.unanswered(bench);
+            if waits.iter().any(|place| self.is_silent(*place, 1, bench)) {
+                return self.declare(Target::Shared, bench);
+            }
+            if !waits.is_empty() {
+                return;
+            }
+            match self.forming.step {
+                Step::Proposing(channel) => self.declare(Target::Own(channel), bench),
+                Step::Voiding if bench.now < self.forming.not_before => return,
+                Step::Voiding => self.ask(Step::Asking, bench),
+                Step::Begun | Step::Asking => self.choose(bench),
+            }
+        }
+    }
+
+    fn unanswered(&self, bench: &Bench<'_>) -> Vec<u16> {
+        let answered = |place: &u16| self.forming.answered.get(usize::from(*place)).is_some_and(|answered| *answered);
+        self.others(bench).into_iter().filter(|place| !answered(place)).collect()
+    }
+
+    /// Asks all what they hold, which takes back what they promised.
+    fn ask(&mut self, step: Step, bench: &mut Bench<'_>) {
+        bench.pool.free(self.key, None);
+        bench.recall = self.forming.recall;
+        self.forming.holdings = bench.holdings;
+        self.forming.attempt += 1;
+        self.step(step, bench);
+    }
+
+    /// It was no: takes back, waits, and asks anew.
+    fn retry(&mut self, bench: &mut Bench<'_>) {
+        self.forming.tries += 1;
+        if self.forming.tries > TRIES {
+            return self.declare(Target::Shared, bench);
+        }
+        let most = bench.config.retry.times(1 << self.forming.tries.min(DOUBLINGS));
+        self.forming.not_before = bench.now + Nanos(bench.stream.below(most.0));
+        self.ask(Step::Voiding, bench);
+    }
+
+    fn step(&mut self, step: Step, bench: &mut Bench<'_>) {
+        self.forming.step = step;
+        for (place, answered) in self.forming.answered.iter_mut().enumerate() {
+            let rank = self.members.get(place);
+            *answered = place == usize::from(self.me) || rank.is_none_or(|rank| bench.dead.contains(rank));
+        }
+        if let Some(frame) = self.forming.frame() {
+            self.others(bench).into_iter().for_each(|place| self.send(place, &frame, bench));
+        }
+        self.wait_anew(bench);
+    }
+
+    /// Leader: all have said what they hold.
+    fn choose(&mut self, bench: &mut Bench<'_>) {
+        self.forming.holdings.busy |= bench.pool.busy_for(self.key);
+        if let Some(channel) = self.forming.holdings.free().filter(|channel| bench.pool.hold(*channel, self.key)) {
+            return self.step(Step::Proposing(channel), bench);
+        }
+        let is_time = self.forming.recall.is_none() || self.forming.tries.is_multiple_of(RECALL_EVERY);
+        let idlest = self.forming.holdings.idlest(self.forming.recalled).filter(|_| is_time);
+        if let Some(channel) = idlest {
+            self.forming.recall = Some(channel);
+            self.forming.recalled |= 1 << channel;
+        }
+        match self.forming.recall {
+            Some(_) => self.retry(bench),
+            None => self.declare(Target::Shared, bench),
+        }
+    }
+
+    /// Leader: a member said what it holds.
+    pub(super) fn had(&mut self, from: u16, attempt: u32, holdings: &Holdings) {
+        if self.leads() && attempt == self.forming.attempt && matches!(self.forming.step, Step::Voiding | Step::Asking)
+        {
+            self.forming.holdings.merge(holdings);
+            self.answered(from);
+        }
+    }
+
+    fn answered(&mut self, from: u16) {
+        if let Some(answered) = self.forming.answered.get_mut(usize::from(from)) {
+            *answered = true;
+        }
+    }
+
+    /// Leader: a member voted.
+    pub(super) fn voted(&mut self, from: u16, attempt: u32, vote: Vote, bench: &mut Bench<'_>) {
+        let is_asked = matches!(self.forming.step, Step::Proposing(_)) && attempt == self.forming.attempt;
+        match vote {
+            _ if !self.leads() || !is_asked => {}
+            Vote::Yes => self.answered(from),
+            Vote::No => self.retry(bench),
+        }
+    }
+
+    /// Leader: asks those again that have not answered.
+    pub(super) fn ask_all_again(&mut self, bench: &mut Bench<'_>) {
+        self.unanswered(bench).into_iter().for_each(|place| self.ask_again(place, bench));
+    }
+
+    pub(super) fn ask_again(&mut self, place: u16, bench: &mut Bench<'_>) {
+        if let Some(frame) = self.forming.frame() {
+            self.send(place, &frame, bench);
+        }
+    }
+
+    /// Whether `attempt` of the leader counts here; promises of older ones do not any more.
+    fn is_attempt(&mut self, from: u16, attempt: u32, bench: &mut Bench<'_>) -> bool {
+        if from != 0 || self.version.number > 0 || attempt < self.forming.attempt {
+            return false;
+        }
+        if attempt > self.forming.attempt {
+            bench.pool.free(self.key, None);
+            self.forming.attempt = attempt;
+        }
+        true
+    }
+
+    /// The leader asks what this rank holds.
+    pub(super) fn asked(&mut self, from: u16, attempt: u32, bench: &mut Bench<'_>) {
+        if self.is_attempt(from, attempt, bench) {
+            let holdings = bench.holdings;
+            self.send(from, &Frame::Have { attempt, holdings }, bench);
+        }
+    }
+
+    /// The leader proposes a channel.
+    pub(super) fn proposed(&mut self, from: u16, attempt: u32, channel: u8, bench: &mut Bench<'_>) {
+        if self.is_attempt(from, attempt, bench) {
+            let vote = if bench.pool.hold(channel, self.key) { Vote::Yes } else { Vote::No };
+            self.send(from, &Frame::Vote { attempt, vote }, bench);
+        }
+    }
+}

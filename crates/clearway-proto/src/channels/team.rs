@@ -1,0 +1,446 @@
+//! One team at one of its members: what it has, who has taken it, and what a silence means.
+//!
+//! # Model
+//! ```text
+//!   forming --stamp--> unsettled --all have taken it--> settled --greater stamp--> unsettled ..
+//!      \---leader silent---^  \--author silent: the next member's stamp--^
+//! ```
+//! Until a stamp is settled its author sends it to those who have not taken it, and the others ask the author now and then, by which they notice
+//! that it is silent. A member in the middle of a broadcast follows a stamp that takes its channel away, but says so only at the end.
+//!
+//! # Invariants
+//! I1. What a member knows of a team never gets older.
+//! I2. A channel that the team had is free here only when its author has heard all living members.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::forming::Forming;
+use super::frame::{Frame, Hold, Holdings, Stamp, Target, Version};
+use super::pool::Pool;
+use super::{CHANNELS_MAX, Channel, Config, Event};
+use crate::base::{LocalNs, Nanos, RandomStream, Rank};
+use crate::wire::{Destination, Out, Span};
+
+/// The longest time between two questions to one that does not answer: some hundredths of a usual silence.
+const GAP_MAX: Nanos = Nanos::from_millis(50);
+
+/// What all teams of a rank share, and what a step writes into.
+pub(super) struct Bench<'a> {
+    pub(super) config: &'a Config,
+    pub(super) pool: &'a mut Pool,
+    pub(super) dead: &'a BTreeSet<Rank>,
+    pub(super) stream: &'a mut RandomStream,
+    pub(super) now: LocalNs,
+    /// What this rank holds for other teams.
+    pub(super) holdings: Holdings,
+    /// The channel that another team shall be asked to give up.
+    pub(super) recall: Option<u8>,
+    pub(super) out: &'a mut Out<Event>,
+}
+
+/// One team.
+#[derive(Debug)]
+pub(super) struct Team {
+    pub(super) key: u32,
+    pub(super) members: Arc<[Rank]>,
+    pub(super) me: u16,
+    pub(super) version: Version,
+    target: Target,
+    pub(super) is_settled: bool,
+    /// This member goes along with the stamp.
+    has_taken: bool,
+    /// Author: who does.
+    taken: Vec<bool>,
+    /// Since when the stamp is what it is, or the team forms.
+    since: LocalNs,
+    heard: Vec<LocalNs>,
+    told: Option<Channel>,
+    is_casting: bool,
+    used_at: LocalNs,
+    is_disbanded: bool,
+    pub(super) is_gone: bool,
+    pub(super) forming: Forming,
+    gap: Nanos,
+    next: LocalNs,
+}
+
+impl Team {
+    /// `None` when `members` are no team of `config.rank`.
+    pub(super) fn new(key: u32, members: Arc<[Rank]>, config: &Config, now: LocalNs) -> Option<Self> {
+        let me = u16::try_from(members.iter().position(|rank| *rank == config.rank)?).ok()?;
+        let distinct: BTreeSet<Rank> = members.iter().copied().collect();
+        let count = members.len();
+        (distinct.len() == count && count <= usize::from(u16::MAX)).then(|| Self {
+            key,
+            members,
+            me,
+            version: Version::default(),
+            target: Target::Shared,
+            is_settled: false,
+            has_taken: false,
+            taken: vec![false; count],
+            since: now,
+            heard: vec![now; count],
+            told: None,
+            is_casting: false,
+            used_at: now,
+            is_disbanded: false,
+            is_gone: false,
+            forming: Forming::new(count),
+            gap: config.retry,
+            next: now + config.retry,
+        })
+    }
+
+    /// The place of `rank` in this team.
+    pub(super) fn place_of(&self, rank: Rank) -> Option<u16> {
+        self.members.iter().position(|member| *member == rank).map(|place| place as u16)
+    }
+
+    /// Whether this member is to lead the agreement, which is not over.
+    pub(super) fn leads(&self) -> bool {
+        self.me == 0 && self.version.number == 0
+    }
+
+    pub(super) fn is_living(&self, place: u16, bench: &Bench<'_>) -> bool {
+        self.members.get(usize::from(place)).is_some_and(|rank| !bench.dead.contains(rank))
+    }
+
+    /// The other members that live.
+    pub(super) fn others(&self, bench: &Bench<'_>) -> Vec<u16> {
+        (0..self.members.len() as u16).filter(|place| *place != self.me && self.is_living(*place, bench)).collect()
+    }
+
+    fn first_living(&self, bench: &Bench<'_>) -> u16 {
+        (0..self.me).find(|place| self.is_living(*place, bench)).unwrap_or(self.me)
+    }
+
+    pub(super) fn send(&self, place: u16, frame: &Frame, bench: &mut Bench<'_>) {
+        if let Some(rank) = self.members.get(usize::from(place)) {
+            let head = frame.encode(self.key);
+            bench.out.send(Destination::One(*rank), bench.config.class, head.bytes(), Span::EMPTY, None);
+        }
+    }
+
+    fn stamp(&self) -> Frame {
+        Frame::Stamp(Stamp { version: self.version, target: self.target, settled: self.is_settled })
+    }
+
+    /// What is asked again soon.
+    pub(super) fn wait_anew(&mut self, bench: &Bench<'_>) {
+        self.gap = bench.config.retry;
+        self.next = bench.now + self.gap;
+    }
+
+    /// Somebody wrote.
+    pub(super) fn hear(&mut self, place: u16, now: LocalNs) {
+        if let Some(heard) = self.heard.get_mut(usize::from(place)) {
+            *heard = now;
+        }
+    }
+
+    /// Whether nothing came from `place` for `times` the silence, nor was asked before.
+    pub(super) fn is_silent(&self, place: u16, times: u64, bench: &Bench<'_>) -> bool {
+        let heard = self.heard.get(usize::from(place)).copied().unwrap_or(self.since);
+        bench.now.since(heard.max(self.since)) >= bench.config.silence.times(times)
+    }
+
+    /// The team has `target` from now on, whatever it had.
+    pub(super) fn declare(&mut self, target: Target, bench: &mut Bench<'_>) {
+        // A number that only somebody's nonsense can reach: nothing is greater.
+        let Some(number) = self.version.number.checked_add(1) else { return };
+        self.taken.fill(false);
+        self.follow(Version { number, author: self.me }, target, bench);
+        let stamp = self.stamp();
+        self.others(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
+    }
+
+    fn follow(&mut self, version: Version, target: Target, bench: &mut Bench<'_>) {
+        (self.version, self.target, self.is_settled, self.has_taken) = (version, target, false, false);
+        self.since = bench.now;
+        match target {
+            Target::Own(channel) => bench.out.tell(Event::Join { team: self.key, channel }),
+            // Whoever closes the team has not waited for this member.
+            Target::Closed if self.told.is_some() => {}
+            Target::Shared | Target::Closed => self.tell(Channel::Shared, bench),
+        }
+        self.wait_anew(bench);
+        self.take(bench);
+    }
+
+    fn tell(&mut self, channel: Channel, bench: &mut Bench<'_>) {
+        if self.told != Some(channel) && !self.is_disbanded {
+            self.told = Some(channel);
+            bench.out.tell(Event::Agreed { team: self.key, channel });
+        }
+    }
+
+    /// Goes along with the stamp, if nothing here stands against it.
+    fn take(&mut self, bench: &mut Bench<'_>) {
+        let may = match self.target {
+            Target::Own(_) => true,
+            Target::Shared => !self.is_casting,
+            Target::Closed => self.is_disbanded,
+        };
+        if self.version.number == 0 || self.has_taken || !may {
+            return;
+        }
+        self.has_taken = true;
+        self.say_taken(bench);
+    }
+
+    fn say_taken(&mut self, bench: &mut Bench<'_>) {
+        let (version, author) = (self.version, self.version.author);
+        match author == self.me {
+            true => self.note_taken(author),
+            false => self.send(author, &Frame::Hold(Hold { version, asks: false, taken: true }), bench),
+        }
+    }
+
+    fn note_taken(&mut self, place: u16) {
+        if let Some(taken) = self.taken.get_mut(usize::from(place)) {
+            *taken = true;
+        }
+    }
+
+    /// A stamp came.
+    pub(super) fn stamped(&mut self, from: u16, stamp: &Stamp, bench: &mut Bench<'_>) {
+        let Stamp { version, target, settled } = *stamp;
+        if usize::from(version.author) >= self.members.len() || version.number == 0 {
+            return;
+        }
+        if version < self.version {
+            return self.send(from, &self.stamp(), bench);
+        }
+        if version > self.version {
+            // It was promised, or nobody would have made this stamp.
+            if let Target::Own(channel) = target
+                && !bench.pool.hold(channel, self.key)
+            {
+                return;
+            }
+            self.follow(version, target, bench);
+        } else if self.has_taken && !settled && version.author != self.me {
+            self.say_taken(bench);
+        }
+        if settled && !self.is_settled && version.author != self.me && target == self.target {
+            self.settle(bench);
+        }
+    }
+
+    /// Somebody says how far it is.
+    pub(super) fn held(&mut self, from: u16, hold: &Hold, bench: &mut Bench<'_>) {
+        let Hold { version, asks, taken } = *hold;
+        if version > self.version {
+            let (version, taken) = (self.version, self.has_taken);
+            return self.send(from, &Frame::Hold(Hold { version, asks: true, taken }), bench);
+        }
+        if version < self.version {
+            return self.send(from, &self.stamp(), bench);
+        }
+        if version.number == 0 {
+            if asks && self.leads() {
+                self.ask_again(from, bench);
+            }
+            return;
+        }
+        if taken && version.author == self.me {
+            self.note_taken(from);
+        }
+        if asks {
+            self.send(from, &self.stamp(), bench);
+        }
+    }
+
+    /// The team is over for the author of what was taken.
+    pub(super) fn gone(&mut self, from: u16, bench: &mut Bench<'_>) {
+        if self.target == Target::Closed && self.has_taken && self.version.author == from {
+            self.settle(bench);
+        }
+    }
+
+    fn settle(&mut self, bench: &mut Bench<'_>) {
+        self.is_settled = true;
+        match self.target {
+            Target::Own(channel) => {
+                bench.pool.free(self.key, Some(channel));
+                self.used_at = bench.now;
+                self.tell(Channel::Own(channel), bench);
+            }
+            Target::Shared => bench.pool.free(self.key, None),
+            Target::Closed => {
+                bench.pool.free(self.key, None);
+                self.is_gone = true;
+                bench.out.tell(Event::Disbanded { team: self.key });
+            }
+        }
+    }
+
+    /// A broadcast begins.
+    pub(super) fn begin(&mut self) {
+        self.is_casting = !self.is_disbanded;
+    }
+
+    /// It is over.
+    pub(super) fn end(&mut self, bench: &mut Bench<'_>) {
+        (self.is_casting, self.used_at) = (false, bench.now);
+        self.take(bench);
+    }
+
+    /// The application needs the team no more.
+    pub(super) fn disband(&mut self, bench: &mut Bench<'_>) {
+        (self.is_disbanded, self.is_casting) = (true, false);
+        self.take(bench);
+        self.close(bench);
+    }
+
+    /// Ends a team that is not needed: one member says so for all.
+    fn close(&mut self, bench: &mut Bench<'_>) {
+        let is_mine = self.first_living(bench) == self.me || self.version.number > 0 && self.version.author == self.me;
+        if self.is_disbanded && is_mine && self.target != Target::Closed {
+            self.declare(Target::Closed, bench);
+        }
+    }
+
+    /// What this team is to others that look for a channel.
+    pub(super) fn idle(&self, channel: u8, bench: &Bench<'_>) -> u16 {
+        let is_over = bench.now.since(self.used_at) >= bench.config.idle;
+        let has = self.is_settled && self.target == Target::Own(channel) && !self.is_casting && !self.is_disbanded;
+        let ms = bench.now.since(self.used_at).0 / 1_000_000;
+        if has && is_over { ms.clamp(1, u64::from(u16::MAX)) as u16 } else { 0 }
+    }
+
+    /// Some team has need of `channel`: if this one is idle, its first member is told.
+    pub(super) fn pass_recall(&mut self, channel: u8, bench: &mut Bench<'_>) {
+        let first = self.first_living(bench);
+        if first == self.me {
+            self.recalled(channel, bench);
+        } else if self.idle(channel, bench) > 0 {
+            self.send(first, &Frame::Recall { channel }, bench);
+        }
+    }
+
+    /// The team is to give `channel` up.
+    pub(super) fn recalled(&mut self, channel: u8, bench: &mut Bench<'_>) {
+        if self.idle(channel, bench) > 0 {
+            self.declare(Target::Shared, bench);
+        }
+    }
+
+    /// Somebody has died: whoever waits for it begins to wait from now.
+    pub(super) fn died(&mut self, rank: Rank, bench: &mut Bench<'_>) {
+        if let Some(place) = self.place_of(rank) {
+            self.hear(place, bench.now);
+            self.close(bench);
+        }
+    }
+
+    /// Asks those again that are waited for, if it is time.
+    pub(super) fn tick(&mut self, bench: &mut Bench<'_>) {
+        if self.is_settled || self.next > bench.now {
+            return;
+        }
+        self.gap = (self.gap + self.gap).min(GAP_MAX);
+        self.next = bench.now + self.gap;
+        if self.leads() {
+            return self.ask_all_again(bench);
+        }
+        if self.version.number > 0 && self.version.author == self.me {
+            let stamp = self.stamp();
+            return self.lacking(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
+        }
+        let (version, author, taken) = (self.version, self.version.author, self.has_taken);
+        self.send(author, &Frame::Hold(Hold { version, asks: true, taken }), bench);
+    }
+
+    /// Who has not taken this member's stamp.
+    fn lacking(&self, bench: &Bench<'_>) -> Vec<u16> {
+        let lacks = |place: &u16| !self.taken.get(usize::from(*place)).is_some_and(|taken| *taken);
+        self.others(bench).into_iter().filter(lacks).collect()
+    }
+
+    /// Goes as far as it can.
+    pub(super) fn progress(&mut self, bench: &mut Bench<'_>) {
+        if self.is_settled {
+            return;
+        }
+        if self.leads() {
+            self.lead(bench);
+        }
+        if self.version.number == 0 || self.version.author != self.me {
+            return self.watch(bench);
+        }
+        let lacking = self.lacking(bench);
+        if lacking.is_empty() && self.has_taken {
+            self.settle(bench);
+            let stamp = self.stamp();
+            self.others(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
+        } else if matches!(self.target, Target::Own(_)) && lacking.iter().any(|place| self.is_silent(*place, 1, bench))
+        {
+            self.declare(Target::Shared, bench);
+            self.progress(bench);
+        }
+    }
+
+    /// Takes the part of an author that is silent or dead: members one after the other.
+    fn watch(&mut self, bench: &mut Bench<'_>) {
+        let author = self.version.author;
+        if author == self.me {
+            return;
+        }
+        let before = (0..self.me).filter(|place| *place != author && self.is_living(*place, bench)).count() as u64;
+        let silences = before + u64::from(self.is_living(author, bench));
+        if !self.is_silent(author, silences, bench) {
+            return;
+        }
+        let target = match self.target {
+            Target::Closed => Target::Closed,
+            _ if self.is_disbanded => Target::Closed,
+            _ => Target::Shared,
+        };
+        self.declare(target, bench);
+        self.progress(bench);
+    }
+
+    /// When this team wants to be looked at. The silences of others are looked at as often as they are asked.
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        let waits = self.leads().then(|| self.forming.not_before()).flatten();
+        (!self.is_settled).then(|| waits.map_or(self.next, |at| at.min(self.next)))
+    }
+}
+
+impl Holdings {
+    /// What `other` holds as well: busy at any is busy, and idle as long as at all who hold it.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for channel in 0..CHANNELS_MAX {
+            let (bit, place) = (1 << channel, usize::from(channel));
+            let (Some(own), Some(others)) = (self.idle.get_mut(place), other.idle.get(place)) else { continue };
+            *own = match (self.busy & bit != 0, other.busy & bit != 0) {
+                (true, true) => (*own).min(*others),
+                (false, true) => *others,
+                _ => *own,
+            };
+        }
+        self.busy |= other.busy;
+    }
+
+    /// The lowest channel that is free.
+    pub(super) fn free(&self) -> Option<u8> {
+        let free = self.busy.trailing_ones() as u8;
+        (free < CHANNELS_MAX).then_some(free)
+    }
+
+    /// The channel that was idle longest, without those in `but`.
+    pub(super) fn idlest(&self, but: u8) -> Option<u8> {
+        let may = |channel: &u8| but & 1 << channel == 0 && self.idle_of(*channel) > 0;
+        (0..CHANNELS_MAX).rev().filter(may).max_by_key(|channel| self.idle_of(*channel))
+    }
+
+    fn idle_of(&self, channel: u8) -> u16 {
+        let is_busy = self.busy & 1 << channel != 0;
+        self.idle.get(usize::from(channel)).copied().filter(|_| is_busy).unwrap_or(0)
+    }
+}
