@@ -33,6 +33,7 @@
 //! # Not here
 //! Sockets (`clearway-runtime`); reliability over a lossy wire (an engine); which rank runs where (launch).
 
+mod beside;
 mod capabilities;
 pub mod conformance;
 mod driver;
@@ -41,6 +42,7 @@ pub mod memory;
 mod operation;
 mod out;
 
+pub use beside::{Ask, Beside, Told};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Driver, Progress};
 pub use head::Head;

@@ -277,6 +277,18 @@ impl Operation {
             Self::Copy { .. } => None,
         }
     }
+
+    /// Replaces the token, if there is one.
+    pub(super) fn relabel(&mut self, label: impl FnOnce(Token) -> Token) {
+        match self {
+            Self::Send { token, .. } | Self::Write { token, .. } => *token = token.map(label),
+            Self::Read { token, .. }
+            | Self::Atomic { token, .. }
+            | Self::File { token, .. }
+            | Self::Digest { token, .. } => *token = label(*token),
+            Self::Copy { .. } => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,11 @@ impl<E> Out<E> {
         self.limit.saturating_sub(self.effects.len())
     }
 
+    /// From now on a step may write about `limit` effects.
+    pub(super) const fn limit_to(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Keeps a copy of `bytes` as the header of an operation that follows. At most 65,535 bytes are kept; wires
     /// refuse far shorter headers than that.
     pub fn head(&mut self, bytes: &[u8]) -> HeadRef {
