@@ -95,7 +95,7 @@ fn value(factor: &Option<Resampled>) -> f64 {
 
 /// A limit as a report has it.
 pub(super) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> Rule {
-    let limit = Real::new(limit).unwrap_or(Real::INFINITE);
+    let limit = Real::or_infinite(limit);
     let [name, unit, sentence] = [name, unit, sentence].map(str::to_owned);
     Rule { name, limit, unit, sentence }
 }

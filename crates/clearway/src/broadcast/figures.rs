@@ -50,10 +50,6 @@ pub(crate) fn figures(plan: &Plan, outcomes: &[Outcome]) -> Vec<Figure> {
     figures
 }
 
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::INFINITE)
-}
-
 /// The figures of one cast.
 fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
     let cast = &outcome.cast;
@@ -62,7 +58,8 @@ fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
     };
     let quantiles = |name: &str, values: &[f64], source: &str| -> Vec<Figure> {
         let one = |(label, at): (&str, f64)| {
-            let figure = Figure::counted(name, "s", real(quantile(values, at)?), values.len() as u64, source);
+            let figure =
+                Figure::counted(name, "s", Real::or_infinite(quantile(values, at)?), values.len() as u64, source);
             Some(figure.with(labels::QUANTILE, label))
         };
         QUANTILES.into_iter().filter_map(one).collect()
@@ -98,7 +95,13 @@ fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
 /// Median and p99 of `completions`, each with a name of its own.
 fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
     let one = |(name, at)| {
-        Some(Figure::counted(name, "s", real(quantile(completions, at)?), completions.len() as u64, source))
+        Some(Figure::counted(
+            name,
+            "s",
+            Real::or_infinite(quantile(completions, at)?),
+            completions.len() as u64,
+            source,
+        ))
     };
     [(SECONDS, 0.5), (SLOW, 0.99)].into_iter().filter_map(one).collect()
 }
@@ -109,24 +112,42 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
     let (record, cast) = (outcome.record(), &outcome.cast);
     let mut figures = Vec::new();
     if let Some(cpu) = quantile(&outcome.processor(), 0.5) {
-        figures.push(Figure::counted(PROCESSOR, "s", real(cpu), samples, "processor time of the root's process"));
+        figures.push(Figure::counted(
+            PROCESSOR,
+            "s",
+            Real::or_infinite(cpu),
+            samples,
+            "processor time of the root's process",
+        ));
     }
     // Of a message in one packet it would say how long the packet is.
     let is_long = cast.rhythm == Rhythm::Ordered;
     if let Some((median, rate)) = quantile(completions, 0.5).zip(plan.rate).filter(|_| is_long) {
         let fraction = cast.length.0 as f64 * 8.0 / median / rate.0 as f64;
-        figures.push(Figure::counted(GOODPUT, "", real(fraction), samples, "of the link's rate, headers included"));
+        figures.push(Figure::counted(
+            GOODPUT,
+            "",
+            Real::or_infinite(fraction),
+            samples,
+            "of the link's rate, headers included",
+        ));
     }
     if is_long {
-        figures.push(Figure::counted(STALL, "s", real(outcome.stall()), samples, "of the slowest receiver"));
+        figures.push(Figure::counted(
+            STALL,
+            "s",
+            Real::or_infinite(outcome.stall()),
+            samples,
+            "of the slowest receiver",
+        ));
     }
     let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
     let symbols = record.received as f64 / receivers;
     if symbols > 0.0 {
         let source = "symbols that were asked for, of all ranks";
-        figures.push(Figure::counted(REPAIRS, "", real(record.repairs as f64 / symbols), samples, source));
+        figures.push(Figure::counted(REPAIRS, "", Real::or_infinite(record.repairs as f64 / symbols), samples, source));
         let source = "symbols that came again, of all receivers";
-        figures.push(Figure::counted(DOUBLED, "", real(record.doubled as f64 / symbols), samples, source));
+        figures.push(Figure::counted(DOUBLED, "", Real::or_infinite(record.doubled as f64 / symbols), samples, source));
     }
     figures
 }
@@ -151,7 +172,8 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
             _ => return None,
         };
         let ratio = figure.value.get() / bare(figure.label(LOSS))?;
-        let ratio = Figure::counted(RATIO, "", real(ratio), figure.samples, "median over median of the same run");
+        let ratio =
+            Figure::counted(RATIO, "", Real::or_infinite(ratio), figure.samples, "median over median of the same run");
         let labels = [BYTES, LOSS, MODE].into_iter().filter_map(|key| Some((key, figure.label(key)?)));
         Some(labels.fold(ratio.with(KIND, kind), |ratio, (key, value)| ratio.with(key, value)))
     };

@@ -14,13 +14,9 @@ const SAMPLES_MIN: usize = 24;
 /// The material of `outcomes` on hosts with these `names`; a bare exchange and batches have none.
 pub(crate) fn casting(plan: &Plan, names: Vec<String>, outcomes: &[Outcome]) -> Casting {
     let is_shown = |outcome: &&Outcome| matches!(outcome.cast.rhythm, Rhythm::Ordered | Rhythm::Apart(_));
-    let rate = plan.rate.map_or(Real::INFINITE, |rate| real(rate.0 as f64 / 1e6));
+    let rate = plan.rate.map_or(Real::INFINITE, |rate| Real::or_infinite(rate.0 as f64 / 1e6));
     let casts = outcomes.iter().filter(is_shown).map(|outcome| run(plan, outcome)).collect();
     Casting { hosts: names, rate_mbps: rate, casts }
-}
-
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::INFINITE)
 }
 
 fn run(plan: &Plan, outcome: &Outcome) -> CastRun {
@@ -64,7 +60,7 @@ fn film(outcome: &Outcome, receivers: &[Option<&Account>]) -> Option<CastFilm> {
     if !outcome.is_one_clock || receivers.iter().flatten().map(|account| account.film.len()).max()? < SAMPLES_MIN {
         return None;
     }
-    let ms = |at: LocalNs| real(at.since(begin).as_micros_f64() / 1e3);
+    let ms = |at: LocalNs| Real::or_infinite(at.since(begin).as_micros_f64() / 1e3);
     let have = |account: &Option<&Account>| Some(account.as_ref()?.times.get(object as usize)?[0]);
     let end = receivers.iter().filter_map(have).max()?;
     let progress = |account: &Option<&Account>| {
@@ -72,7 +68,7 @@ fn film(outcome: &Outcome, receivers: &[Option<&Account>]) -> Option<CastFilm> {
         // The last sample is of the whole object.
         let whole = film.last().map_or(1, |last| last.symbols.max(1)) as f64;
         let since = film.iter().filter(|sample| sample.at >= begin);
-        since.map(|sample| (ms(sample.at), real(100.0 * sample.symbols as f64 / whole))).collect()
+        since.map(|sample| (ms(sample.at), Real::or_infinite(100.0 * sample.symbols as f64 / whole))).collect()
     };
     let meanwhile = outcome.ways.iter().filter(|(_, at)| (begin..=end).contains(at));
     Some(CastFilm {
@@ -153,15 +149,15 @@ mod tests {
         let names = vec!["h0".to_owned(), "h1".to_owned(), "h2".to_owned()];
         let all = [outcome(Rhythm::Ordered), outcome(Rhythm::Bare), outcome(Rhythm::Batches(16))];
         let casting = casting(&plan(), names, &all);
-        assert_eq!((casting.casts.len(), casting.rate_mbps), (1, real(200.0)));
+        assert_eq!((casting.casts.len(), casting.rate_mbps), (1, Real::or_infinite(200.0)));
         let run = &casting.casts[0];
         assert_eq!(run.links, [[2000, 7], [9, 2000], [9, 2000]]);
         assert_eq!((run.symbols.needed, run.symbols.lost, run.symbols.doubled), (40, 4, 2));
         let film = run.film.as_ref().expect("thirty samples are a film");
-        assert_eq!((film.object, film.whole_ms[0]), (1, Some(real(20.0))));
-        assert_eq!(film.switches, [(real(10.0), "chain".to_owned())], "not what came before the object");
-        assert!(film.progress[0].iter().all(|(at, _)| *at >= real(0.0)), "nor how it waited for it");
-        assert_eq!(film.progress[0].last(), Some(&(real(20.0), real(100.0))));
+        assert_eq!((film.object, film.whole_ms[0]), (1, Some(Real::or_infinite(20.0))));
+        assert_eq!(film.switches, [(Real::or_infinite(10.0), "chain".to_owned())], "not what came before the object");
+        assert!(film.progress[0].iter().all(|(at, _)| *at >= Real::or_infinite(0.0)), "nor how it waited for it");
+        assert_eq!(film.progress[0].last(), Some(&(Real::or_infinite(20.0), Real::or_infinite(100.0))));
     }
 
     #[test]

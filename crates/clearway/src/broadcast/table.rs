@@ -153,5 +153,5 @@ fn time(seconds: Option<Real>) -> String {
         _ if seconds < 1.0 => (seconds * 1e3, "ms"),
         _ => (seconds, "s"),
     };
-    format!("{} {unit}", digits(Real::new(value).unwrap_or(Real::INFINITE)))
+    format!("{} {unit}", digits(Real::or_infinite(value)))
 }

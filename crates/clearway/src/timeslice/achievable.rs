@@ -118,7 +118,7 @@ fn figures(plan: &Plan, lengths: &[Bytes], run: &mut dyn FnMut(Line) -> Result<V
         let mut rates: Vec<f64> =
             run(line)?.iter().map(|outcome| rate(outcome) / f64::from(plan.inputs) / 1e9).collect();
         rates.sort_by(f64::total_cmp);
-        let at = |place: usize| Real::new(rates.get(place).copied().unwrap_or(0.0)).unwrap_or(Real::INFINITE);
+        let at = |place: usize| Real::or_infinite(rates.get(place).copied().unwrap_or(0.0));
         let [low, median, high] = [0, rates.len() / 2, rates.len().saturating_sub(1)].map(at);
         let figure = Figure::counted(RATE, "GB/s", median, rates.len() as u64, "median of the seeds");
         let figure = Figure { low: Some(low), high: Some(high), ..figure };

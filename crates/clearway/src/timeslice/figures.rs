@@ -88,18 +88,13 @@ fn over_seeds(plan: &Plan, runs: &[Run], tell: impl Fn(&Run, &Outcome, Policy) -
     figures
 }
 
-/// As a report writes it; what is not a number counts as endless.
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::INFINITE)
-}
-
 /// The median of each figure over all seeds.
 fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
     let Some(first) = seeds.first() else { return Vec::new() };
     let one = |(place, told): (usize, &Told)| {
         let mut values: Vec<f64> = seeds.iter().filter_map(|told| told.get(place)).map(|told| told.value).collect();
         values.sort_by(f64::total_cmp);
-        let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| real(values[at]));
+        let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| Real::or_infinite(values[at]));
         let source = "median of the seeds, between the least and the most";
         let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
         let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());

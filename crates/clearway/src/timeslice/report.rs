@@ -47,7 +47,9 @@ fn building(plan: &Plan, run: &Run) -> Building {
         contribution_bytes: plan.contribution.0,
         ring_bytes: plan.ring.0,
         rotation_ms: rotation(plan, &run.raw).0 as f64 / 1e6,
-        slower_ms: plan.slowdown.map(|slow| [slow.time().start, slow.time().end].map(|at| finite(at.0 as f64 / 1e6))),
+        slower_ms: plan
+            .slowdown
+            .map(|slow| [slow.time().start, slow.time().end].map(|at| Real::or_infinite(at.0 as f64 / 1e6))),
         policies: outcomes(run).map(|(policy, outcome)| of_policy(policy, outcome, rate(&run.raw))).collect(),
     }
 }
@@ -59,7 +61,7 @@ fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
     let inputs_time = outcome.measured.as_secs_f64() * f64::from(outcome.inputs);
     let blocked = |cause: Cause| {
         let percent = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);
-        (cause.name().to_owned(), finite(percent))
+        (cause.name().to_owned(), Real::or_infinite(percent))
     };
     BuildingPolicy {
         policy: policy.name().to_owned(),
@@ -67,7 +69,7 @@ fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
         fills: outcome.fills.iter().filter_map(|fill| candle(fill, 1e4)).collect(),
         blocked: Cause::ALL.into_iter().map(blocked).collect(),
         step_ms: step * 1e3,
-        pulse: outcome.pulse.iter().map(|bytes| finite(*bytes as f64 / step / raw.max(1.0))).collect(),
+        pulse: outcome.pulse.iter().map(|bytes| Real::or_infinite(*bytes as f64 / step / raw.max(1.0))).collect(),
         intervals: outcome.intervals.iter().map(interval).collect(),
         film: outcome.film.as_ref().map(of_film),
     }
@@ -77,11 +79,11 @@ fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
 fn candle(histogram: &Histogram, unit: f64) -> Option<[Real; 5]> {
     let (least, most) = (histogram.min()? as f64, histogram.max()? as f64);
     let [p10, p50, p90] = ["p10", "p50", "p90"].map(|quantile| reading(histogram, quantile));
-    Some([least, p10, p50, p90, most].map(|value| finite(value / unit)))
+    Some([least, p10, p50, p90, most].map(|value| Real::or_infinite(value / unit)))
 }
 
 fn interval(record: &IntervalRecord) -> BuildingInterval {
-    let ms = |time: clearway_proto::base::Nanos| finite(time.0 as f64 / 1e6);
+    let ms = |time: clearway_proto::base::Nanos| Real::or_infinite(time.0 as f64 / 1e6);
     BuildingInterval {
         interval: record.interval,
         start_ms: ms(record.start),
@@ -93,8 +95,4 @@ fn interval(record: &IntervalRecord) -> BuildingInterval {
 
 fn of_film(film: &Film) -> BuildingFilm {
     BuildingFilm { step_us: film.step.as_micros_f64(), rows: film.rows.clone() }
-}
-
-fn finite(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::INFINITE)
 }

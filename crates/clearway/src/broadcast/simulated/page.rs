@@ -37,7 +37,9 @@ pub(crate) fn on_machine(name: &str, queue: Option<&str>, plan: &Plan) -> Result
     let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
     let crossings = ground.unicast_crossings() as f64 / receivers;
     for (kind, ratio) in KINDS.iter().zip([1.0, 1.0, crossings]) {
-        all.push(Figure::counted(UNICAST, "", real(ratio), 1, "shortest ways, no headers").with(KIND, *kind));
+        all.push(
+            Figure::counted(UNICAST, "", Real::or_infinite(ratio), 1, "shortest ways, no headers").with(KIND, *kind),
+        );
     }
     Ok(all.into_iter().map(|figure| figure.with(FABRIC, name).with(RANKS, plan.ranks.to_string())).collect())
 }
@@ -45,10 +47,6 @@ pub(crate) fn on_machine(name: &str, queue: Option<&str>, plan: &Plan) -> Result
 /// All figures of `outcomes`.
 pub(crate) fn figures(ground: &Ground, outcomes: &[Outcome]) -> Vec<Figure> {
     outcomes.iter().flat_map(|outcome| of(ground, outcome)).collect()
-}
-
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::INFINITE)
 }
 
 fn seconds(times: &[Nanos]) -> Vec<f64> {
@@ -80,14 +78,15 @@ fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
     let count = outcome.received.len() as u64;
     let receivers = f64::from(ground.ranks.saturating_sub(1)).max(1.0);
     let (symbols, copies) = least(ground, outcome);
-    let plain = |name: &str, value: f64, source: &str| Figure::counted(name, "", real(value), count, source);
+    let plain =
+        |name: &str, value: f64, source: &str| Figure::counted(name, "", Real::or_infinite(value), count, source);
     let mut figures = Vec::new();
     for (name, times, source) in [
         (SECONDS, &outcome.received, "until the last receiver has it"),
         (KNOWN, &outcome.known, "until the root knows"),
     ] {
         if let Some(median) = quantile(&seconds(times), 0.5) {
-            let figure = Figure::counted(name, "s", real(median), count, source);
+            let figure = Figure::counted(name, "s", Real::or_infinite(median), count, source);
             figures.push(if name == SECONDS { figure } else { figure.with(labels::QUANTILE, "p50") });
         }
     }
@@ -102,7 +101,7 @@ fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
     }
     if let Some(slowdown) = slowdown(outcome) {
         let source = "p99 of round trips beside the cast over before";
-        figures.push(Figure::counted(NEIGHBOURS, "", real(slowdown), outcome.beside.len() as u64, source));
+        figures.push(Figure::counted(NEIGHBOURS, "", Real::or_infinite(slowdown), outcome.beside.len() as u64, source));
     }
     let labelled = |figure: Figure| {
         figure
@@ -139,7 +138,7 @@ fn row(ground: &Ground, outcome: &Outcome) -> String {
     let (symbols, copies) = least(ground, outcome);
     let time =
         |times: &[Nanos]| quantile(&seconds(times), 0.5).map_or("-".into(), |it| Nanos((it * 1e9) as u64).to_string());
-    let percent = |share: f64| format!("{}%", digits(real(100.0 * share)));
+    let percent = |share: f64| format!("{}%", digits(Real::or_infinite(100.0 * share)));
     let links: u64 = outcome.links.iter().sum();
     let links = links as f64 / (outcome.length.0 * outcome.received.len() as u64) as f64 / receivers;
     format!(
@@ -151,9 +150,9 @@ fn row(ground: &Ground, outcome: &Outcome) -> String {
         time(&outcome.known),
         percent(outcome.all.repairs as f64 / symbols / receivers),
         percent(outcome.root.sent as f64 / symbols - copies),
-        digits(real(outcome.root.reports as f64 / outcome.root.polls.max(1) as f64)),
-        digits(real(links)),
-        slowdown(outcome).map_or("-".into(), |it| digits(real(it))),
+        digits(Real::or_infinite(outcome.root.reports as f64 / outcome.root.polls.max(1) as f64)),
+        digits(Real::or_infinite(links)),
+        slowdown(outcome).map_or("-".into(), |it| digits(Real::or_infinite(it))),
     )
 }
 

@@ -83,14 +83,14 @@ fn overview(report: &Report, building: &Building) -> String {
         "<b>Raw</b> is writes in turn that nobody waits for: the achievable line, at which all inputs need {} ms for a <b>rotation</b>, \
          one contribution to each builder; bars show it as a mark, and least and most of the seeds. Completion is from the first to the last contribution of a timeslice; <b>ahead</b> is by how \
          many contributions the furthest input leads the last.",
-        number(Real::new(building.rotation_ms).unwrap_or(Real::INFINITE))
+        number(Real::or_infinite(building.rotation_ms))
     );
     let lead = format!(
         "{} inputs, {} builders, contributions of {} KiB, a ring of {} KiB for each connection.",
         building.inputs,
         building.builders,
-        number(Real::new(building.contribution_bytes as f64 / 1024.0).unwrap_or(Real::INFINITE)),
-        number(Real::new(building.ring_bytes as f64 / 1024.0).unwrap_or(Real::INFINITE)),
+        number(Real::or_infinite(building.contribution_bytes as f64 / 1024.0)),
+        number(Real::or_infinite(building.ring_bytes as f64 / 1024.0)),
     );
     section("building", "Timeslices", &lead, &table("cards classes", &caption, &head(&columns), &body))
 }

@@ -349,7 +349,7 @@ impl<'a> Shown<'a> {
     /// Bytes on each host's link.
     fn by_link(&self, runs: &[&CastRun]) -> String {
         let hosts = self.casting.hosts.len() as f64;
-        let shown = |bytes: f64| number(Real::new(bytes / 1e6).unwrap_or(Real::INFINITE));
+        let shown = |bytes: f64| number(Real::or_infinite(bytes / 1e6));
         let row = |(host, name): (usize, &String)| {
             let one = |run: &&CastRun| {
                 let [out, into] = run.links[host].map(|bytes| bytes as f64 / f64::from(run.objects.max(1)));

@@ -83,7 +83,7 @@ pub(super) fn linear(low: f64, high: f64, from: f64, until: f64) -> Scale {
 
 /// The number of a tick, without zeros that say nothing.
 pub(super) fn tick(value: f64) -> String {
-    let shown = number(Real::new(value).unwrap_or(Real::INFINITE));
+    let shown = number(Real::or_infinite(value));
     if shown.contains('.') { shown.trim_end_matches('0').trim_end_matches('.').to_owned() } else { shown }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn columns_at(values: &[f64], x: &Scale, [top, bottom]: [f64; 2], nam
 /// Seconds with the unit that suits them.
 pub(super) fn time(seconds: f64) -> String {
     let (value, unit) = in_unit(seconds);
-    format!("{}\u{202f}{unit}", number(Real::new(value).unwrap_or(Real::INFINITE)))
+    format!("{}\u{202f}{unit}", number(Real::or_infinite(value)))
 }
 
 /// The same for a tick.

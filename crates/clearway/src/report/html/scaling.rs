@@ -123,7 +123,7 @@ fn links(report: &Report, modes: &[&str]) -> String {
         let ways = modes.iter().map(|mode| (*mode, parts("broadcast_link_bytes", fabric, Some(mode))));
         let unicast = ("unicast to all", parts("broadcast_unicast_link_bytes", fabric, None));
         for (name, parts) in ways.chain([unicast]) {
-            let sum = Real::new(parts.iter().sum()).unwrap_or(Real::INFINITE);
+            let sum = Real::or_infinite(parts.iter().sum());
             rows.push(Parted { name: format!("{fabric}, {name}"), parts, note: number(sum) });
         }
     }

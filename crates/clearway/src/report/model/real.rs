@@ -21,6 +21,11 @@ impl Real {
         (value > f64::NEG_INFINITY).then_some(Self(value))
     }
 
+    /// `value`, where what is no number counts as endless.
+    pub(crate) fn or_infinite(value: f64) -> Self {
+        Self::new(value).unwrap_or(Self::INFINITE)
+    }
+
     /// A number that is known to be finite.
     ///
     /// # Panics

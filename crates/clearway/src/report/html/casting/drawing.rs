@@ -193,7 +193,7 @@ pub(super) fn causes_of(run: &CastRun) -> Option<Parted> {
     let symbols = run.symbols;
     let percent = |count: u64| 100.0 * count as f64 / symbols.needed.max(1) as f64;
     let parts = [symbols.lost, symbols.damaged, symbols.early, symbols.doubled].map(percent);
-    let again = Real::new(percent(symbols.repairs)).unwrap_or(Real::INFINITE);
+    let again = Real::or_infinite(percent(symbols.repairs));
     let [bytes, loss, mode] = [super::BYTES, super::LOSS, MODE].map(|key| label(run, key).unwrap_or_default());
     (parts.iter().sum::<f64>() > 0.0 || symbols.repairs > 0).then(|| Parted {
         name: format!("{bytes}, {}, {mode}", lost(loss)),
@@ -334,7 +334,7 @@ fn busiest(run: &CastRun) -> f64 {
 /// What `runs` put on the links of `hosts`, beside unicast.
 pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
     let receivers = hosts.saturating_sub(1) as f64;
-    let note = |busiest: f64| format!("busiest {}", number(Real::new(busiest).unwrap_or(Real::INFINITE)));
+    let note = |busiest: f64| format!("busiest {}", number(Real::or_infinite(busiest)));
     let row = |run: &&CastRun| Parted {
         name: label(run, MODE).unwrap_or_default().to_owned(),
         parts: carried(run).to_vec(),
