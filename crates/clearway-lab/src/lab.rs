@@ -178,24 +178,13 @@ impl Lab {
         self.plan.path(a, b)
     }
 
-    /// Replaces the queues of every port by another kind, counters from zero. Packets that wait are lost.
+    /// Replaces the queues of every port by another kind, counters from zero, for packets of one frame. Packets that wait are lost.
     ///
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
     pub fn rearm(&mut self, queue: QueueKind) -> Result<(), LabError> {
         self.spec.queue = queue;
-        for (node, space) in self.spaces.iter().enumerate() {
-            let requests: Vec<Request> = self
-                .ports()
-                .filter(|port| port.near.node == node)
-                .flat_map(|port| {
-                    let index = port.near.index;
-                    std::iter::once(queue::disarm(index)).chain(queue::arm(index, port.rate, &self.spec))
-                })
-                .collect();
-            space.route().apply(&requests)?;
-        }
-        Ok(())
+        self.arm(1, |port| Some(port.rate))
     }
 
     /// Gives the link of `host` another rate, at both of its ends, until the queues are replaced. Packets that wait are lost.
@@ -203,14 +192,39 @@ impl Lab {
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
     pub fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<(), LabError> {
-        let Some(own) = self.hosts().get(host.index()).map(|host| host.name.clone()) else { return Ok(()) };
+        let Some(own) = self.hosts().get(host.index()).map(|host| &host.name) else { return Ok(()) };
+        let is_of = |end: &End| self.plan.nodes.get(end.node).is_some_and(|node| node.name == *own);
+        self.arm(1, |port| (is_of(port.near) || is_of(port.far)).then_some(rate))
+    }
+
+    /// Lets packets of up to so many `frames` (1 to 43) pass whole, as between hosts whose interfaces have segmentation offload, until
+    /// the queues are replaced. After a rest, so many frames leave a port back to back. Packets that wait are lost.
+    ///
+    /// # Errors
+    /// [`LabError::Impossible`] for other numbers, and where queues count packets; [`LabError::Kernel`] with the step that failed.
+    pub fn offload(&mut self, frames: u32) -> Result<(), LabError> {
+        let refuse = |sentence: String| Err(LabError::Impossible(sentence));
+        if !(1..=link::OFFLOAD_MAX).contains(&frames) {
+            return refuse(format!("packets of {frames} frames are impossible: 1 to {} work", link::OFFLOAD_MAX));
+        }
+        if frames > 1 && self.spec.queue != QueueKind::Fifo {
+            return refuse(format!(
+                "{} queues count packets, and would count {frames} frames as one: use fifo queues",
+                self.spec.queue
+            ));
+        }
+        self.arm(frames, |port| Some(port.rate))
+    }
+
+    /// Replaces the queues of the ports that get a rate.
+    fn arm(&self, frames: u32, rate_of: impl Fn(&Port<'_>) -> Option<BitsPerSec>) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {
-            let is_of = |end: &End| self.plan.nodes.get(end.node).is_some_and(|node| node.name == own);
-            let ports = self.ports().filter(|port| port.near.node == node && (is_of(port.near) || is_of(port.far)));
+            let ports = self.ports().filter(|port| port.near.node == node);
             let requests: Vec<Request> = ports
-                .flat_map(|port| {
-                    let index = port.near.index;
-                    std::iter::once(queue::disarm(index)).chain(queue::arm(index, rate, &self.spec))
+                .filter_map(|port| Some((port.near.index, rate_of(&port)?)))
+                .flat_map(|(index, rate)| {
+                    let before = [queue::disarm(index), link::offload(index, frames)];
+                    before.into_iter().chain(queue::arm(index, rate, &self.spec, frames))
                 })
                 .collect();
             space.route().apply(&requests)?;
@@ -346,7 +360,7 @@ impl Lab {
         }
         for port in self.ports().filter(|port| port.near.node == node) {
             let index = port.near.index;
-            requests.extend(queue::arm(index, port.rate, &self.spec));
+            requests.extend(queue::arm(index, port.rate, &self.spec, 1));
             requests.extend(port.near.address.map(|(address, prefix)| link::address(index, address, prefix)));
             requests.extend((this.role == Role::Bridge).then(|| link::enslave(index, BRIDGE_INDEX)));
             requests.push(link::up(index));

@@ -8,7 +8,7 @@
 //! # Invariants
 //! I1. When the holder of a lab ends, in whatever way, the kernel frees everything: no file, mount or interface stays.
 //! I2. All of it is configured over netlink; no other program is needed.
-//! I3. One packet on the wire is one packet in every queue: no segmentation offload on any end.
+//! I3. One packet on the wire is one packet in every queue, unless segmentation offload is asked for ([`Lab::offload`]).
 //!
 //! # Not here
 //! Protocols and measurements of applications; the self-test here proves the queues, nothing above them.

@@ -42,10 +42,10 @@ const STATIC: u16 = 0x40;
 /// `NTF_MASTER`: the entry belongs to the bridge above the port.
 const OF_MASTER: u8 = 0x04;
 
-/// One real packet per packet on the wire: with more, a queue would count 64 KB as one.
-const GSO_SEGMENTS: u32 = 1;
-/// The MTU: no larger packet leaves a socket either.
-const GSO_BYTES: u32 = 1500;
+/// The MTU: the bytes of a packet of one frame.
+const MTU: u32 = 1500;
+/// The most frames of one packet: the kernel's usual 64 KiB of them (`GSO_LEGACY_MAX_SIZE`).
+pub(crate) const OFFLOAD_MAX: u32 = 65_536 / MTU;
 
 /// `struct ifinfomsg`.
 fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
@@ -57,11 +57,18 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
 }
 
 fn device(message: Message, end: &End) -> Message {
-    message
-        .text(IFLA_IFNAME, &end.interface)
-        .attr(IFLA_ADDRESS, &end.mac.0)
-        .u32(IFLA_GSO_MAX_SEGS, GSO_SEGMENTS)
-        .u32(IFLA_GSO_MAX_SIZE, GSO_BYTES)
+    taking(1, message.text(IFLA_IFNAME, &end.interface).attr(IFLA_ADDRESS, &end.mac.0))
+}
+
+/// An interface takes packets of up to so many `frames`.
+fn taking(frames: u32, message: Message) -> Message {
+    message.u32(IFLA_GSO_MAX_SEGS, frames).u32(IFLA_GSO_MAX_SIZE, frames * MTU)
+}
+
+/// Lets an interface take packets of up to so many `frames`, as one with segmentation offload does.
+pub(crate) fn offload(index: u32, frames: u32) -> Request {
+    let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, 0, 0));
+    Request::new(format!("let an interface take packets of {frames} frames"), taking(frames, message))
 }
 
 /// Makes a veth pair: `near` in the socket's namespace, `far` in the namespace that `far_netns` refers to.

@@ -28,7 +28,7 @@
 //! I1. Nothing but a port's own queues limits what waits there.
 //! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is control.
 //! I3. The minor number of a class of its own is the class's place plus one, under every kind.
-//! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel.
+//! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel, unless packets of many frames are asked for.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 
@@ -136,14 +136,16 @@ pub(crate) fn disarm(index: u32) -> Request {
     Request { doing: "remove the queues of a port".into(), message, missing: Missing::Accept }
 }
 
-/// The requests that give the interface `index`, which has none, its rate and queues.
-pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec) -> Vec<Request> {
+/// The requests that give the interface `index`, which has none, its rate and queues; packets of more than `frames` are cut.
+pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec, frames: u32) -> Vec<Request> {
     let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
+    let longest = Bytes(FRAME.0 * u64::from(frames));
     let bucket = match spec.queue {
         QueueKind::Strict => Bucket { rate: UNLIMITED.rate / 2, ..UNLIMITED }, // below the peak, as TBF demands
-        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => Bucket::of(rate, burst(rate)),
+        // A bucket that holds less than a packet never lets it go.
+        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => Bucket::of(rate, burst(rate).max(longest)),
     };
-    port.link(bucket);
+    port.link(bucket, longest);
     let below = handle(LINK, 1);
     let weighted = |class: Class| Leaf::weighted(class, spec.weights.of(class));
     match spec.queue {
@@ -213,19 +215,19 @@ impl Port {
         self.requests.push(Request::new(doing, message));
     }
 
-    fn link(&mut self, bucket: Bucket) {
-        // The second bucket limits nothing but the size: what is longer than one frame is cut before it is queued.
-        let size = Bucket { burst: FRAME, ..UNLIMITED };
+    fn link(&mut self, bucket: Bucket, longest: Bytes) {
+        // The second bucket limits nothing but the size: what is longer is cut before it is queued.
+        let size = Bucket { burst: longest, ..UNLIMITED };
         // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst, burst of the peak.
         let mut options = [ratespec(bucket.rate), ratespec(size.rate)].concat();
         for word in [0, bucket.ticks(), size.ticks()] {
             options.extend_from_slice(&word.to_ne_bytes());
         }
-        let (bytes, frame) = (bucket.burst.0 as u32, FRAME.0 as u32);
+        let (bytes, longest) = (bucket.burst.0 as u32, longest.0 as u32);
         let fixed = tcmsg(self.index, handle(LINK, 0), TC_H_ROOT, 0);
         self.ask("add a TBF queue", RTM_NEWQDISC, &fixed, |m| {
             // TCA_TBF_PARMS, and both bursts in bytes: times would be rounded to less than a frame.
-            m.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, frame))
+            m.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, longest))
         });
     }
 

@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::Case;
 use crate::traffic::{PORT, RATE, exchange, marked, own, socket, star, up};
 
-pub(crate) const CASES: [Case; 15] = [
+pub(crate) const CASES: [Case; 16] = [
     ("up__every_pair_of_every_topology_exchanges_packets", up__every_pair_of_every_topology_exchanges_packets),
     ("up__a_link_crosses_only_the_ports_of_its_path", up__a_link_crosses_only_the_ports_of_its_path),
     ("up__an_impossible_specification_is_refused", up__an_impossible_specification_is_refused),
@@ -22,6 +22,10 @@ pub(crate) const CASES: [Case; 15] = [
     ("spawn__a_child_lives_on_its_host", spawn__a_child_lives_on_its_host),
     ("port_counters__tell_classes_apart", port_counters__tell_classes_apart),
     ("offloads__every_packet_is_real", offloads__every_packet_is_real),
+    (
+        "offload__packets_pass_whole_until_the_queues_are_replaced",
+        offload__packets_pass_whole_until_the_queues_are_replaced,
+    ),
     (
         "offloads__a_batched_send_fills_a_queue_packet_by_packet",
         offloads__a_batched_send_fills_a_queue_packet_by_packet,
@@ -158,6 +162,29 @@ fn offloads__every_packet_is_real() {
     assert_eq!(all.len(), 4);
     assert!(lab.refused_settings().is_empty());
     assert!(all.iter().all(|o| (o.gso_segments, o.gso_bytes) == (Some(1), Some(1500))), "{all:?}");
+}
+
+fn offload__packets_pass_whole_until_the_queues_are_replaced() {
+    let mut lab = up("offload", star(2));
+    let sentence = lab.offload(8).unwrap_err().to_string();
+    assert_eq!(sentence, "strict queues count packets, and would count 8 frames as one: use fifo queues");
+    lab.rearm(QueueKind::Fifo).unwrap();
+    assert!(lab.offload(44).unwrap_err().to_string().contains("1 to 43 work"));
+    lab.offload(8).unwrap();
+    assert!(lab.offloads().unwrap().iter().all(|o| (o.gso_segments, o.gso_bytes) == (Some(8), Some(12_000))));
+    let packets = |lab: &Lab| lab.port_counters().unwrap().iter().map(|c| c.packets).max().unwrap();
+    let bytes = |lab: &Lab| lab.port_counters().unwrap().iter().map(|c| c.bytes).max().unwrap();
+    let sender = marked(&lab, 0, Class::BestEffort);
+    setsockopt(&sender, sockopt::UdpGsoSegment, &1000).unwrap();
+    let receiver = socket(&lab, 1);
+    setsockopt(&receiver, sockopt::UdpGroSegment, &true).unwrap();
+    sender.send_to(&[7; 8_000], (lab.hosts()[1].address, PORT)).unwrap();
+    let mut whole = [0; 65_536];
+    assert_eq!(receiver.recv(&mut whole).unwrap(), 8_000, "eight messages came as one packet");
+    assert!(packets(&lab) >= 8 && bytes(&lab) >= 8_000, "counted as frames");
+    lab.rearm(QueueKind::Fifo).unwrap();
+    sender.send_to(&[7; 8_000], (lab.hosts()[1].address, PORT)).unwrap();
+    assert_eq!(receiver.recv(&mut whole).unwrap(), 1_000, "each by itself again");
 }
 
 fn offloads__a_batched_send_fills_a_queue_packet_by_packet() {

@@ -103,9 +103,9 @@ fn cast(order: &Order<'_>, test: &Broadcast) -> Result<Report> {
     let plan = test.plan(hosts, Some(rate), order.scenario.seed);
     let crew = Crew::of(order.scenario.seed, Measure::Broadcast);
     let mut held = Held::in_lab(fabric, &test.queue, &crew)?;
-    report.host.facts.extend(held.proofs());
     report.host.facts.extend(held.ranks().wires().clone());
     let outcomes = crate::broadcast::conduct(&mut held, &plan, Place::Lab)?;
+    report.host.facts.extend(held.proofs());
     report.figures = crate::broadcast::figures(&plan, &outcomes);
     let names = (0..plan.ranks).map(|rank| held.ranks().host(Rank(rank)).to_owned()).collect();
     report.casting = Some(crate::broadcast::casting(&plan, names, &outcomes));

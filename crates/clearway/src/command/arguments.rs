@@ -284,6 +284,9 @@ pub(crate) enum LabCommand {
         /// Trust the lab without testing rate, depth and class order of its ports.
         #[arg(long)]
         skip_self_test: bool,
+        /// Frames that one packet may have, as between hosts with segmentation offload; more than 1 needs fifo queues
+        #[arg(long, value_name = "FRAMES", default_value_t = 1)]
+        offload: u32,
     },
     /// Run a program on one host of a lab: `clearway lab exec h3 -- iperf3 -s`.
     Exec {

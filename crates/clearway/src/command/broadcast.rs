@@ -200,7 +200,7 @@ fn on_ranks(held: &mut Held, plan: &Plan, place: Place, flags: &BroadcastFlags) 
         print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
         return Ok(Exit::Good);
     }
-    print(&table(held.about(), plan, &figures))?;
+    print(&table(&held.about(), plan, &figures))?;
     if flags.explain {
         let reach = if held.has_multicast() { Reach::All } else { Reach::Some };
         print(&explained(plan, &figures, Bytes(u64::from(held.body_max())), reach))?;

@@ -37,6 +37,7 @@ fn up(command: LabCommand) -> Result<Exit> {
         queue,
         queue_packets,
         skip_self_test,
+        offload,
     } = command
     else {
         bail!("not a request to make a lab");
@@ -58,6 +59,12 @@ fn up(command: LabCommand) -> Result<Exit> {
     keeper::start(keeper)?;
     if !skip_self_test {
         prove(&name, queue)?;
+    }
+    if offload != 1
+        && let Err(error) = keeper::attach(&name)?.offload(offload)
+    {
+        keeper::down(&name)?;
+        return Err(error.into());
     }
     let named = if name.as_str() == "lab" { String::new() } else { format!("--name {name} ") };
     println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec {named}h0 -- ip address`");

@@ -375,7 +375,7 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
 
 /// Builds with the ranks of `held`.
 fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, flags: &TimesliceFlags) -> Result<Exit> {
-    let (about, json) = (held.about().to_owned(), flags.json);
+    let (about, json) = (held.about(), flags.json);
     eprintln!("watch it: clearway timeslice watch {}", task.job);
     if flags.bench {
         let figures = measure_achievable(held, plan, &task.job, flags.lengths())?;

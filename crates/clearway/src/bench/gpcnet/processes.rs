@@ -61,7 +61,7 @@ impl Ground for Processes {
     }
 
     fn about(&self) -> String {
-        self.held.about().to_owned()
+        self.held.about()
     }
 
     fn run(&mut self, tasks: &BTreeMap<Rank, Task>, patience: Nanos) -> Result<BTreeMap<Rank, Record>> {

@@ -50,6 +50,15 @@ impl Held {
         Ok(())
     }
 
+    /// In a laboratory whose queues do not count packets, lets those of up to so many `frames` pass whole, as between hosts with
+    /// segmentation offload.
+    pub(crate) fn offload(&mut self, frames: u32) -> Result<()> {
+        match &mut self.holder {
+            Holder::Lab(lab) => lab.offload(frames),
+            Holder::Job(_) => Ok(()),
+        }
+    }
+
     /// Starts all ranks anew where that is possible, after one of them ended; whether it is.
     pub(crate) fn renew(&mut self) -> Result<bool> {
         match &mut self.holder {
@@ -60,8 +69,15 @@ impl Held {
     }
 
     /// What it is, for a person.
-    pub(crate) fn about(&self) -> &str {
-        &self.about
+    pub(crate) fn about(&self) -> String {
+        match &self.holder {
+            Holder::Lab(lab) if lab.frames_most() > 1 => format!(
+                "{}\nlong objects: packets of up to {} frames, as with segmentation offload",
+                self.about,
+                lab.frames_most()
+            ),
+            Holder::Lab(_) | Holder::Job(_) => self.about.clone(),
+        }
     }
 
     /// The ranks.

@@ -36,6 +36,8 @@ pub(in crate::bench) struct LabStage {
     up: Duration,
     /// Self-tests, one for each queue that was armed.
     self_tests: Vec<(QueueKind, SelfTest)>,
+    /// Of which packets can be now, and the most that they ever could.
+    frames: (u32, u32),
     /// What keeps processors awake, or why they sleep.
     awake: Result<Awake, String>,
 }
@@ -56,7 +58,15 @@ impl LabStage {
         if let Err(why) = &awake {
             eprintln!("{}", asleep(why));
         }
-        Ok(Self { lab, crew: *crew, ranks: Ranks::new(fleet, interrupt), up, self_tests: Vec::new(), awake })
+        Ok(Self {
+            lab,
+            crew: *crew,
+            ranks: Ranks::new(fleet, interrupt),
+            up,
+            self_tests: Vec::new(),
+            frames: (1, 1),
+            awake,
+        })
     }
 }
 
@@ -89,14 +99,19 @@ fn members(lab: &Lab, per_host: u16) -> Result<Vec<Member>> {
 }
 
 impl LabStage {
-    /// The self-tests of its queues: which, and how it went.
+    /// The self-tests of its queues: which, and how it went; and whether packets were real ones.
     pub(in crate::bench) fn proofs(&self) -> Vec<(String, String)> {
         let proof = |(queue, test): &(QueueKind, SelfTest)| {
             let passed = test.ports.iter().filter(|port| port.outcome == Outcome::Pass).count();
             let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
             (format!("self-test {queue}"), fact)
         };
-        self.self_tests.iter().map(proof).collect()
+        let offload = match self.frames.1 {
+            1 => "off: every packet is real".to_owned(),
+            frames => format!("on for long objects: packets of up to {frames} frames"),
+        };
+        let offload = ("segmentation offload in the lab".to_owned(), offload);
+        self.self_tests.iter().map(proof).chain([offload]).collect()
     }
 }
 
@@ -105,6 +120,20 @@ impl LabStage {
     pub(super) fn renew(&mut self) -> Result<()> {
         let (lab, crew) = (&self.lab, &self.crew);
         self.ranks.replace(|interrupt| gather(lab, crew, interrupt))
+    }
+
+    /// Lets packets of up to so many `frames` pass whole where queues do not count packets. What waits in queues is lost.
+    pub(super) fn offload(&mut self, frames: u32) -> Result<()> {
+        if self.frames.0 != frames && self.lab.spec().queue == QueueKind::Fifo {
+            self.lab.offload(frames)?;
+            self.frames = (frames, self.frames.1.max(frames));
+        }
+        Ok(())
+    }
+
+    /// Of how many frames the largest packets could be.
+    pub(super) const fn frames_most(&self) -> u32 {
+        self.frames.1
     }
 
     /// Gives the link of `host` another rate than all others have.
@@ -131,6 +160,7 @@ impl Stage for LabStage {
     fn arm(&mut self, queue: &str) -> Result<()> {
         let queue: QueueKind = queue.parse()?;
         self.lab.rearm(queue)?;
+        self.frames.0 = 1;
         self.ranks.check()?;
         let test = self.lab.self_test()?;
         if let Some(wrong) = test.failed().next() {
@@ -187,11 +217,6 @@ impl Stage for LabStage {
                 let warning = format!("the machine was too busy to prove {unclear} ports of the {queue} queues");
                 report.warnings.push(warning);
             }
-        }
-        if let Ok(offloads) = self.lab.offloads() {
-            let real = offloads.iter().all(|offload| offload.gso_segments == Some(1));
-            let fact = if real { "off: every packet is real" } else { "on: queues hold joined packets" };
-            report.host.facts.insert("segmentation offload in the lab".into(), fact.into());
         }
         report.warnings.extend(self.ranks.warnings());
     }
