@@ -89,7 +89,7 @@ impl Node {
     fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) {
         let state = &mut self.state;
         match (command, &mut self.root, &mut self.receiver) {
-            (Command::Cast { from }, Some(root), _) => root.cast(state, from, out),
+            (Command::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
             (Command::Flush, Some(root), _) => root.flush(state, now, out),
             (Command::Place { into }, _, Some(receiver)) => receiver.place(state, now, into, out),
             (Command::Release { object }, _, Some(receiver)) => receiver.release(state, now, object),

@@ -11,7 +11,7 @@ use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
 /// Losses up to 3 % are a link's own: multicast at 1 % has been measured to lose a fifteenth of its rate to repair, and slower
 /// sending would not make it less.
-const LOST: u32 = 30_000;
+pub(super) const LOST: u32 = 30_000;
 /// Marks are only made by congestion.
 const MARKED: u32 = 10_000;
 

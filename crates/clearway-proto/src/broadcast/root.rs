@@ -190,10 +190,11 @@ impl Root {
     }
 
     /// Takes an object.
-    pub(super) fn cast(&mut self, state: &mut State, from: Span, out: &mut Out<Event>) {
+    pub(super) fn cast(&mut self, state: &mut State, from: Span, now: LocalNs, out: &mut Out<Event>) {
         if state.aborted <= self.next || self.heir.is_some() {
             return;
         }
+        let was_idle = state.holding.floor() == self.next_sequence;
         let is_short = from.length <= state.config.symbol;
         let size = if is_short { Size::Short(self.shorts) } else { Size::Long(self.longs) };
         let object = Object {
@@ -206,6 +207,10 @@ impl Root {
         if !state.objects.insert(object) {
             out.tell(Event::TryAgain { from });
             return;
+        }
+        if let Some(polls) = state.polls.as_mut().filter(|_| was_idle) {
+            // Perhaps somebody has a place for it, and what said so was lost.
+            polls.hurry(now);
         }
         self.next += 1;
         self.next_sequence = object.end(state.config.symbol);

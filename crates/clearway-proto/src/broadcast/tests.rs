@@ -1,5 +1,7 @@
 //! The engine between a few members on the wire in memory.
 
+use alloc::vec;
+
 use super::trial::{Fault, Plan, Trial};
 use super::*;
 use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
@@ -298,4 +300,41 @@ fn deaf__no_more_and_the_group_is_used_again() {
     trial.run();
     assert!(trial.is_over());
     assert_eq!(trial.record(0).sent - before, 1_000);
+}
+
+#[test]
+fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a_repair() {
+    let (count, length) = (500, 1_200);
+    let mut trial = Trial::new(Plan {
+        loss: 10_000,
+        silence: Nanos::from_secs(2),
+        places_first: Some(1),
+        until: LocalNs(1_000_000_000_000),
+        ..Plan::of(8, &vec![length; count])
+    });
+    let mut worst = Nanos::ZERO;
+    for object in 0..count {
+        trial.cast(1);
+        let begun = trial.fabric.now();
+        while trial.processes.iter().any(|process| process.stable.len() <= object) {
+            if object > 0 && trial.processes[1..].iter().any(|process| process.received.len() <= object) {
+                worst = worst.max(trial.fabric.now().since(begun));
+            }
+            trial.turn();
+        }
+        if object + 1 < count {
+            (1..8).for_each(|rank| trial.place(rank, u64::from(length)));
+        }
+    }
+    assert!(worst < Nanos::from_millis(10), "{worst}: a sixteenth of the silence is 125 ms");
+}
+
+#[test]
+fn loss__of_a_link_s_own_does_not_slow_the_root_down() {
+    let time = |loss| {
+        let rate = Some(BitsPerSec::mega(200));
+        run(Plan { loss, rate, window: 4096, ..Plan::of(8, &[2_000_000]) }).fabric.now().0
+    };
+    let (clean, lossy) = (time(0), time(10_000));
+    assert!(lossy * 100 < clean * 104, "{lossy} ns where {clean} do without loss, with 1 % to send again");
 }

@@ -221,7 +221,7 @@ impl Trial {
         }
     }
 
-    fn place(&mut self, rank: u32, length: u64) {
+    pub(super) fn place(&mut self, rank: u32, length: u64) {
         let process = &mut self.processes[rank as usize];
         let into = Span { region: process.region, offset: process.place_at, length: length as u32 };
         process.place_at += length;
