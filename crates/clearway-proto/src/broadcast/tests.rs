@@ -1,7 +1,5 @@
 //! The engine between a few members on the wire in memory.
 
-use alloc::vec;
-
 use super::trial::{Fault, Plan, Trial};
 use super::*;
 use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
@@ -304,16 +302,16 @@ fn deaf__no_more_and_the_group_is_used_again() {
 
 #[test]
 fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a_repair() {
-    let (count, length) = (500, 1_200);
+    let lengths = [1_200; 500];
     let mut trial = Trial::new(Plan {
         loss: 10_000,
         silence: Nanos::from_secs(2),
         places_first: Some(1),
         until: LocalNs(1_000_000_000_000),
-        ..Plan::of(8, &vec![length; count])
+        ..Plan::of(8, &lengths)
     });
     let mut worst = Nanos::ZERO;
-    for object in 0..count {
+    for object in 0..lengths.len() {
         trial.cast(1);
         let begun = trial.fabric.now();
         while trial.processes.iter().any(|process| process.stable.len() <= object) {
@@ -322,8 +320,8 @@ fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a
             }
             trial.turn();
         }
-        if object + 1 < count {
-            (1..8).for_each(|rank| trial.place(rank, u64::from(length)));
+        if let Some(next) = lengths.get(object + 1) {
+            (1..8).for_each(|rank| trial.place(rank, u64::from(*next)));
         }
     }
     assert!(worst < Nanos::from_millis(10), "{worst}: a sixteenth of the silence is 125 ms");
