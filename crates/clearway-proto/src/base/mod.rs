@@ -1,4 +1,5 @@
-//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of bytes.
+//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of
+//! bytes, one tree over places.
 //!
 //! # Invariants
 //! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
@@ -8,6 +9,7 @@
 
 mod class;
 mod digest;
+mod nomial;
 mod random;
 mod rank;
 mod smooth;
@@ -16,6 +18,7 @@ mod units;
 
 pub use class::{Class, Dscp, UnknownClass};
 pub use digest::crc32c;
+pub use nomial::{NOMIAL_BASE, elder, juniors};
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
 pub use smooth::Smoothed;

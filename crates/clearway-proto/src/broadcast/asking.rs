@@ -129,20 +129,24 @@ impl Asking {
         self.due = None;
         let (edge, newest) = (self.edge.min(edge(state)), self.newest(state));
         let rest_is_over = self.came_at + state.pause();
-        if state.holding.received() >= edge || now < rest_is_over {
-            self.ask_below(state, newest, now, out);
-            self.due = (state.holding.received() < edge).then_some(rest_is_over);
-        } else if state.way == Way::Multicast {
-            self.ask_below(state, edge.max(newest), now, out);
-        } else {
-            self.ask_below(state, newest, now, out);
-            let first = state.holding.received();
-            if first >= self.asked {
-                Self::ask(state, first, first + 1, Whom::Near, out);
-            }
-            if self.seen < edge {
-                Self::ask(state, edge - 1, edge, Whom::Near, out);
-            }
+        let is_whole = state.holding.received() >= edge;
+        let is_silent = !is_whole && now >= rest_is_over;
+        let all = is_silent && state.way == Way::Multicast;
+        self.ask_below(state, if all { edge.max(newest) } else { newest }, now, out);
+        if is_silent && state.way != Way::Multicast {
+            self.ask_of_ends(state, edge, out);
+        }
+        self.due = (!is_whole && !is_silent).then_some(rest_is_over);
+    }
+
+    /// Asks for the first and the last symbol below `edge`, if they were not asked for: what comes of them says what else was lost.
+    fn ask_of_ends(&self, state: &State, edge: u64, out: &mut Out<Event>) {
+        let first = state.holding.received();
+        if first >= self.asked {
+            Self::ask(state, first, first + 1, Whom::Near, out);
+        }
+        if self.seen < edge {
+            Self::ask(state, edge - 1, edge, Whom::Near, out);
         }
     }
 

@@ -17,11 +17,11 @@
 use core::fmt;
 
 use super::frame::Way;
-use crate::base::{BitsPerSec, Bytes, Nanos};
+use crate::base::{BitsPerSec, Bytes, NOMIAL_BASE, Nanos};
 
-/// Children of one member in reports and in hand-on trees.
+/// Children of one member in reports, and the base of hand-on trees.
 const REPORTS: u32 = 16;
-const BASE: u32 = 4;
+const BASE: u32 = NOMIAL_BASE as u32;
 
 /// What is known of the network and the object.
 #[derive(Clone, Copy, Debug, PartialEq)]

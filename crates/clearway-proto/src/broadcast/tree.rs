@@ -5,8 +5,7 @@
 //! - *Reports* climb a tree. The first of each leaf is its leader; members report to their leader and leaders to the root's, in
 //!   heaps of fan-out 8 each, so that nobody hears more than 16. In one single leaf it is one heap of fan-out 16.
 //! - A *chain* follows the order. It crosses each link between leaves once.
-//! - A *hand-on tree* is 4-nomial over the order: the member at position `p` hands on to those whose number differs from its own
-//!   in one base-4 digit below its lowest one that is not zero. Rounds of unequal length make it faster than a 4-ary heap.
+//! - A *hand-on tree* is 4-nomial over the order ([`juniors`]). Rounds of unequal length make it faster than a 4-ary heap.
 //!
 //! # Invariants
 //! I1. Everybody but the root has exactly one parent in each of the three, and it is alive.
@@ -15,14 +14,12 @@
 use alloc::vec::Vec;
 
 use super::frame::{REMOVED_MAX, Removed};
-use crate::base::Rank;
+use crate::base::{Rank, elder, juniors};
 
 /// The most children of one member: 16 reports can be awaited and merged in some microseconds; three levels reach 4,000.
 const FAN_OUT: usize = 16;
 /// The same in each of two heaps that share members.
 const HALF: usize = FAN_OUT / 2;
-/// Who hands on in how many parts: base of the hand-on tree. Measured peers use 3 and 4.
-const BASE: usize = 4;
 
 /// One of those that a cast is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,30 +170,6 @@ fn heap_children(at: usize, fan_out: usize, length: usize) -> core::ops::Range<u
     first..(first + fan_out).min(length)
 }
 
-/// `at` without its lowest base-4 digit that is not zero.
-fn elder(at: usize) -> Option<usize> {
-    let mut unit = 1;
-    while at != 0 && (at / unit).is_multiple_of(BASE) {
-        unit *= BASE;
-    }
-    (at != 0).then(|| at - at / unit % BASE * unit)
-}
-
-/// Those whose elder is `at`, the farthest first: they have the most to hand on to.
-fn juniors(at: usize, length: usize) -> impl Iterator<Item = usize> {
-    let mut units = Vec::new();
-    let mut unit = 1;
-    while unit < length && (at / unit).is_multiple_of(BASE) {
-        units.push(unit);
-        unit *= BASE;
-    }
-    units
-        .into_iter()
-        .rev()
-        .flat_map(move |unit| (1..BASE).map(move |digit| at + digit * unit))
-        .filter(move |p| *p < length)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,13 +238,6 @@ mod tests {
         }
         assert!(hops <= 5, "{hops}");
         assert!(place(0).children.len() <= FAN_OUT);
-    }
-
-    #[test]
-    fn juniors__of_sixteen_are_a_base_four_tree() {
-        assert_eq!(juniors(0, 16).collect::<Vec<_>>(), [4, 8, 12, 1, 2, 3]);
-        assert_eq!(juniors(4, 16).collect::<Vec<_>>(), [5, 6, 7]);
-        assert_eq!((elder(7), elder(12), elder(0)), (Some(4), Some(0), None));
     }
 
     #[test]

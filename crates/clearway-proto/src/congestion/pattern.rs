@@ -11,7 +11,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
+use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank, juniors};
 
 use super::plan::Stream;
 use super::task::{Burst, Cast, CastWay, CongestorKind, Flow, FlowStyle, LoadKind};
@@ -25,8 +25,6 @@ const BURST: Burst = Burst { on: Nanos::from_millis(40), period: Nanos::from_mil
 
 /// Bytes of an object of a broadcast: as in `docs/broadcast.md`, some hundred packets.
 const OBJECT: Bytes = Bytes(1 << 20);
-/// Of the tree down which a broadcast goes: see [`juniors`].
-const ROUND: usize = 4;
 
 /// GPCNeT's four congestors, which run at the same time in a group each.
 const GPCNET: [CongestorKind; 4] =
@@ -120,28 +118,17 @@ impl Cast {
     /// What `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
     fn streams(&self, me: Rank) -> Vec<Stream> {
         let Some(place) = self.members.iter().position(|member| *member == me) else { return Vec::new() };
-        let (to, copies) = match self.way {
+        let (to, copies): (Vec<usize>, usize) = match self.way {
             CastWay::Multicast if place == 0 => {
                 return vec![Stream { from: me, to: self.members[1..].to_vec(), rate: self.rate }];
             }
             CastWay::Multicast => return Vec::new(),
             CastWay::Chain => ((place + 1..self.members.len()).take(1).collect(), 1),
-            CastWay::Tree => (juniors(place, self.members.len()), juniors(0, self.members.len()).len()),
+            CastWay::Tree => (juniors(place, self.members.len()).collect(), juniors(0, self.members.len()).count()),
         };
         let rate = BitsPerSec(self.rate.0 / (copies as u64).max(1));
         to.into_iter().map(|junior| Stream::single(me, self.members[junior], rate)).collect()
     }
-}
-
-/// To whom the member at `place` of `length` hands on in a 4-nomial tree: those whose number differs from its own in one digit to
-/// base 4, below its lowest one that is not zero.
-fn juniors(place: usize, length: usize) -> Vec<usize> {
-    let rounds = core::iter::successors(Some(1), |step: &usize| step.checked_mul(ROUND));
-    let rounds = rounds.take_while(|step| *step < length && place.is_multiple_of(step * ROUND));
-    rounds
-        .flat_map(|step| (1..ROUND).map(move |digit| place + digit * step))
-        .filter(|junior| *junior < length)
-        .collect()
 }
 
 #[cfg(test)]
@@ -213,15 +200,6 @@ mod tests {
         assert_eq!(rate(CongestorKind::Cast), BitsPerSec::mega(150));
         assert_eq!(rate(CongestorKind::CastChain), BitsPerSec::mega(150));
         assert_eq!(rate(CongestorKind::CastTree), BitsPerSec::mega(50), "three copies leave the first");
-    }
-
-    #[test]
-    fn juniors__every_place_but_the_first_has_one_senior() {
-        for length in [1, 2, 4, 5, 16, 17, 64, 100] {
-            let mut all: Vec<usize> = (0..length).flat_map(|place| juniors(place, length)).collect();
-            all.sort_unstable();
-            assert_eq!(all, (1..length).collect::<Vec<_>>());
-        }
     }
 
     #[test]

@@ -222,8 +222,8 @@ impl<'a> Casting<'a> {
             account: Account::default(),
             processor: processor(),
             traffic: traffic(),
-            tally: Rc::default(),
-            dropped: 0,
+            tally: wire.tally(),
+            dropped: wire.counters().receive_overflow,
             film: Film::default(),
             events: Vec::new(),
             commands,
@@ -235,7 +235,6 @@ impl<'a> Casting<'a> {
 
     fn run(&mut self, wire: &mut RoughWire, node: Node) -> Result<Next> {
         let input = self.orders.source().try_clone_to_owned()?;
-        (self.tally, self.dropped) = (wire.tally(), wire.counters().receive_overflow);
         say(Said::Taken)?;
         let mut driver = Driver::boot(node, clock::now(), 0);
         let mut host = Host { casting: self };
