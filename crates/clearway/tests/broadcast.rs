@@ -56,6 +56,24 @@ fn lab__a_dead_receiver_holds_nobody_up_and_a_dead_root_ends_it_for_all() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+#[test]
+fn lab__several_roots_cast_at_the_same_time_each_on_a_channel_and_the_ninth_shares_one() {
+    let words = "--on lab --ranks 10 --bytes 4B,30kB --loss 0.01 --objects 3 --roots";
+    let Some(output) = broadcast(&format!("{words} 10")) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains(" auto ")).collect();
+    // A machine that is so busy that a rank is silent for two seconds has more that share.
+    let shared: Vec<usize> = rows.iter().map(|row| row.matches("shared").count()).collect();
+    let [_, short, _, long] = shared[..] else { panic!("{table}") };
+    assert!(short >= 2 && long >= 2, "{table}");
+    let Some(output) = broadcast(&format!("{words} 3 --json")) else { return };
+    let figures = figures(&output);
+    for labels in [[("bytes", "4 B"), ("roots", "1")], [("bytes", "30000 B"), ("roots", "3")]] {
+        assert_eq!(samples(&figures, "broadcast_roots_seconds", &labels), Some(3), "{labels:?}");
+    }
+}
+
 /// What the report of `scenario` holds; nothing where there are no namespaces.
 fn report(name: &str, scenario: &str) -> Option<serde_json::Value> {
     let directory = std::env::temp_dir().join(format!("clearway-broadcast-{}-{name}", std::process::id()));
@@ -129,6 +147,8 @@ fn flags__what_cannot_be_is_refused_in_one_sentence() {
         ("--kill 8@1s", "--kill is rank 8 at "),
         ("--silence 1ms", "--silence is 1ms; "),
         ("--on cluster --ranks 4", "--ranks is for --on lab"),
+        ("--ranks 4 --roots 5", "--roots is 5; 1 to 4 work with 4 ranks"),
+        ("--on sim --roots 2", "--roots is for --on lab"),
     ] {
         let Some(output) = broadcast(words) else { return };
         let said = String::from_utf8_lossy(&output.stderr);

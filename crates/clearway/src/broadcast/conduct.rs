@@ -167,6 +167,7 @@ impl Conductor<'_> {
         let assignment = Assignment {
             key: self.key,
             ranks: self.plan.ranks,
+            roots: 0,
             way,
             rhythm: cast.rhythm,
             length: cast.length,

@@ -31,6 +31,7 @@ use super::bare::{self, Bare};
 use super::film::Film;
 use super::pattern;
 use super::rough::{RoughWire, Tally};
+use super::together;
 use super::traffic::traffic;
 use super::words::{Account, Asked, Assignment, Rhythm, Said};
 use crate::bench::rank::{Conversation, OrderOf, Orders};
@@ -41,11 +42,11 @@ const ROOT: Rank = Rank(0);
 /// The group of all.
 const GROUP: GroupId = GroupId(0);
 /// Symbols that may be under way: a quarter of a second at 200 Mb/s, longer than a rank of a busy machine waits for a processor.
-const WINDOW: u32 = 4096;
+pub(super) const WINDOW: u32 = 4096;
 /// Short objects that may lie at a receiver, or wait at the root until they are with everybody.
-const SLOTS: u32 = 1024;
+pub(super) const SLOTS: u32 = 1024;
 /// Short objects between two synchronisations.
-const SYNC_EVERY: u32 = 16;
+pub(super) const SYNC_EVERY: u32 = 16;
 
 fn say(said: Said) -> Result<()> {
     Asked::say(said)
@@ -77,7 +78,7 @@ pub(crate) fn serve(wire: Box<dyn Waitable>, mut orders: Orders) -> Result<Exit>
 }
 
 /// What comes after a cast.
-enum Next {
+pub(super) enum Next {
     /// Another one.
     Cast(Box<Assignment>),
     /// The conductor said that all is over.
@@ -88,14 +89,14 @@ enum Next {
 
 /// The region that this rank has, once it has one: every cast uses it, since a wire keeps what was registered.
 #[derive(Clone, Copy)]
-struct Memory {
+pub(super) struct Memory {
     region: RegionId,
     length: u64,
 }
 
 impl Memory {
     /// A region of at least `length`.
-    fn of(kept: &mut Option<Self>, wire: &mut dyn Wire, length: u64) -> Result<RegionId> {
+    pub(super) fn of(kept: &mut Option<Self>, wire: &mut dyn Wire, length: u64) -> Result<RegionId> {
         if let Some(own) = kept.filter(|own| own.length >= length) {
             return Ok(own.region);
         }
@@ -114,6 +115,9 @@ fn take(
     orders: &mut Orders,
 ) -> Result<Next> {
     wire.set(assignment.rough, assignment.seed ^ u64::from(assignment.key));
+    if assignment.roots > 0 {
+        return together::serve(wire, &assignment, memory, orders);
+    }
     let group = wire.capabilities().operations.has(OperationKind::Multicast).then_some(GROUP);
     // Nobody but the root sends to the group: as a member it would get all of its own symbols back.
     if let Some(group) = group.filter(|_| wire.rank() != ROOT) {

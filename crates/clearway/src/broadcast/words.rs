@@ -73,6 +73,8 @@ pub(crate) struct Assignment {
     /// Members tell casts apart by it.
     pub(super) key: u32,
     pub(super) ranks: u32,
+    /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there are no teams.
+    pub(super) roots: u32,
     /// How symbols leave at first; multicast only where the wire has it.
     pub(super) way: Way,
     pub(super) rhythm: Rhythm,
@@ -110,6 +112,8 @@ pub(crate) struct Account {
     pub(super) lost: u64,
     /// By rank: datagrams with a body that came from it.
     pub(super) sources: Vec<u64>,
+    /// Of each team its own channel.
+    pub(super) channels: Vec<Option<u8>>,
     /// Receiver: symbols of one object that were here, from time to time.
     pub(super) film: Vec<Sample>,
 }

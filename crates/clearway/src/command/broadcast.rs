@@ -11,7 +11,7 @@ use super::{JobArguments, print};
 use crate::bench::wire::Wanted;
 use crate::bench::{Crew, Held, Measure, Place};
 use crate::broadcast::simulated::{self, Ground};
-use crate::broadcast::{Mode, Plan, Share, conduct, explained, figures, suffer, table};
+use crate::broadcast::{Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots};
 use crate::exit::Exit;
 use crate::scenario::{BROADCAST_RANKS_MAX, Fabric, Time};
 use crate::timeslice::Kill;
@@ -62,6 +62,10 @@ pub(crate) struct BroadcastFlags {
     /// stand still; what happens follows from the seed.
     #[arg(long, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json"])]
     faults: Option<Time>,
+    /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a multicast channel of its own from a pool of
+    /// eight; the ninth shares one. One root's figures stand beside.
+    #[arg(long, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain"], value_parser = clap::value_parser!(u32).range(1..))]
+    roots: Option<u32>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
     explain: bool,
@@ -79,6 +83,8 @@ pub(crate) struct BroadcastFlags {
 const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks of a lab: that many processes on one machine.
 const RANKS_MAX: u32 = 64;
+/// The most roots: each has an engine at every rank.
+const ROOTS_MAX: u32 = 32;
 /// What ranks of a lab have between them.
 const LAB_RATE: BitsPerSec = BitsPerSec::mega(200);
 /// Longer times are mistyped units.
@@ -94,6 +100,10 @@ impl BroadcastFlags {
         }
         if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at > TIME_MAX.0) {
             bail!("--kill is rank {} at {}; ranks below {ranks} and times up to {TIME_MAX} work", kill.rank, kill.at);
+        }
+        let most = ranks.min(ROOTS_MAX);
+        if let Some(roots) = self.roots.filter(|roots| *roots > most) {
+            bail!("--roots is {roots}; 1 to {most} work with {ranks} ranks");
         }
         if self.silence < Time::millis(10) || self.silence > TIME_MAX {
             bail!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
@@ -130,6 +140,9 @@ impl BroadcastFlags {
             }
             Place::Sim if !self.kill.is_empty() => {
                 bail!("--kill is for --on lab and cluster: there ranks are processes")
+            }
+            Place::Cluster | Place::Sim if self.roots.is_some() => {
+                bail!("--roots is for --on lab, whose ranks read one clock")
             }
             Place::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
             Place::Lab | Place::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
@@ -188,11 +201,27 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// Casts from several ranks of `held` at once.
+fn from_roots(held: &mut Held, plan: &Plan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
+    let runs = with_roots(held, plan, roots)?;
+    if flags.json {
+        let figures: Vec<_> = runs.iter().flat_map(RootsRun::figures).collect();
+        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+        return Ok(Exit::Good);
+    }
+    let rows: Vec<String> = runs.iter().map(RootsRun::row).collect();
+    print(&RootsRun::frame(&held.about(), &rows))?;
+    Ok(Exit::Good)
+}
+
 /// Casts with the ranks of `held`.
 fn on_ranks(held: &mut Held, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
     if let Some(time) = flags.faults {
         print(&suffer(held, plan, time.0)?)?;
         return Ok(Exit::Good);
+    }
+    if let Some(roots) = flags.roots {
+        return from_roots(held, plan, roots, flags);
     }
     let outcomes = conduct(held, plan, place)?;
     let figures = figures(plan, &outcomes);
