@@ -394,6 +394,8 @@ impl Assembly {
             return Ok(());
         }
         let mark = mark(&open.file).map_err(why)?;
+        // It appears perhaps at once, and then must be nobody's.
+        drop(open);
         self.set(number, State::Ready);
         self.ready.push((number, mark));
         self.ready_bytes += size;

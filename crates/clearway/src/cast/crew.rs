@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::path::Text;
 use super::peers::{Connection, Contact};
@@ -44,14 +45,22 @@ pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
             let address = address.with_context(|| format!("{name} has no address of IPv4"))?;
             let stream = TcpStream::connect_timeout(&address, PATIENCE);
             let unreachable = || format!("nobody answers at {address}: does `clearway cast serve` run there?");
-            over(stream.with_context(unreachable)?)
+            to_receiver(stream.with_context(unreachable)?)
         };
         Contact { name, into, connect: Box::new(connect) }
     };
     hosts.into_iter().map(contact).collect()
 }
 
-/// A connection over TCP.
+/// The sender's end of a connection over TCP. A receiver that is busy may leave what it is sent where it is for as long as it likes:
+/// that it is there it says itself.
+pub(super) fn to_receiver(stream: TcpStream) -> Result<Connection> {
+    let connection = over(stream.try_clone().context("a connection in both directions")?)?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &0).context("a connection to a receiver that may be busy")?;
+    Ok(connection)
+}
+
+/// A connection over TCP, whose end is noticed when the other host is silent.
 pub(super) fn over(stream: TcpStream) -> Result<Connection> {
     tune(&stream).context("a connection that notices the end of its host")?;
     let address = |address: io::Result<SocketAddr>| match address.map(|address| address.ip()) {
@@ -235,3 +244,23 @@ pub(super) fn key(path: &Path) -> Result<Vec<u8>> {
 /// Lengths of a key: as many random bytes as the keys that it protects, and what nobody mistakes for one.
 const KEY_MIN: usize = 16;
 const KEY_MAX: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use nix::sys::socket::getsockopt;
+
+    use super::*;
+
+    #[test]
+    fn to_receiver__what_is_not_taken_for_long_does_not_end_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("let in");
+        let same = stream.try_clone().expect("the same");
+        let connection = to_receiver(stream).expect("a connection");
+        assert_eq!(getsockopt(&same, sockopt::TcpUserTimeout).expect("told"), 0);
+        assert!(getsockopt(&same, sockopt::KeepAlive).expect("told"), "a host that is gone is noticed");
+        drop(connection);
+    }
+}

@@ -189,7 +189,7 @@ fn conduct(site: &Site, request: &Request) -> Result<Exit> {
     let mut others = Vec::new();
     for Guest { rank, connection } in guests {
         if takes_part(rank) {
-            let connect = move || crew::over(connection);
+            let connect = move || crew::to_receiver(connection);
             contacts.push(Contact { name: name(rank), into: None, connect: Box::new(connect) });
         } else {
             // It waits until this connection ends.

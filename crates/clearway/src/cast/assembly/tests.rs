@@ -108,6 +108,20 @@ fn take__records_that_cannot_be_fail_their_file_and_no_other() {
 }
 
 #[test]
+fn take__more_small_files_than_wait_for_each_other_all_appear() {
+    let ground = Ground::new("many");
+    let count = 2 * READY_MAX as u32 + 7;
+    let entries: Vec<Entry> = (0..count).map(|number| file(&number.to_string(), 1)).collect();
+    let mut assembly = ground.assembly(&entries);
+    for file in 0..count {
+        let end = Record::End { file, size: 1, root: root(1, &[b"b"]) };
+        assembly.take(&object(&[Record::Block { file, block: 0, bytes: b"b" }, end]));
+    }
+    let all = Outcome { written: count.into(), files: count.into(), failed: 0, why: Vec::new() };
+    assert_eq!((assembly.finish(), ground.names().len()), (all, count as usize));
+}
+
+#[test]
 fn take__what_the_sender_cannot_send_does_not_appear_and_is_no_failure_here() {
     let ground = Ground::new("broken");
     let mut assembly = ground.assembly(&[file("a", 5)]);
