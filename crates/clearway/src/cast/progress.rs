@@ -1,5 +1,6 @@
 //! One line on standard error that says how far the slowest receiver is.
 
+use std::collections::VecDeque;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,15 @@ use super::peers::Peer;
 
 /// How often the line is written: on a terminal as fast as it can be read, into a file so that it stays short.
 const EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
+
+/// What the rate is taken over: some objects of a slow network, and short enough that a standstill shows.
+const LATELY: Duration = Duration::from_secs(10);
+/// When nothing moves for so long, that is said in place of a rate.
+const STANDSTILL: Duration = Duration::from_secs(3);
+
+/// Takes back what stands in the line; what does not fit into it is cut off, not continued in the next (ECMA-48, DECAWM).
+const LINE_BEGINS: &str = "\r\x1b[K\x1b[?7l";
+const LINE_ENDS: &str = "\x1b[?7h";
 
 /// Whether somebody wants to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,24 +36,64 @@ pub(super) struct Display {
     begun: Instant,
     last: Option<Instant>,
     way: Option<Way>,
+    pace: Pace,
+}
+
+/// How fast bytes came lately.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When how many had come, the oldest first: as far back as a rate is taken.
+    marks: VecDeque<(Duration, u64)>,
+    /// When they last became more.
+    moved: Duration,
+}
+
+impl Pace {
+    /// Bytes a second when `bytes` have come at `at`; nothing when none come.
+    fn rate(&mut self, at: Duration, bytes: u64) -> Option<f64> {
+        if self.marks.back().is_none_or(|(_, before)| *before != bytes) {
+            self.moved = at;
+        }
+        while self.marks.get(1).is_some_and(|(then, _)| at.saturating_sub(*then) >= LATELY) {
+            self.marks.pop_front();
+        }
+        self.marks.push_back((at, bytes));
+        let (then, before) = self.marks.front()?;
+        let took = at.saturating_sub(*then).as_secs_f64().max(0.001);
+        (at.saturating_sub(self.moved) < STANDSTILL).then(|| bytes.saturating_sub(*before) as f64 / took)
+    }
 }
 
 impl Display {
     pub(super) fn new(wish: Wish) -> Self {
         let is_terminal = stderr().is_terminal();
-        Self { wish, is_terminal, total: 0, begun: Instant::now(), last: None, way: None }
+        Self { wish, is_terminal, total: 0, begun: Instant::now(), last: None, way: None, pace: Pace::default() }
     }
 
     /// Something begins that has no measure.
     pub(super) fn phase(&mut self, what: &str) {
+        self.last = Some(Instant::now());
         if self.is_terminal {
             self.write(what);
         }
     }
 
+    /// Who is waited for in something that has no measure, from time to time.
+    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p Peer>) {
+        if !self.is_due() {
+            return;
+        }
+        let Some(first) = whom.next() else { return };
+        let more = match whom.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        self.write(&format!("{what}: {}{more}", first.name));
+    }
+
     /// So many bytes begin to leave; 0 when nobody knows.
     pub(super) fn begin(&mut self, total: u64) {
-        (self.total, self.begun) = (total, Instant::now());
+        (self.total, self.begun, self.last) = (total, Instant::now(), None);
     }
 
     /// Symbols take another way.
@@ -53,25 +103,38 @@ impl Display {
 
     /// How far receivers are, from time to time.
     pub(super) fn show(&mut self, peers: &[Peer]) {
-        let every = EVERY[usize::from(!self.is_terminal)];
-        let seated = peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
-        let slowest = seated.min_by_key(|peer| peer.taken);
-        let (Some(slowest), true) = (slowest, self.last.is_none_or(|last| last.elapsed() >= every)) else { return };
-        self.last = Some(Instant::now());
-        let line = line(slowest, self.total, self.begun.elapsed(), self.way);
+        let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
+        let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
+        if !self.is_due() {
+            return;
+        }
+        let name = if seated().count() > 1 { &slowest.name[..] } else { "" };
+        let at = self.begun.elapsed();
+        let rate = self.pace.rate(at, slowest.taken).ok_or_else(|| at.saturating_sub(self.pace.moved));
+        let line = line(slowest.taken, self.total, rate, name, self.way);
         self.write(&line);
+    }
+
+    /// Whether it is time for another line.
+    fn is_due(&mut self) -> bool {
+        let every = EVERY[usize::from(!self.is_terminal)];
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= every);
+        if is_due {
+            self.last = Some(Instant::now());
+        }
+        is_due
     }
 
     fn write(&self, line: &str) {
         if self.wish == Wish::Silent {
             return;
         }
-        let written = match self.is_terminal {
-            true => write!(stderr(), "\r\x1b[K{line}"),
-            false => writeln!(stderr(), "{line}"),
+        let text = match self.is_terminal {
+            true => format!("{LINE_BEGINS}{line}{LINE_ENDS}"),
+            false => format!("{line}\n"),
         };
         // A line that nobody can read is no reason to stop.
-        let _ = written.and_then(|()| stderr().flush());
+        let _ = stderr().write_all(text.as_bytes()).and_then(|()| stderr().flush());
     }
 
     /// The line makes place for what comes.
@@ -82,24 +145,40 @@ impl Display {
     }
 }
 
-fn line(slowest: &Peer, total: u64, took: Duration, way: Option<Way>) -> String {
-    let (taken, seconds) = (slowest.taken, took.as_secs_f64().max(0.001));
-    let rate = taken as f64 / seconds;
-    let far = match total {
+/// So many bytes of `total` at `rate`, or for how long none came; `slowest` is who has the fewest, if there are several. It comes last:
+/// names may be long.
+fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way: Option<Way>) -> String {
+    let mut line = match total {
         0 => size(taken),
-        total => {
-            let left = total.saturating_sub(taken) as f64 / rate.max(1.0);
-            let left = if taken > 0 { format!(", {left:.0} s left") } else { String::new() };
-            let percent = taken.min(total) * 100 / total.max(1);
-            format!("{} of {} ({percent} %){left}", size(taken), size(total))
+        total => format!("{} % of {}", taken.min(total) * 100 / total, size(total)),
+    };
+    match rate {
+        _ if total > 0 && taken >= total => line.push_str(", finishing"),
+        Ok(rate) => {
+            line.push_str(&format!(" at {}/s", size(rate as u64)));
+            if total > 0 && rate > 0.0 {
+                line.push_str(&format!(", {} left", time(total.saturating_sub(taken) as f64 / rate)));
+            }
         }
-    };
-    let way = match way {
-        None => "",
-        Some(Way::Multicast) => ", by multicast again",
-        Some(_) => ", without multicast",
-    };
-    format!("{far}, {}/s, slowest {}{way}", size(rate as u64), slowest.name)
+        Err(still) => line.push_str(&format!(", nothing for {}", time(still.as_secs_f64()))),
+    }
+    line.push_str(match way {
+        None | Some(Way::Multicast) => "",
+        Some(_) => ", no multicast",
+    });
+    if !slowest.is_empty() {
+        line.push_str(&format!(", slowest {slowest}"));
+    }
+    line
+}
+
+/// Seconds for a person.
+fn time(seconds: f64) -> String {
+    match seconds.ceil() as u64 {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds @ 100..6000 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
 }
 
 /// Bytes for a person.
@@ -122,6 +201,35 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rate__is_that_of_the_last_seconds_and_none_in_a_standstill() {
+        let mut pace = Pace::default();
+        let at = Duration::from_secs;
+        assert_eq!(pace.rate(at(0), 0), Some(0.0));
+        assert_eq!(pace.rate(at(5), 50), Some(10.0));
+        assert_eq!(pace.rate(at(10), 100), Some(10.0));
+        assert_eq!(pace.rate(at(15), 600), Some(55.0), "since 5 s");
+        assert_eq!(pace.rate(at(17), 600), Some(550.0 / 12.0));
+        assert_eq!((pace.rate(at(18), 600), pace.moved), (None, at(15)));
+        assert_eq!(pace.rate(at(60), 601), Some(1.0 / 42.0));
+    }
+
+    #[test]
+    fn line__says_what_there_is_to_say_in_80_columns() {
+        let slowest = "10.100.200.100";
+        let said = line(56 << 20, 150 << 20, Ok(2e7), slowest, Some(Way::Chain));
+        assert_eq!(said, "37 % of 150.0 MiB at 19.1 MiB/s, 5 s left, no multicast, slowest 10.100.200.100");
+        let said = line(56 << 20, 150 << 20, Err(Duration::from_secs(12)), slowest, None);
+        assert_eq!(said, "37 % of 150.0 MiB, nothing for 12 s, slowest 10.100.200.100");
+        assert_eq!(line(7, 0, Ok(3.0), "", None), "7 B at 3 B/s");
+        assert_eq!(line(7, 7, Ok(3.0), "", None), "100 % of 7 B, finishing");
+    }
+
+    #[test]
+    fn time__has_the_unit_that_people_use() {
+        assert_eq!([0.0, 0.2, 99.0, 99.5, 7265.0].map(time), ["0 s", "1 s", "99 s", "1 min 40 s", "2 h 1 min"]);
+    }
 
     #[test]
     fn size__has_the_unit_that_people_use() {

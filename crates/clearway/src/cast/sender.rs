@@ -59,12 +59,10 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
     let mut peers = Peers::call(contacts, &task, session, &secret, interrupt)?;
-    display.phase("waiting for receivers");
-    peers.gather(&|peer| peer.boot.is_some(), &mut |_| {})?;
+    wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
     let source = Arc::new(source);
-    display.phase("comparing");
-    survey(&mut peers, &source)?;
-    let known = compare(&mut peers, &source)?;
+    survey(&mut peers, &source, &mut display)?;
+    let known = compare(&mut peers, &source, &mut display)?;
     let mut union = Union::of(&source.entries);
     for peer in peers.here() {
         let mut own = Union::of(&source.entries);
@@ -97,19 +95,26 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// Waits until `is_done` is true of everybody who is there, and shows for whom in `what`.
+fn wait(peers: &mut Peers, display: &mut Display, what: &str, is_done: &dyn Fn(&Peer) -> bool) -> Result<()> {
+    display.phase(what);
+    let is_late = |peer: &&Peer| peer.is_here() && !is_done(peer);
+    peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
+}
+
 /// Everybody learns what there is, and says what it has.
-fn survey(peers: &mut Peers, source: &Source) -> Result<()> {
+fn survey(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
         peers.say(&ToReceiver::Entries(entries.to_vec()))?;
         peers.keep_up()?;
     }
     peers.say(&ToReceiver::Survey)?;
-    peers.gather(&|peer| peer.has.is_some(), &mut |_| {})
+    wait(peers, display, "comparing", &|peer| peer.has.is_some())
 }
 
 /// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.
-fn compare(peers: &mut Peers, source: &Source) -> Result<BTreeMap<u32, Vec<Hash>>> {
+fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<BTreeMap<u32, Vec<Hash>>> {
     let count = source.entries.len() as u32;
     let part = |peer: &Peer| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
     let parts: Vec<BTreeSet<u32>> = peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
@@ -132,7 +137,7 @@ fn compare(peers: &mut Peers, source: &Source) -> Result<BTreeMap<u32, Vec<Hash>
     }
     if parts.iter().any(|parts| !parts.is_empty()) {
         peers.say(&ToReceiver::Compare)?;
-        peers.gather(&|peer| peer.has_compared, &mut |_| {})?;
+        wait(peers, display, "comparing contents", &|peer| peer.has_compared)?;
     }
     Ok(known)
 }
