@@ -23,6 +23,24 @@ pub(super) const LEFT: f64 = 110.0;
 pub(super) const RIGHT: f64 = 24.0;
 /// About the width of a letter.
 pub(super) const LETTER: f64 = 7.0;
+/// `name` in so many letters. The end stays, which tells hosts apart, without the domain that they share.
+pub(super) fn fitted(name: &str, letters: usize) -> String {
+    let fits = |name: &str| name.chars().count() <= letters;
+    let short = match name.split_once('.') {
+        // An address has no domain.
+        Some((host, domain)) if !fits(name) && domain.contains(char::is_alphabetic) => {
+            let behind = domain.find(' ').map_or("", |at| &domain[at..]);
+            format!("{host}{behind}")
+        }
+        _ => name.to_owned(),
+    };
+    if fits(&short) {
+        return short;
+    }
+    let left_out = short.chars().count() + 1 - letters.max(1);
+    std::iter::once('\u{2026}').chain(short.chars().skip(left_out)).collect()
+}
+
 /// Height of a row of names.
 pub(super) const ROW: f64 = 34.0;
 
@@ -237,6 +255,16 @@ pub(super) fn parted(label: &str, rows: &[Parted], most: f64, unit: &str) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fitted__keeps_what_tells_hosts_apart() {
+        assert_eq!(fitted("n1", 8), "n1");
+        assert_eq!(fitted("node-0017", 8), "\u{2026}de-0017");
+        assert_eq!(fitted("node17.cluster.example.org", 8), "node17");
+        assert_eq!(fitted("node17.cluster.example.org (3)", 12), "node17 (3)");
+        assert_eq!(fitted("10.100.200.17", 8), "\u{2026}.200.17");
+        assert_eq!(fitted("n\u{e9}\u{e9}", 0), "\u{2026}");
+    }
 
     #[test]
     fn scale__has_round_ticks_and_keeps_everything_inside() {

@@ -20,7 +20,7 @@ pub(crate) fn casting() -> Report {
             }
         }
     }
-    let hosts = (0..HOSTS).map(|n| format!("h{n}")).collect();
+    let hosts = (0..HOSTS).map(|n| format!("node-{n:04}.cluster.example.org")).collect();
     report.casting = Some(Casting { hosts, rate_mbps: Real::finite(200.0), casts });
     report
 }

@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use super::{Filmed, MODE, label, lost};
 use crate::report::html::drawing::{
-    HALF, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, levels_named, line, linear, open,
-    parted, tick, time, time_tick,
+    HALF, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, fitted, levels_named, line, linear,
+    open, parted, tick, time, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
@@ -130,12 +130,17 @@ pub(super) fn sequence(films: &[Filmed<'_>], bound_ms: f64) -> String {
 /// Where the plot of a small drawing begins, behind percents.
 const HALF_LEFT: f64 = 64.0;
 
+/// Letters of a name beside a small drawing: more would leave the plot less than half of it.
+const NAME_MAX: usize = 24;
+
 /// When each receiver had a quarter, half, three quarters and all.
 pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> String {
     let receivers = film.progress.len().min(names.len());
     let row = (ROW * 8.0 / receivers.max(8) as f64).max(6.0);
     let height = receivers as f64 * row + 44.0;
-    let x = linear(0.0, end_of(film), HALF_LEFT, HALF - RIGHT);
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(NAME_MAX) as f64;
+    let left = HALF_LEFT.max(longest * LETTER + 16.0);
+    let x = linear(0.0, end_of(film), left, HALF - RIGHT);
     let mut svg = open([HALF, height], "When receivers had parts of the object");
     svg.push_str(&columns_named(&x, 8.0, height - 28.0, &|ms| time_tick(ms / 1e3)));
     for (n, (name, progress)) in names.iter().zip(&film.progress).enumerate() {
@@ -145,9 +150,9 @@ pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> Strin
             let _ = writeln!(
                 svg,
                 "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                HALF_LEFT - 8.0,
+                left - 8.0,
                 y + 4.0,
-                text(name)
+                text(&fitted(name, NAME_MAX))
             );
         }
         let reached = |part: f64| progress.iter().find(|(_, have)| have.get() >= part).map(|(at, _)| x.place(at.get()));
@@ -155,7 +160,7 @@ pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> Strin
         let marks: String = marks.map(|at| format!("M{at:.1} {:.1}v{:.1}", y - row * 0.35, row * 0.7)).collect();
         let _ = writeln!(
             svg,
-            "<g class=\"{}\"><path class=\"thin\" d=\"M{HALF_LEFT} {y:.1}H{whole:.1}\"/><path class=\"median\" d=\"{marks}\"/><circle class=\"dot\" cx=\"{whole:.1}\" cy=\"{y:.1}\" r=\"4\"/></g>",
+            "<g class=\"{}\"><path class=\"thin\" d=\"M{left:.1} {y:.1}H{whole:.1}\"/><path class=\"median\" d=\"{marks}\"/><circle class=\"dot\" cx=\"{whole:.1}\" cy=\"{y:.1}\" r=\"4\"/></g>",
             colour(place)
         );
     }
@@ -253,7 +258,7 @@ pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, film: &CastFilm
             svg,
             "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"/><text class=\"knot middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text><text class=\"knot middle\" x=\"{x:.1}\" y=\"{:.1}\">{below}</text>",
             y + 20.0,
-            text(&hosts[host]),
+            text(&fitted(&hosts[host], places.letters[host])),
             y + 35.0
         );
     }
@@ -272,6 +277,8 @@ const BESIDE: usize = 8;
 /// Where members of a way are drawn.
 struct Places {
     at: Vec<(f64, f64)>,
+    /// Letters of each one's name that there is room for.
+    letters: Vec<usize>,
     height: f64,
 }
 
@@ -306,13 +313,15 @@ impl Places {
             false => levels.iter().flat_map(|level| level.chunks(BESIDE).map(<[usize]>::to_vec)).collect(),
         };
         let mut at = vec![(0.0, 0.0); members];
+        let mut letters = vec![0; members];
         for (row, line) in rows.iter().enumerate() {
             for (n, member) in line.iter().enumerate() {
-                let x = (n as f64 + 0.5) / line.len() as f64 * (HALF - 8.0) + 4.0;
-                at[*member] = (x, 16.0 + row as f64 * LEVEL);
+                let room = (HALF - 8.0) / line.len() as f64;
+                at[*member] = ((n as f64 + 0.5) * room + 4.0, 16.0 + row as f64 * LEVEL);
+                letters[*member] = (room / LETTER) as usize;
             }
         }
-        Self { at, height: rows.len() as f64 * LEVEL - 36.0 }
+        Self { at, letters, height: rows.len() as f64 * LEVEL - 36.0 }
     }
 }
 
@@ -410,6 +419,16 @@ mod tests {
             assert!(drawing.starts_with("<svg") && drawing.ends_with("</svg>\n"), "{drawing}");
             assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
             assert!(!drawing.contains("><<"), "{drawing}");
+        }
+    }
+
+    #[test]
+    fn places__names_beside_each_other_have_room() {
+        let wide = Places::of(9, &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()));
+        assert!(wide.letters[1..].iter().all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0), "of eight");
+        for (x, letters) in wide.at.iter().map(|(x, _)| *x).zip(&wide.letters) {
+            let half = *letters as f64 * LETTER / 2.0;
+            assert!(x - half >= 0.0 && x + half <= HALF, "{x}");
         }
     }
 
