@@ -138,7 +138,8 @@ pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> Strin
     let receivers = film.progress.len().min(names.len());
     let row = (ROW * 8.0 / receivers.max(8) as f64).max(6.0);
     let height = receivers as f64 * row + 44.0;
-    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(NAME_MAX) as f64;
+    let names: Vec<String> = names.iter().map(|name| fitted(name, NAME_MAX)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let left = HALF_LEFT.max(longest * LETTER + 16.0);
     let x = linear(0.0, end_of(film), left, HALF - RIGHT);
     let mut svg = open([HALF, height], "When receivers had parts of the object");
@@ -147,13 +148,8 @@ pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> Strin
         let y = 8.0 + (n as f64 + 0.5) * row;
         let whole = film.whole_ms.get(n).copied().flatten().map_or(x.place(f64::INFINITY), |ms| x.place(ms.get()));
         if row > 12.0 || n == 0 {
-            let _ = writeln!(
-                svg,
-                "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                left - 8.0,
-                y + 4.0,
-                text(&fitted(name, NAME_MAX))
-            );
+            let _ =
+                writeln!(svg, "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, y + 4.0, text(name));
         }
         let reached = |part: f64| progress.iter().find(|(_, have)| have.get() >= part).map(|(at, _)| x.place(at.get()));
         let marks = [25.0, 50.0, 75.0].into_iter().filter_map(reached);
@@ -318,7 +314,8 @@ impl Places {
             for (n, member) in line.iter().enumerate() {
                 let room = (HALF - 8.0) / line.len() as f64;
                 at[*member] = ((n as f64 + 0.5) * room + 4.0, 16.0 + row as f64 * LEVEL);
-                letters[*member] = (room / LETTER) as usize;
+                // Two stay free between names: the sign of what was left out is wide.
+                letters[*member] = ((room / LETTER) as usize).saturating_sub(2).min(NAME_MAX);
             }
         }
         Self { at, letters, height: rows.len() as f64 * LEVEL - 36.0 }
@@ -425,7 +422,10 @@ mod tests {
     #[test]
     fn places__names_beside_each_other_have_room() {
         let wide = Places::of(9, &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()));
-        assert!(wide.letters[1..].iter().all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0), "of eight");
+        assert!(
+            wide.letters[1..].iter().all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0 - 2.0 * LETTER),
+            "of eight"
+        );
         for (x, letters) in wide.at.iter().map(|(x, _)| *x).zip(&wide.letters) {
             let half = *letters as f64 * LETTER / 2.0;
             assert!(x - half >= 0.0 && x + half <= HALF, "{x}");
