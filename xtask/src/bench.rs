@@ -21,6 +21,7 @@
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
 
+mod afterwards;
 mod collectives;
 mod contest;
 mod crowd;

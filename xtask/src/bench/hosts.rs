@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::afterwards::Afterwards;
+
 /// The rate of the links.
 pub(super) const RATE: &str = "200Mb/s";
 
@@ -15,13 +17,16 @@ pub(super) struct Hosts {
     name: String,
     /// By host.
     pub(super) addresses: Vec<String>,
+    _down: Afterwards,
 }
 
 impl Hosts {
     /// A lab of so many hosts, by the program at this path.
     pub(super) fn up(program: PathBuf, hosts: usize) -> Result<Self> {
         let name = format!("bench-{}", std::process::id());
-        let mut lab = Self { program, name, addresses: Vec::new() };
+        // A lab that does not go down is ended with its keeper.
+        let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
+        let mut lab = Self { program, name, addresses: Vec::new(), _down: down };
         let count = hosts.to_string();
         let up = ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", RATE, "--queue", "fifo"];
         let output = Command::new(&lab.program).args(up).arg("--skip-self-test").output().context("clearway lab up")?;
@@ -85,13 +90,6 @@ impl Hosts {
         std::fs::write(&path, text)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
         Ok(path)
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        // A lab that does not go down is ended with its keeper.
-        let _ = Command::new(&self.program).args(["lab", "down", "--name", &self.name]).output();
     }
 }
 

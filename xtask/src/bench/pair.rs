@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::afterwards::Afterwards;
+
 /// Longest run of any program in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "120";
 /// The ports of sender and receiver.
@@ -24,6 +26,7 @@ pub(super) struct Pair {
     name: String,
     /// By host and rail.
     addresses: [Vec<String>; 2],
+    _down: Afterwards,
 }
 
 /// What one end said of a transfer.
@@ -41,7 +44,9 @@ impl Pair {
     /// Two hosts with so many rails of `rate`, and queues of `queue`.
     pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str) -> Result<Self> {
         let name = format!("bench-{}", std::process::id());
-        let mut lab = Self { program, name, addresses: Default::default() };
+        // A lab that does not go down is ended with its keeper.
+        let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
+        let mut lab = Self { program, name, addresses: Default::default(), _down: down };
         let rails = rails.to_string();
         let up = ["lab", "up", "--name", &lab.name, "--hosts", "2", "--rails", &rails, "--rate", rate];
         let up = up.into_iter().chain(["--queue", queue, "--skip-self-test"]);
@@ -127,13 +132,6 @@ impl Pair {
         let processor = value_of(&sent, "processor").zip(value_of(&received, "processor"));
         let processor = processor.map_or(f64::NAN, |(near, far)| near + far);
         Ok(Carried { seconds, processor, gap: value_of(&received, "gap").unwrap_or(f64::NAN) })
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // A lab that does not go down is ended with its keeper.
-        let _ = Command::new(&self.program).args(["lab", "down", "--name", &self.name]).output();
     }
 }
 

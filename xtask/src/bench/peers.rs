@@ -10,6 +10,7 @@
 //! What Clearway measures: `crates/clearway/src/broadcast`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use super::afterwards::Afterwards;
 use super::hosts::{Hosts, RATE, are_there};
 use super::shm::OPEN_MPI_AS_ROOT;
 use super::{Asked, build_program, load, spread};
@@ -54,19 +56,17 @@ const ALGORITHMS: [(&str, &str, &str); 5] = [
 type Figures = BTreeMap<(u64, u32, String), Vec<f64>>;
 
 /// A directory that ends with this value; in memory, so that no disk is measured.
-struct Room(PathBuf);
+struct Room {
+    path: PathBuf,
+    _gone: Afterwards,
+}
 
 impl Room {
     fn make() -> Result<Self> {
         let path = PathBuf::from("/dev/shm").join(format!("clearway-peers-{}", std::process::id()));
         fs::create_dir_all(&path).context("a directory in memory")?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let gone = Afterwards::run(Path::new("rm"), &[OsStr::new("-rf"), path.as_os_str()])?;
+        Ok(Self { path, _gone: gone })
     }
 }
 
@@ -109,16 +109,16 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 impl Contest {
     fn open(program: PathBuf) -> Result<Self> {
         let (lab, room) = (Hosts::up(program.clone(), HOSTS)?, Room::make()?);
-        let agent = lab.agent(&room.0)?;
+        let agent = lab.agent(&room.path)?;
         let compiled = |who: &str, compiler: &str, launcher: &str| {
-            let program = are_there(who, &[compiler, launcher]).then(|| compile(&room.0, compiler))?;
+            let program = are_there(who, &[compiler, launcher]).then(|| compile(&room.path, compiler))?;
             program.inspect_err(|error| eprintln!("skipped: {who}: {error:#}; it needs the library's headers")).ok()
         };
         let open_mpi = compiled("Open MPI", "mpicc.openmpi", "mpirun.openmpi");
         let mpich = compiled("MPICH", "mpicc.mpich", "mpiexec.hydra");
         let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
         let uftp = are_there("UFTP", &["uftp", "uftpd"]);
-        fs::write(room.0.join("file"), content(FILE.1))?;
+        fs::write(room.path.join("file"), content(FILE.1))?;
         Ok(Self { lab, agent, program, open_mpi, mpich, udpcast, uftp, room, until: Instant::now() })
     }
 
@@ -231,7 +231,7 @@ impl Contest {
     /// From the sender's start until the last receiver has ended, or the sender where they do not end by themselves; all copies are
     /// compared. `end` is the command of a host.
     fn carry(&self, end: impl Fn(&Self, usize) -> Result<Command>) -> Result<f64> {
-        let copies = || (1..HOSTS).map(|host| self.room.0.join(format!("h{host}")));
+        let copies = || (1..HOSTS).map(|host| self.room.path.join(format!("h{host}")));
         for copy in copies() {
             let _ = fs::remove_dir_all(&copy);
             fs::create_dir_all(&copy)?;
@@ -256,7 +256,7 @@ impl Contest {
         }
         ensure!(sent?.success(), "the sender failed");
         for copy in copies() {
-            let same = Command::new("cmp").arg(self.room.0.join("file")).arg(copy.join("file")).output()?;
+            let same = Command::new("cmp").arg(self.room.path.join("file")).arg(copy.join("file")).output()?;
             ensure!(same.status.success(), "a copy is not the same: {}", String::from_utf8_lossy(&same.stdout).trim());
         }
         Ok(took)
@@ -278,7 +278,7 @@ impl Contest {
             0 => command.args(["--min-receivers", "7", "--full-duplex", "--max-bitrate", "190m", "--file"]),
             _ => command.arg("--file"),
         };
-        command.arg(if host == 0 { self.room.0.join("file") } else { self.room.0.join(format!("h{host}/file")) });
+        command.arg(if host == 0 { self.room.path.join("file") } else { self.room.path.join(format!("h{host}/file")) });
         Ok(command)
     }
 
@@ -287,10 +287,10 @@ impl Contest {
         let mut command = self.lab.on(host, timeout);
         command.args([kill, seconds]);
         match host {
-            0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.0.join("file")),
+            0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.path.join("file")),
             _ => {
                 command.args(["uftpd", "-d", "-I", &self.interface(host)?]);
-                command.arg("-D").arg(self.room.0.join(format!("h{host}")))
+                command.arg("-D").arg(self.room.path.join(format!("h{host}")))
             }
         };
         Ok(command)
