@@ -44,7 +44,7 @@ pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
             let address = addresses.into_iter().find(SocketAddr::is_ipv4);
             let address = address.with_context(|| format!("{name} has no address of IPv4"))?;
             let stream = TcpStream::connect_timeout(&address, PATIENCE);
-            let unreachable = || format!("nobody answers at {address}: does `clearway cast serve` run there?");
+            let unreachable = || format!("nobody answers at {address} (does `clearway cast serve` run there?)");
             to_receiver(stream.with_context(unreachable)?)
         };
         Contact { name, into, connect: Box::new(connect) }

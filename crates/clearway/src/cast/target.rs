@@ -14,6 +14,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -29,6 +31,11 @@ use super::plan::{Modified, hash_of};
 const PRIVATE: Mode = Mode::S_IRWXU;
 /// Of directories of which the sender says nothing, as far as the user's mask allows.
 const USUAL: Mode = Mode::from_bits_truncate(0o777);
+
+/// How long a cast that ends may still write: four objects of 4 MiB on a disk that is slow, or busy.
+const LAST_WRITES: Duration = Duration::from_secs(3);
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What is said of a file that another cast has.
 const BUSY: &str = "another cast is writing it";
@@ -243,12 +250,16 @@ impl Target {
     }
 }
 
-/// Keeps other casts from writing to the same file.
+/// Keeps other casts from writing to the same file. One whose sender is gone ends soon, and is waited for.
 fn lock(file: &File) -> io::Result<()> {
-    match file.try_lock() {
-        // Some network file systems have no locks.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(io::Error::other(BUSY)),
+    let until = Instant::now() + LAST_WRITES;
+    loop {
+        match file.try_lock() {
+            // Some network file systems have no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return Err(io::Error::other(BUSY)),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOOK_EVERY),
+        }
     }
 }
 
@@ -280,6 +291,18 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn file__one_that_another_cast_is_about_to_leave_is_waited_for() {
+        let directory = std::env::temp_dir().join(format!("clearway-leaves-{}", std::process::id()));
+        let (mut one, mut other) = [(); 2].map(|()| Target::open(&directory).expect("a target")).into();
+        let name = Below::read("name").expect("a name");
+        let begun = one.create(&name).expect("made");
+        let waits = thread::spawn(move || other.file(&name, Stage::Unfinished).map(|file| file.is_some()));
+        drop(begun);
+        assert!(waits.join().expect("no panic").expect("not busy"));
+        std::fs::remove_dir_all(directory).expect("to remove it");
+    }
 
     #[test]
     fn permit__what_a_link_points_to_keeps_its_permissions() {

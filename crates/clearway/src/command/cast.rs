@@ -39,11 +39,13 @@ pub(crate) struct CastFlags {
     /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name. `-` is standard input.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A file of hosts, or hosts as in n[01-64], with a directory as in n[01-64]:/scratch; started over ssh, or with --key at
-    /// their ports (10.0.0.7:27182). Without it, the ranks of a job under srun, mpirun or mpiexec, one of each host.
+    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as in n[01-64],m1:/scratch; may stand
+    /// several times. Receivers are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the ranks of
+    /// a job under srun, mpirun or mpiexec, one of each host.
     #[arg(long, value_name = "HOSTS")]
     to: Vec<String>,
-    /// The directory at each receiver; %h is its host, %r its number [default: where it runs].
+    /// The directory at each receiver; %h is its host, %r its number [default: over ssh the home directory, with --key that of
+    /// `cast serve`, in a job the one where it runs].
     #[arg(long, value_name = "DIR")]
     into: Option<String>,
     /// The key of receivers that run `clearway cast serve`.
