@@ -21,15 +21,17 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// A lab of so many hosts, by the program at this path.
-    pub(super) fn up(program: PathBuf, hosts: usize) -> Result<Self> {
-        let name = format!("bench-{}", std::process::id());
+    /// A lab of so many hosts whose packets may be of so many frames, by the program at this path.
+    pub(super) fn up(program: PathBuf, hosts: usize, frames: u32) -> Result<Self> {
+        let name = format!("bench-{frames}-{}", std::process::id());
         // A lab that does not go down is ended with its keeper.
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Vec::new(), _down: down };
-        let count = hosts.to_string();
+        let (count, frames) = (hosts.to_string(), frames.to_string());
         let up = ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", RATE, "--queue", "fifo"];
-        let output = Command::new(&lab.program).args(up).arg("--skip-self-test").output().context("clearway lab up")?;
+        let mut command = Command::new(&lab.program);
+        command.args(up).args(["--offload", &frames, "--skip-self-test"]);
+        let output = command.output().context("clearway lab up")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         for host in 0..hosts {
             let output = lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
@@ -75,7 +77,7 @@ impl Hosts {
     /// A script in `directory` that runs a command on the host with an address: what launchers take for `ssh`.
     pub(super) fn agent(&self, directory: &Path) -> Result<PathBuf> {
         use std::os::unix::fs::PermissionsExt;
-        let path = directory.join("agent");
+        let path = directory.join(format!("agent-{}", self.name));
         let mut text =
             "#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\ncase $1 in\n".to_owned();
         for (host, address) in self.addresses.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind of lab.
 //!
 //! # Model
-//! Eight hosts on a switch, links of 200 Mb/s. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
+//! Eight hosts on a switch, links of 200 Mb/s; objects of 8 MiB and more between hosts with segmentation offload, as in `clearway
+//! broadcast`. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
 //! algorithms; udpcast and UFTP carry a file from the first host to all others, whose copies are compared. `clearway broadcast` makes a
 //! lab of its own that is the same. Everybody runs once in each round. Loss is made where packets come in, at every host: for peers by
 //! the kernel's packet filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own packets as well.
@@ -39,6 +40,9 @@ const PEER: &str = include_str!("bcast_peer.c");
 /// Bytes of MPI's broadcasts and ours, as Clearway writes them, and how often each library does it.
 const LENGTHS: [(&str, u64, u32); 4] =
     [("4 B", 4, 200), ("16 KiB", 16 << 10, 50), ("1 MiB", 1 << 20, 10), ("64 MiB", 64 << 20, 1)];
+/// Frames of a packet for short objects and for long ones, and from where on they are long: as in `clearway broadcast`.
+const FRAMES: [u32; 2] = [1, 43];
+const LONG: u64 = 8 << 20;
 /// The file.
 const FILE: (&str, u64) = ("256 MiB", 256 << 20);
 /// Thousandths of what comes in that are lost while a file is carried.
@@ -72,9 +76,10 @@ impl Room {
 
 /// Everything that runs.
 struct Contest {
-    lab: Hosts,
+    /// With what starts programs in it: for short objects and for long ones; and which of them is in use.
+    labs: [(Hosts, PathBuf); 2],
+    at: usize,
     room: Room,
-    agent: PathBuf,
     program: PathBuf,
     /// The peer's program by each library, where it can be compiled.
     open_mpi: Option<PathBuf>,
@@ -108,8 +113,13 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 
 impl Contest {
     fn open(program: PathBuf) -> Result<Self> {
-        let (lab, room) = (Hosts::up(program.clone(), HOSTS)?, Room::make()?);
-        let agent = lab.agent(&room.path)?;
+        let room = Room::make()?;
+        let up = |frames| {
+            let lab = Hosts::up(program.clone(), HOSTS, frames)?;
+            let agent = lab.agent(&room.path)?;
+            anyhow::Ok((lab, agent))
+        };
+        let labs = [up(FRAMES[0])?, up(FRAMES[1])?];
         let compiled = |who: &str, compiler: &str, launcher: &str| {
             let program = are_there(who, &[compiler, launcher]).then(|| compile(&room.path, compiler))?;
             program.inspect_err(|error| eprintln!("skipped: {who}: {error:#}; it needs the library's headers")).ok()
@@ -119,7 +129,12 @@ impl Contest {
         let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
         let uftp = are_there("UFTP", &["uftp", "uftpd"]);
         fs::write(room.path.join("file"), content(FILE.1))?;
-        Ok(Self { lab, agent, program, open_mpi, mpich, udpcast, uftp, room, until: Instant::now() })
+        Ok(Self { labs, at: 0, program, open_mpi, mpich, udpcast, uftp, room, until: Instant::now() })
+    }
+
+    /// The lab in use.
+    fn lab(&self) -> &Hosts {
+        &self.labs[self.at].0
     }
 
     /// What begins a command line that is ended when it takes too long.
@@ -130,11 +145,7 @@ impl Contest {
     }
 
     /// Broadcasts of memory, without loss.
-    fn messages(&self, round: usize, figures: &mut Figures) {
-        if let Err(error) = self.lab.lose(0) {
-            eprintln!("skipped: messages of round {round}: {error:#}");
-            return;
-        }
+    fn messages(&mut self, round: usize, figures: &mut Figures) {
         let mut note = |bytes: u64, who: &str, seconds: Result<f64>| match seconds {
             Ok(seconds) => {
                 eprintln!("{who}, {bytes} B: {seconds:.6} s");
@@ -143,6 +154,11 @@ impl Contest {
             Err(error) => eprintln!("skipped: {who}, {bytes} B in round {round}: {error:#}"),
         };
         for (name, bytes, times) in LENGTHS {
+            self.at = usize::from(bytes >= LONG);
+            if let Err(error) = self.lab().lose(0) {
+                eprintln!("skipped: messages of {bytes} B in round {round}: {error:#}");
+                continue;
+            }
             note(bytes, OURS, self.ours(name, 0, times));
             if let Some(peer) = &self.open_mpi {
                 note(bytes, "Open MPI, its choice", self.run_open_mpi(peer, None, bytes, times));
@@ -157,7 +173,8 @@ impl Contest {
     }
 
     /// One file to all, with and without loss.
-    fn files(&self, round: usize, figures: &mut Figures) {
+    fn files(&mut self, round: usize, figures: &mut Figures) {
+        self.at = usize::from(FILE.1 >= LONG);
         for loss in LOSSES {
             let mut note = |who: &str, seconds: Result<f64>| match seconds {
                 Ok(seconds) => {
@@ -167,7 +184,7 @@ impl Contest {
                 Err(error) => eprintln!("skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"),
             };
             note(OURS, self.ours(FILE.0, loss, 1));
-            if let Err(error) = self.lab.lose(loss) {
+            if let Err(error) = self.lab().lose(loss) {
                 eprintln!("skipped: files of round {round}: {error:#}");
                 continue;
             }
@@ -197,15 +214,15 @@ impl Contest {
 
     fn run_open_mpi(&self, peer: &Path, by: Option<[&str; 2]>, bytes: u64, times: u32) -> Result<f64> {
         let [timeout, kill, seconds_left] = self.bounded()?;
-        let mut command = self.lab.on(0, timeout);
+        let mut command = self.lab().on(0, timeout);
         command.args([&kill, &seconds_left, "mpirun.openmpi", "-n", &HOSTS.to_string()]);
-        command.args(["-H", &self.lab.addresses.join(",")]);
-        command.args(["--mca", "plm_rsh_agent"]).arg(&self.agent);
+        command.args(["-H", &self.lab().addresses.join(",")]);
+        command.args(["--mca", "plm_rsh_agent"]).arg(&self.labs[self.at].1);
         command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"]);
         // Ranks share processors, which the library does not know: to it each has a host.
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
         for who in ["btl_tcp_if_include", "oob_tcp_if_include"] {
-            command.args(["--mca", who, &self.lab.network()]);
+            command.args(["--mca", who, &self.lab().network()]);
         }
         if let Some([algorithm, segment]) = by {
             command.args(["--mca", "coll_tuned_use_dynamic_rules", "1"]);
@@ -218,10 +235,10 @@ impl Contest {
 
     fn run_mpich(&self, peer: &Path, bytes: u64, times: u32) -> Result<f64> {
         let [timeout, kill, seconds_left] = self.bounded()?;
-        let mut command = self.lab.on(0, timeout);
+        let mut command = self.lab().on(0, timeout);
         command.args([&kill, &seconds_left, "mpiexec.hydra", "-n", &HOSTS.to_string(), "-ppn", "1"]);
-        command.args(["-hosts", &self.lab.addresses.join(","), "-localhost", &self.lab.addresses[0]]);
-        command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.agent);
+        command.args(["-hosts", &self.lab().addresses.join(","), "-localhost", &self.lab().addresses[0]]);
+        command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.labs[self.at].1);
         // Else shared memory is found, whose names are those of the whole machine.
         command.args(["-genv", "UCX_TLS", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
         command.arg(peer).args([bytes.to_string(), times.to_string()]);
@@ -264,14 +281,14 @@ impl Contest {
 
     /// The name of a host's interface.
     fn interface(&self, host: usize) -> Result<String> {
-        let output = self.lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
+        let output = self.lab().on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.split_ascii_whitespace().nth(1).map(str::to_owned).context("a host without an interface")
     }
 
     fn udpcast(&self, host: usize) -> Result<Command> {
         let [timeout, kill, seconds] = self.bounded()?;
-        let mut command = self.lab.on(host, timeout);
+        let mut command = self.lab().on(host, timeout);
         command.args([kill, seconds]).arg(if host == 0 { "udp-sender" } else { "udp-receiver" });
         command.args(["--nokbd", "--interface", &self.interface(host)?, "--mcast-rdv-address", "239.255.77.1"]);
         match host {
@@ -284,7 +301,7 @@ impl Contest {
 
     fn uftp(&self, host: usize) -> Result<Command> {
         let [timeout, kill, seconds] = self.bounded()?;
-        let mut command = self.lab.on(host, timeout);
+        let mut command = self.lab().on(host, timeout);
         command.args([kill, seconds]);
         match host {
             0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.path.join("file")),
