@@ -17,7 +17,7 @@ use clearway_proto::wire::{
     Wire,
 };
 use clearway_runtime::clock;
-use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting, Woken};
 use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
@@ -67,7 +67,6 @@ fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<
     config.rails = rails.collect();
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
-    config.segmentation = Segmentation::RealPackets;
     let ports = ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     let wire = make(UdpWire::open(ports, config)?);
     Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
@@ -202,14 +201,12 @@ impl Wire for Unchecked {
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
-        if operations.iter().all(|operation| matches!(operation, Operation::Digest { .. })) {
-            answers.extend(operations.iter().map(|_| Answer::Done(0)));
-            return;
-        }
-        for operation in operations {
-            match operation {
-                Operation::Digest { .. } => answers.push(Answer::Done(0)),
-                other => self.0.post(core::slice::from_ref(other), heads, answers),
+        let is_digest = |operation: &Operation| matches!(operation, Operation::Digest { .. });
+        // What is posted together leaves together.
+        for alike in operations.chunk_by(|a, b| is_digest(a) == is_digest(b)) {
+            match alike.first().is_some_and(is_digest) {
+                true => answers.extend(alike.iter().map(|_| Answer::Done(0))),
+                false => self.0.post(alike, heads, answers),
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     }
     let bench = build("clearway-runtime", "reliable_faults")?;
     let bench = bench.to_str().context("a path that is no text")?;
-    let lab = Pair::up(build_program()?, 2, RATE, "strict")?;
+    let lab = Pair::up(build_program()?, 2, RATE, "strict", 1)?;
     let mut is_good = true;
     for round in 0..asked.rounds as u64 {
         let lines = one(&lab, bench, round);

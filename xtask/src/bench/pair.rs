@@ -41,15 +41,15 @@ pub(super) struct Carried {
 }
 
 impl Pair {
-    /// Two hosts with so many rails of `rate`, and queues of `queue`.
-    pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str) -> Result<Self> {
-        let name = format!("bench-{}", std::process::id());
+    /// Two hosts with so many rails of `rate`, queues of `queue`, and packets of up to so many `frames`.
+    pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str, frames: u32) -> Result<Self> {
+        let name = format!("bench-{frames}-{}", std::process::id());
         // A lab that does not go down is ended with its keeper.
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Default::default(), _down: down };
-        let rails = rails.to_string();
+        let (rails, frames) = (rails.to_string(), frames.to_string());
         let up = ["lab", "up", "--name", &lab.name, "--hosts", "2", "--rails", &rails, "--rate", rate];
-        let up = up.into_iter().chain(["--queue", queue, "--skip-self-test"]);
+        let up = up.into_iter().chain(["--queue", queue, "--offload", &frames, "--skip-self-test"]);
         let output = Command::new(&lab.program).args(up).output().context("clearway lab up")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         for host in 0..2 {

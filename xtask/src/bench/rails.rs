@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 use super::pair::{Pair, incoming, lacks_programs};
 use super::{Asked, build, build_program, load, spread};
 
+/// Frames of a packet: as between hosts with segmentation offload, so that processors do not bound.
+const FRAMES: u32 = 43;
 /// The rate of each rail.
 const RATE: &str = "100Mb/s";
 /// What is carried in MiB: 1.4 s over two rails, longer than a failure and a return.
@@ -77,7 +79,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     }
     let bench = build("clearway-runtime", "reliable_bench")?;
     let bench = bench.to_str().context("a path that is no text")?;
-    let lab = Pair::up(build_program()?, 2, RATE, "fifo")?;
+    let lab = Pair::up(build_program()?, 2, RATE, "fifo", FRAMES)?;
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
