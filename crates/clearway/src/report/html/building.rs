@@ -1,9 +1,9 @@
 //! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
 //! who sent to whom.
 
-use super::drawing::{colour, figure};
+use super::drawing::{coloured, figure, legend};
+use super::section;
 use super::tables::{cell, head, number, table};
-use super::{section, text};
 use crate::report::model::{Building, BuildingPolicy, Figure, Real, Report, labels};
 
 mod drawing;
@@ -24,13 +24,11 @@ pub(super) fn building(report: &Report) -> String {
 }
 
 fn name(place: usize, policy: &BuildingPolicy) -> String {
-    format!("<span class=\"queue {}\">{}</span>", colour(place), text(&policy.policy))
+    coloured(place, &policy.policy)
 }
 
-fn legend(policies: &[(usize, &BuildingPolicy)]) -> String {
-    let entries: String =
-        policies.iter().map(|(place, policy)| format!("<li>{}</li>\n", name(*place, policy))).collect();
-    format!("<ul class=\"legend\">\n{entries}</ul>\n")
+fn legend_of(policies: &[(usize, &BuildingPolicy)]) -> String {
+    legend(policies.iter().map(|(place, policy)| name(*place, policy)))
 }
 
 /// Places and policies that `keep` keeps.
@@ -143,7 +141,7 @@ fn pulse(building: &Building) -> String {
         Some(_) => "What landed in each step, over what raw writes carry. Grey: every input was slower.",
         None => "What landed in each step, over what raw writes carry.",
     };
-    let body = figure("Throughput over time", &legend(&those), &drawing::pulse(&those, slower), caption);
+    let body = figure("Throughput over time", &legend_of(&those), &drawing::pulse(&those, slower), caption);
     let title = if slower.is_some() { "Recovery" } else { "Throughput over time" };
     section("pulse", title, "First seed, behind the warm-up; the dashed line is the achievable one.", &body)
 }

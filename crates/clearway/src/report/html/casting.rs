@@ -1,7 +1,7 @@
 //! Shows broadcasts: how long they took beside what the link and the bare exchange take, how symbols came in, why some left again, by
 //! which way, and what links carried.
 
-use super::drawing::{colour, figure, parts_legend, tick, time};
+use super::drawing::{coloured, figure, legend, parts_legend, tick, time};
 use super::tables::{cell, head, number, table};
 use super::{section, text};
 use crate::report::model::{CastFilm, CastRun, Casting, Figure, Labels, Real, Report, labels};
@@ -61,17 +61,17 @@ impl<'a> Shown<'a> {
     }
 
     fn name(&self, mode: &str) -> String {
-        format!("<span class=\"queue {}\">{}</span>", colour(self.place(mode)), text(mode))
+        coloured(self.place(mode), mode)
     }
 
     fn legend(&self, more: &[(&str, &str)]) -> String {
-        let modes = self.modes.iter().map(|mode| format!("<li>{}</li>\n", self.name(mode)));
+        let modes = self.modes.iter().map(|mode| self.name(mode));
         let more = more.iter().map(|(class, name)| {
             format!(
-                "<li><svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><path class=\"{class}\" d=\"M8 0V12\"/></svg>{name}</li>\n"
+                "<svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><path class=\"{class}\" d=\"M8 0V12\"/></svg>{name}"
             )
         });
-        format!("<ul class=\"legend\">\n{}</ul>\n", modes.chain(more).collect::<String>())
+        legend(modes.chain(more))
     }
 
     /// What was cast under one loss and of one length, in the order in which it was.

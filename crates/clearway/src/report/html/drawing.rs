@@ -17,6 +17,8 @@ const SHADES: usize = 5;
 pub(super) const WIDTH: f64 = 1000.0;
 /// Width of a drawing that has a neighbour.
 pub(super) const HALF: f64 = 480.0;
+/// Where the plot of one of half the width begins, behind percents or times.
+pub(super) const HALF_LEFT: f64 = 64.0;
 /// Where the plot begins, behind names and numbers.
 pub(super) const LEFT: f64 = 110.0;
 /// Between plot and right border.
@@ -195,6 +197,17 @@ pub(super) fn colour(place: usize) -> String {
     format!("q{}", place % COLOURS)
 }
 
+/// A name in the colour of its place.
+pub(super) fn coloured(place: usize, name: &str) -> String {
+    format!("<span class=\"queue {}\">{}</span>", colour(place), text(name))
+}
+
+/// What marks mean: a list of `entries`.
+pub(super) fn legend(entries: impl Iterator<Item = String>) -> String {
+    let entries: String = entries.map(|entry| format!("<li>{entry}</li>\n")).collect();
+    format!("<ul class=\"legend\">\n{entries}</ul>\n")
+}
+
 /// A drawing below its title and legend, and above what it shows.
 pub(super) fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
     format!(
@@ -214,13 +227,12 @@ pub(super) struct Parted {
 pub(super) fn parts_legend(names: &[String]) -> String {
     let entry = |(n, name): (usize, &String)| {
         format!(
-            "<li><svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><rect class=\"cause c{}\" width=\"16\" height=\"12\"/></svg>{}</li>\n",
+            "<svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><rect class=\"cause c{}\" width=\"16\" height=\"12\"/></svg>{}",
             n % SHADES,
             text(name)
         )
     };
-    let entries: String = names.iter().enumerate().map(entry).collect();
-    format!("<ul class=\"legend\">\n{entries}</ul>\n")
+    legend(names.iter().enumerate().map(entry))
 }
 
 /// A bar for each of `rows` on a scale from nothing to `most`.

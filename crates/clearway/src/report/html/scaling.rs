@@ -4,15 +4,12 @@ use std::fmt::Write;
 
 use super::casting::{distinct, lost};
 use super::drawing::{
-    HALF, Parted, RIGHT, Scale, colour, columns_at, decades, figure, levels_named, line, open, parted, parts_legend,
-    tick, time_tick,
+    HALF, HALF_LEFT, Parted, RIGHT, Scale, colour, coloured, columns_at, decades, figure, legend, levels_named, line,
+    open, parted, parts_legend, tick, time_tick,
 };
 use super::tables::number;
 use super::{section, text};
 use crate::report::model::{Figure, Real, Report};
-
-/// Where the plot of a small drawing begins, behind times.
-const LEFT: f64 = 64.0;
 
 /// The sections, or nothing where nothing was cast on machines.
 pub(super) fn scaling(report: &Report) -> String {
@@ -29,14 +26,6 @@ fn of<'a>(report: &'a Report, name: &str) -> impl Iterator<Item = &'a Figure> {
     report.figures.iter().filter(move |figure| figure.name == name)
 }
 
-/// Names of modes beside their colours.
-fn legend(modes: &[&str]) -> String {
-    let entry = |(place, mode): (usize, &&str)| {
-        format!("<li><span class=\"queue {}\">{}</span></li>\n", colour(place), text(mode))
-    };
-    format!("<ul class=\"legend\">\n{}</ul>\n", modes.iter().enumerate().map(entry).collect::<String>())
-}
-
 fn ranks_of(figure: &Figure) -> f64 {
     figure.label("ranks").and_then(|ranks| ranks.parse().ok()).unwrap_or(1.0)
 }
@@ -48,7 +37,7 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
         // One scale for all machines, so that they can be compared.
         let alike: Vec<&Figure> = times.iter().copied().filter(|figure| figure.label("bytes") == Some(bytes)).collect();
         let y = decades(alike.iter().map(|figure| figure.value.get()), 230.0, 14.0);
-        let x = decades(alike.iter().map(|figure| ranks_of(figure)), LEFT, HALF - RIGHT);
+        let x = decades(alike.iter().map(|figure| ranks_of(figure)), HALF_LEFT, HALF - RIGHT);
         for loss in label("loss") {
             for fabric in label("fabric") {
                 let is_here =
@@ -64,14 +53,17 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
         "How broadcasts grow",
         "From the order until the last rank has the object, over the number of ranks, both scales logarithmic. A flat line is a way that does not mind \
          how many there are; a chain climbs with every rank, a tree with every power of four: where lines cross, the best way changes.",
-        &format!("{}<div class=\"pair\">\n{body}</div>\n", legend(modes)),
+        &format!(
+            "{}<div class=\"pair\">\n{body}</div>\n",
+            legend(modes.iter().enumerate().map(|(place, mode)| coloured(place, mode)))
+        ),
     )
 }
 
 /// A curve for each mode.
 fn curves(figures: &[&Figure], modes: &[&str], x: &Scale, y: &Scale) -> String {
     let mut svg = open([HALF, 260.0], "Time over the number of ranks, by mode");
-    svg.push_str(&levels_named(y, [LEFT, HALF - RIGHT], &time_tick));
+    svg.push_str(&levels_named(y, [HALF_LEFT, HALF - RIGHT], &time_tick));
     let mut ranks: Vec<f64> = figures.iter().map(|figure| ranks_of(figure)).collect();
     ranks.sort_by(f64::total_cmp);
     ranks.dedup();

@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use super::{Filmed, MODE, label, lost};
 use crate::report::html::drawing::{
-    HALF, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, fitted, levels_named, line, linear,
-    open, parted, tick, time, time_tick,
+    HALF, HALF_LEFT, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, fitted, levels_named,
+    line, linear, open, parted, tick, time, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
@@ -126,9 +126,6 @@ pub(super) fn sequence(films: &[Filmed<'_>], bound_ms: f64) -> String {
     }
     svg + "</svg>\n"
 }
-
-/// Where the plot of a small drawing begins, behind percents.
-const HALF_LEFT: f64 = 64.0;
 
 /// Letters of a name beside a small drawing: more would leave the plot less than half of it.
 const NAME_MAX: usize = 24;
