@@ -450,7 +450,7 @@ impl Wire for UdpWire {
     }
 
     fn digest(&self, of: Span) -> Result<u32, Missing> {
-        bytes_of(self.region(of.region), of).map(crc32c::crc32c)
+        bytes_of(self.region(of.region), of).map(crc_fast::crc32_iscsi)
     }
 
     fn counters(&self) -> Counters {
