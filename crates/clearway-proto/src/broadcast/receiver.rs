@@ -367,7 +367,7 @@ impl Receiver {
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             let held = state.holding.held(need.block);
             let missing = if hands_on { need.missing } else { need.missing & held };
-            let fresh = if state.way == Way::Multicast { 0 } else { !held };
+            let fresh = if state.way == Way::Multicast { 0 } else { !held | state.turned(need.block) };
             state.outgoing.repair(line, Need { missing, ..need }, fresh, now, patience);
         }
     }

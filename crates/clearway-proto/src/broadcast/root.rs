@@ -401,7 +401,8 @@ impl Root {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             if state.way != Way::Multicast || state.outgoing.line(None).is_none() {
-                state.outgoing.repair(line, need, 0, now, state.patience());
+                let fresh = state.turned(need.block);
+                state.outgoing.repair(line, need, fresh, now, state.patience());
                 continue;
             }
             self.gather(place, need.block, need.missing);

@@ -6,7 +6,7 @@
 
 use super::context::{Event, NodeConfig, Record};
 use super::frame::{Announce, Extent, Frame, LONGEST, Poll, Preamble, Symbol, Way};
-use super::holding::{BLOCK, Holding};
+use super::holding::{BLOCK, Holding, below};
 use super::objects::{Object, Objects, Size};
 use super::outgoing::Outgoing;
 use super::polls::{Leaves, Polls};
@@ -208,6 +208,11 @@ impl State {
             self.outgoing.forget(&self.holding);
         }
         is_new
+    }
+
+    /// What of `block` took another way before: on this one nobody has lost it yet.
+    pub(super) fn turned(&self, block: u64) -> u64 {
+        if self.way == Way::Multicast { 0 } else { below(block, self.since) }
     }
 
     /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.

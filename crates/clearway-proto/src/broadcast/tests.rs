@@ -336,3 +336,25 @@ fn loss__of_a_link_s_own_does_not_slow_the_root_down() {
     let (clean, lossy) = (time(0), time(10_000));
     assert!(lossy * 100 < clean * 104, "{lossy} ns where {clean} do without loss, with 1 % to send again");
 }
+
+#[test]
+fn deaf__along_a_chain_nothing_comes_twice_and_a_quick_stream_puts_nothing_off() {
+    // Packets of so short symbols at 22 Mb/s take as long as full ones at 200 Mb/s; at 200 Mb/s a poll leaves before the last is answered.
+    for (rate, at, most) in [(22, 20, 12), (22, 55, 12), (200, 4, 8)] {
+        let plan = Plan { rate: Some(BitsPerSec::mega(rate)), window: 4096, ..Plan::of(8, &[400_000]) };
+        let mut trial = Trial::new(Plan { silence: Nanos::from_secs(2), ..plan });
+        trial.cast(1);
+        while trial.fabric.now() < LocalNs(at * 1_000_000) {
+            trial.turn();
+        }
+        (1..8).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+        let start = trial.fabric.now();
+        while !trial.processes[0].events.contains(&Event::Switched { way: Way::Chain }) {
+            trial.turn();
+        }
+        assert!(trial.fabric.now().since(start) < Nanos::from_millis(most), "{:?}", trial.fabric.now());
+        trial.run();
+        assert!(trial.is_over());
+        (1..8).for_each(|rank| assert_eq!(trial.record(rank).doubled, 0, "{rank} at {rate}"));
+    }
+}
