@@ -34,6 +34,7 @@ mod spec;
 
 pub use error::LabError;
 pub use lab::{HOST_VARIABLE, LAB_VARIABLE, Lab, Offload, PortCounters};
+pub use link::OFFLOAD_MAX;
 pub use plan::{Host, Path, Tier};
 pub use queue::burst;
 

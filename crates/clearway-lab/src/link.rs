@@ -45,7 +45,7 @@ const OF_MASTER: u8 = 0x04;
 /// The MTU: the bytes of a packet of one frame.
 const MTU: u32 = 1500;
 /// The most frames of one packet: the kernel's usual 64 KiB of them (`GSO_LEGACY_MAX_SIZE`).
-pub(crate) const OFFLOAD_MAX: u32 = 65_536 / MTU;
+pub const OFFLOAD_MAX: u32 = 65_536 / MTU;
 
 /// `struct ifinfomsg`.
 fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {

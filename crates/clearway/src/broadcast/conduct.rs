@@ -11,22 +11,23 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use clearway_lab::OFFLOAD_MAX;
 use clearway_proto::base::{Bytes, Nanos, Rank};
 use clearway_proto::broadcast::{Reach, Way};
 
 use super::outcome::{Cast, Outcome};
-use super::plan::{Plan, SHORT};
+use super::plan::{Mode, Plan, SHORT, Share};
 use super::rough::Rough;
 use super::words::{Asked, Assignment, Rhythm, Said};
 use crate::bench::{Held, Place};
 use crate::timeslice::Kill;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Nothing at all moves for longer than any repair, view or silence takes.
-const STUCK: Duration = Duration::from_secs(60);
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// How often a wait looks around.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Between short objects: longer than one takes on an idle network, and than the machine takes to come to rest.
 const APART: Nanos = Nanos::from_millis(1);
 /// Short objects of a batch: as many as share a synchronisation.
@@ -38,9 +39,8 @@ const ROUNDS: u32 = 500;
 const LATENCY: Nanos = Nanos::from_micros(100);
 
 /// In a laboratory, objects from here on are cast between hosts with segmentation offload, as most real ones have it: their packets are
-/// of up to 43 frames (64 KiB). A rested port lets one pass at once, which is less than a hundredth of such an object.
+/// as long as a laboratory lets pass (64 KiB). A rested port lets one pass at once, which is less than a hundredth of such an object.
 const OFFLOAD_FROM: Bytes = Bytes(8 << 20);
-const OFFLOAD: u32 = 43;
 
 /// Runs every cast of `plan` on `held`, which is a `place`.
 ///
@@ -52,7 +52,7 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
     for loss in &plan.losses {
         let bare = Rhythm::Bare;
         outcomes.push(conductor.run(&Cast {
-            mode: super::Mode::Auto,
+            mode: Mode::Auto,
             length: Bytes(4),
             loss: *loss,
             rough: Rough::default(),
@@ -72,6 +72,17 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
     Ok(outcomes)
 }
 
+/// Bytes of a body that one message carries beside an engine's usual header.
+fn symbol(held: &Held) -> Bytes {
+    Bytes(u64::from(held.body_max()))
+}
+
+/// How symbols leave at first where objects of this length are cast by this mode under this loss.
+pub(super) fn way_of(held: &Held, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Way {
+    let multicast = if held.has_multicast() { Reach::All } else { Reach::Some };
+    mode.way(&plan.circumstances(length, symbol(held), LATENCY, loss), multicast)
+}
+
 /// Conducts casts.
 pub(super) struct Conductor<'a> {
     pub(super) held: &'a mut Held,
@@ -87,13 +98,8 @@ impl Conductor<'_> {
         self.held.ranks().name(rank)
     }
 
-    /// Bytes of a body that one message carries beside an engine's usual header.
-    fn symbol(&self) -> Bytes {
-        Bytes(u64::from(self.held.body_max()))
-    }
-
     pub(super) fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
-        if length > self.symbol() {
+        if length > symbol(self.held) {
             return vec![(Rhythm::Ordered, self.plan.objects_of(length))];
         }
         let apart = self.plan.objects.unwrap_or(SHORT);
@@ -108,11 +114,9 @@ impl Conductor<'_> {
         }
         let Cast { mode, length, loss, .. } = *cast;
         eprintln!("{} of {length} by {}, {loss} lost", cast.objects, what(cast));
-        let multicast = if self.held.has_multicast() { Reach::All } else { Reach::Some };
-        let circumstances = self.plan.circumstances(length, self.symbol(), LATENCY, loss);
-        let way = mode.way(&circumstances, multicast);
+        let way = way_of(self.held, self.plan, (mode, length, loss));
         let ranks: Vec<Rank> = self.living();
-        self.held.offload(if length < OFFLOAD_FROM { 1 } else { OFFLOAD })?;
+        self.held.offload(if length < OFFLOAD_FROM { 1 } else { OFFLOAD_MAX })?;
         self.begin(cast, way, &ranks)?;
         let mut outcome = Outcome {
             cast: *cast,

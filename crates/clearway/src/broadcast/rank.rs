@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
-use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire, bytes_of};
+use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -126,23 +126,42 @@ fn take(
     if assignment.rhythm == Rhythm::Bare {
         return serve_bare(wire, &assignment, group, orders);
     }
-    let symbol = NodeConfig::symbol_beside(wire.capabilities())
-        .ok_or_else(|| anyhow!("nothing can be cast over this wire: it lacks messages, copies or digests"))?;
-    let slots = u64::from(SLOTS) * u64::from(symbol);
-    let region = Memory::of(memory, wire, assignment.length.0 + slots)?;
-    let rank = wire.rank();
+    let symbol = symbol_of(wire)?;
+    let slots = SLOTS * symbol;
+    let region = Memory::of(memory, wire, assignment.length.0 + u64::from(slots))?;
     let places = Places { region, symbol, slots_at: assignment.length.0 };
+    let slots = Span { region, offset: places.slots_at, length: slots };
+    let node = member(&assignment, wire.rank(), ROOT, group, symbol, slots);
+    let mut casting = Casting::new(assignment, places, wire, orders);
+    casting.run(wire, node)
+}
+
+/// Bytes of a symbol over `wire`.
+pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
+    NodeConfig::symbol_beside(wire.capabilities())
+        .ok_or_else(|| anyhow!("nothing can be cast over this wire: it lacks messages, copies or digests"))
+}
+
+/// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by multicast.
+pub(super) fn member(
+    assignment: &Assignment,
+    rank: Rank,
+    root: Rank,
+    group: Option<GroupId>,
+    symbol: u32,
+    slots: Span,
+) -> Node {
     let members: Arc<[Member]> = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
-    let node = Node::new(NodeConfig {
+    Node::new(NodeConfig {
         rank,
         members,
-        root: ROOT,
+        root,
         group: group.filter(|_| assignment.way == Way::Multicast),
-        key: assignment.key,
+        key: assignment.key + root.0,
         symbol,
         window: WINDOW,
         history: 2 * WINDOW,
-        slots: Span { region, offset: places.slots_at, length: slots as u32 },
+        slots,
         rate: assignment.rate,
         sync_every: SYNC_EVERY,
         silence: assignment.silence,
@@ -150,9 +169,7 @@ fn take(
         way: assignment.way,
         class: Class::Bulk,
         control: Class::Control,
-    });
-    let mut casting = Casting::new(assignment, places, wire, orders);
-    casting.run(wire, node)
+    })
 }
 
 /// Where things lie in a rank's region: the long object, and slots of short ones behind it.
@@ -326,11 +343,7 @@ impl<'a> Casting<'a> {
     }
 
     fn compare(&mut self, object: u32, at: Span, wire: &dyn Wire) {
-        let bytes = bytes_of(wire.region(at.region), at).unwrap_or_default();
-        let wrong = match bytes.len() as u64 == self.assignment.length.0 {
-            true => pattern::differs(bytes, self.assignment.seed, object).map(|at| format!("is wrong at byte {at}")),
-            false => Some(format!("has {} bytes", bytes.len())),
-        };
+        let wrong = pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object);
         self.account.faults.extend(wrong.map(|what| format!("object {object} {what}")));
     }
 
@@ -364,13 +377,7 @@ impl<'a> Casting<'a> {
 
     fn cast_one(&mut self, wire: &mut dyn Wire) {
         let from = self.places.of(self.cast, self.assignment.length);
-        let memory = wire.region_mut(from.region).and_then(|memory| {
-            let range = from.range_in(memory.len())?;
-            memory.get_mut(range)
-        });
-        if let Some(memory) = memory {
-            pattern::fill(memory, self.assignment.seed, self.cast);
-        }
+        pattern::make(wire, from, self.assignment.seed, self.cast);
         if self.assignment.rhythm == Rhythm::Ordered {
             self.processor = processor();
         }

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
-use clearway_proto::broadcast::Reach;
+use clearway_proto::base::{BitsPerSec, Bytes, Rank};
 
+use super::conduct::{LOOK_EVERY, PATIENCE, STUCK, way_of};
 use super::figures::{BYTES, LOSS, MODE};
 use super::outcome::quantile;
 use super::plan::{Mode, Plan, Share};
@@ -31,13 +31,6 @@ const SLOW: &str = "broadcast_roots_p99_seconds";
 const GOODPUT: &str = "broadcast_roots_goodput_fraction";
 /// Label: how many cast at the same time.
 const ROOTS: &str = "roots";
-
-/// How long ranks may take for what takes no time but that of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Nothing at all moves for longer than any repair or silence takes.
-const STUCK: Duration = Duration::from_secs(60);
-/// A hop of a network that nobody has measured yet.
-const LATENCY: Nanos = Nanos::from_micros(100);
 
 /// What became of one cast of several roots.
 pub(crate) struct RootsRun {
@@ -79,13 +72,11 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
     let (mode, length, loss) = what;
     let objects = plan.objects_of(length);
     eprintln!("{objects} of {length} from {roots} at once, {}, {loss} lost", mode.name());
-    let multicast = if held.has_multicast() { Reach::All } else { Reach::Some };
-    let symbol = Bytes(u64::from(held.body_max()));
     let assignment = Assignment {
         key,
         ranks: plan.ranks,
         roots,
-        way: mode.way(&plan.circumstances(length, symbol, LATENCY, loss), multicast),
+        way: way_of(held, plan, what),
         rhythm: Rhythm::Ordered,
         length,
         objects,
@@ -150,7 +141,7 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
 fn next(held: &mut Held, patience: Duration) -> Result<(Rank, Said)> {
     let deadline = Instant::now() + patience;
     loop {
-        match held.ranks_mut().hear_of_broadcast(Duration::from_millis(20))? {
+        match held.ranks_mut().hear_of_broadcast(LOOK_EVERY)? {
             Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", held.ranks().name(rank)),
             Some((rank, Ok(said))) => return Ok((rank, said)),
             Some((rank, Err(how))) => bail!("{} {how} in the middle of the cast; run again", held.ranks().name(rank)),

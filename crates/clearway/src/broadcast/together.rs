@@ -9,17 +9,16 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{self, Laggards, Member, NodeConfig, Way};
+use clearway_proto::broadcast;
 use clearway_proto::channels::{self, CHANNELS_MAX, Channel};
-use clearway_proto::wire::{Ask, Beside, Driver, OperationKind, Span, Told, Wire, bytes_of};
+use clearway_proto::wire::{Ask, Beside, Driver, OperationKind, Span, Told, Wire};
 use clearway_runtime::{clock, progress};
 
 use super::pattern;
-use super::rank::{Memory, Next, SLOTS, SYNC_EVERY, WINDOW};
+use super::rank::{Memory, Next, SLOTS, member, symbol_of};
 use super::rough::RoughWire;
 use super::words::{Account, Asked, Assignment, Said};
 use crate::bench::rank::{Conversation, OrderOf, Orders};
@@ -42,8 +41,7 @@ pub(super) fn serve(
     memory: &mut Option<Memory>,
     orders: &mut Orders,
 ) -> Result<Next> {
-    let symbol = NodeConfig::symbol_beside(wire.capabilities())
-        .ok_or_else(|| anyhow!("nothing can be cast over this wire: it lacks messages, copies or digests"))?;
+    let symbol = symbol_of(wire)?;
     let slots = u64::from(SLOTS) * u64::from(symbol);
     let length = (assignment.length.0 + slots) * u64::from(assignment.roots);
     let region = Memory::of(memory, wire, length)?;
@@ -159,28 +157,11 @@ impl Together<'_> {
     }
 
     fn node(&self, team: u32, channel: Channel) -> broadcast::Node {
-        let Assignment { ranks, roots, key, rate, silence, way, length, .. } = *self.assignment;
-        let members: Arc<[Member]> = (0..ranks).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
         let slots = SLOTS * self.memory.length;
-        let offset = u64::from(roots) * length.0 + u64::from(team) * u64::from(slots);
-        broadcast::Node::new(NodeConfig {
-            rank: self.me,
-            members,
-            root: Rank(team),
-            group: Some(channel.group(FIRST)).filter(|_| self.has_multicast && way == Way::Multicast),
-            key: key + team,
-            symbol: self.memory.length,
-            window: WINDOW,
-            history: 2 * WINDOW,
-            slots: Span { offset, length: slots, ..self.memory },
-            rate,
-            sync_every: SYNC_EVERY,
-            silence,
-            laggards: Laggards::Wait,
-            way,
-            class: Class::Bulk,
-            control: Class::Control,
-        })
+        let offset = u64::from(self.assignment.roots) * self.assignment.length.0 + u64::from(team) * u64::from(slots);
+        let group = self.has_multicast.then(|| channel.group(FIRST));
+        let slots = Span { offset, length: slots, ..self.memory };
+        member(self.assignment, self.me, Rank(team), group, self.memory.length, slots)
     }
 
     fn heed(&mut self, event: Events, now: LocalNs, wire: &mut dyn Wire) {
@@ -261,11 +242,7 @@ impl Together<'_> {
     }
 
     fn compare(&mut self, team: u32, object: u32, at: Span, wire: &dyn Wire) {
-        let bytes = bytes_of(wire.region(at.region), at).unwrap_or_default();
-        let wrong = match bytes.len() as u64 == self.assignment.length.0 {
-            true => pattern::differs(bytes, self.seed(team), object).map(|at| format!("is wrong at byte {at}")),
-            false => Some(format!("has {} bytes", bytes.len())),
-        };
+        let wrong = pattern::fault(wire, at, self.assignment.length, self.seed(team), object);
         self.account.faults.extend(wrong.map(|what| format!("object {object} of rank {team} {what}")));
     }
 
@@ -316,13 +293,7 @@ impl Together<'_> {
     fn cast(&mut self, wire: &mut dyn Wire) {
         let from = self.place(self.me.0);
         let Some(number) = self.teams.iter().position(|team| self.is_root_of(*team)) else { return };
-        let memory = wire.region_mut(from.region).and_then(|memory| {
-            let range = from.range_in(memory.len())?;
-            memory.get_mut(range)
-        });
-        if let Some(memory) = memory {
-            pattern::fill(memory, self.seed(self.me.0), self.cast);
-        }
+        pattern::make(wire, from, self.seed(self.me.0), self.cast);
         self.cast += 1;
         // The time to make the object is not that of its broadcast.
         self.cast_at.push(clock::now());
