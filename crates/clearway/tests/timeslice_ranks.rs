@@ -224,6 +224,51 @@ fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
 }
 
 #[test]
+fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_everything_counts() {
+    let directory = directory("ts-retired-builder");
+    let line = "--inputs 2 --builders 3 --timeslices 60000 --retire 3@20ms,4@40ms --join 3@60ms --contribution 4KiB";
+    let words = format!("{line} --sink ts_%b.tsa --ring 256KiB --heartbeat 50ms --json");
+    let Some(output) = build(&directory, "5", &words) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
+    assert_eq!((&told["incomplete"], &told["faults"]), (&0.into(), &0.into()));
+    let out = told["out"].as_array().expect("a list");
+    let gone = out.iter().map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
+    let wanted = [(Some(3), Some("retired"), true), (Some(4), Some("retired"), false)];
+    assert_eq!(gone.collect::<Vec<_>>(), wanted, "{told}");
+    let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa ts_2.tsa --json");
+    let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let items = files.iter().map(|file| file["contents"]["items"].as_u64().expect("a count"));
+    assert_eq!(items.sum::<u64>(), 60_000);
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
+    let directory = directory("ts-retired-input");
+    for item in 0..3 {
+        let line = format!("msa make run_{item}.msa --channel {item} --items 120000 --mean 500B");
+        assert!(clearway(&directory, &line).status.success());
+    }
+    let line =
+        "--inputs 3 --builders 2 --source run_%i.msa --timeslice-size 2 --overlap 1 --retire 1@20ms --join 1@60ms";
+    for policy in ["token", "best-effort"] {
+        let words = format!("{line} --policy {policy} --ring 128KiB --heartbeat 50ms --json");
+        let Some(output) = build(&directory, "5", &words) else { return };
+        assert!(output.status.success(), "{policy}: {}", text(&output));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{policy}: {told}");
+        assert_eq!((&told["faults"], &told["out"][0]["how"]), (&0.into(), &"retired".into()), "{policy}: {told}");
+        assert!(told["out"][0]["back_seconds"].is_number(), "{policy}: {told}");
+        // What the others gave is all there, and of it what it gave while it took part.
+        let microslices = told["microslices"].as_u64().expect("a count");
+        assert!((240_000..360_000).contains(&microslices), "{policy}: {told}");
+    }
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
 fn build__without_a_builder_or_too_many_it_ends_with_a_sentence() {
     let directory = directory("ts-killed-all");
     for (line, sentence) in [
@@ -266,6 +311,31 @@ fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
         assert!(value.is_some_and(|value| name == "detection_ms" || value == 0.0), "{policy} {name}: {figures:?}");
     }
     assert_eq!(said.matches("was killed by signal 9").count(), 4, "{said}");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_again() {
+    let directory = directory("ts-retired-lab");
+    let line =
+        "timeslice --on lab --inputs 3 --builders 3 --policy token,dfs,best-effort --warm-up 200ms --measured 3s";
+    for wire in ["ofi", "udp"] {
+        let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 100ms";
+        let output = clearway(&directory, &format!("{line} {goings} --wire {wire} --json"));
+        let said = text(&output);
+        if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
+            eprintln!("skipped: {said}");
+            return;
+        }
+        assert!(output.status.success(), "{wire}: {said}");
+        let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+        for name in ["timeslices_lost", "timeslices_duplicated"] {
+            let found = figures.iter().filter(|figure| figure["name"] == name);
+            let values: Vec<_> = found.map(|figure| figure["value"].as_f64()).collect();
+            assert_eq!(values, [Some(0.0); 3], "{wire} {name}");
+        }
+        assert_eq!((said.matches(" retired under ").count(), said.matches("; back after").count()), (6, 6), "{said}");
+    }
     fs::remove_dir_all(directory).expect("to remove it");
 }
 

@@ -20,7 +20,7 @@ use super::plan::{Mode, Plan, SHORT, Share};
 use super::rough::Rough;
 use super::words::{Asked, Assignment, Rhythm, Said};
 use crate::bench::{Held, Place};
-use crate::timeslice::Kill;
+use crate::timeslice::RankAt;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -309,10 +309,10 @@ impl Course {
     fn new(plan: &Plan, rhythm: Rhythm) -> Self {
         let heard = Instant::now();
         let stroke =
-            |kill: &Kill, asked| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), asked };
+            |kill: &RankAt, asked| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), asked };
         let kills = plan.kills.iter().map(|kill| stroke(kill, Asked::Die));
         let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Asked::Stop(*length)));
-        let filter = plan.filter.map(|at| stroke(&Kill { rank: 0, at }, Asked::Filter));
+        let filter = plan.filter.map(|at| stroke(&RankAt { rank: 0, at }, Asked::Filter));
         let mut strokes: Vec<Stroke> = kills.chain(stops).chain(filter).collect();
         strokes.retain(|_| rhythm != Rhythm::Bare);
         strokes.sort_by_key(|stroke| stroke.at);

@@ -16,7 +16,7 @@ use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, Share};
 use super::rough::Rough;
 use crate::bench::{Held, Place};
-use crate::timeslice::Kill;
+use crate::timeslice::RankAt;
 
 const MODES: [Mode; 4] = [Mode::Auto, Mode::Multicast, Mode::Chain, Mode::Tree];
 /// The most of what arrives that suffers each fault, in millionths.
@@ -90,7 +90,7 @@ pub(crate) fn suffer(held: &mut Held, plan: &Plan, time: Nanos) -> Result<String
 /// Who dies and who stands still.
 fn drawn(plan: &Plan, dice: &mut RandomStream) -> Plan {
     let mut stroke = |seldom| {
-        let kill = Kill { rank: dice.below(u64::from(plan.ranks)) as u32, at: Nanos(dice.below(WITHIN)) };
+        let kill = RankAt { rank: dice.below(u64::from(plan.ranks)) as u32, at: Nanos(dice.below(WITHIN)) };
         let length = Nanos(dice.below(STOP_MAX));
         (dice.below(seldom) == 0).then_some((kill, length))
     };

@@ -8,7 +8,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::{Circumstances, Costs, Reach, Way};
 use serde::{Deserialize, Serialize};
 
-use crate::timeslice::Kill;
+use crate::timeslice::RankAt;
 
 /// How an object shall reach all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -103,9 +103,9 @@ pub(crate) struct Plan {
     /// How long somebody may be silent.
     pub(crate) silence: Nanos,
     /// Ranks that die, after the first object was cast.
-    pub(crate) kills: Vec<Kill>,
+    pub(crate) kills: Vec<RankAt>,
     /// Ranks that stand still after the first object was cast, and for how long.
-    pub(crate) stops: Vec<(Kill, Nanos)>,
+    pub(crate) stops: Vec<(RankAt, Nanos)>,
     /// So long after the first object was cast the network filters the group.
     pub(crate) filter: Option<Nanos>,
     pub(crate) seed: u64,

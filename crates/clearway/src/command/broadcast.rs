@@ -14,7 +14,7 @@ use crate::broadcast::simulated::{self, Ground};
 use crate::broadcast::{Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots};
 use crate::exit::Exit;
 use crate::scenario::{BROADCAST_RANKS_MAX, Fabric, Time};
-use crate::timeslice::Kill;
+use crate::timeslice::RankAt;
 
 /// What `clearway broadcast` casts.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(crate) struct BroadcastFlags {
     objects: Option<u32>,
     /// Ranks that die, by SIGKILL, and when after each cast began: 3@2s. Rank 0 is the root.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    kill: Vec<RankAt>,
     /// With --on lab or cluster: so long after each cast began the network filters the group of multicast.
     #[arg(long, value_name = "TIME")]
     filter: Option<Time>,

@@ -19,9 +19,10 @@ use crate::bench::{Crew, Held, Measure, Place};
 use crate::exit::Exit;
 use crate::report::model::Figure;
 use crate::scenario::{Fabric, Time};
+use crate::timeslice::Wanted as Go;
 use crate::timeslice::{
-    HostConditions, Kill, LENGTHS, Messages, Plan, Rings, SIMULATED, Task, account, achievable_table, build, compare,
-    consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told, watch,
+    Change, HostConditions, LENGTHS, Messages, Plan, RankAt, Rings, SIMULATED, Task, account, achievable_table, build,
+    compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told, watch,
 };
 
 /// What stands beside a run.
@@ -43,13 +44,15 @@ enum TimesliceCommand {
 }
 
 /// What means nothing where nothing is built.
-const BENCH_CONFLICTS: [&str; 15] = [
+const BENCH_CONFLICTS: [&str; 17] = [
     "policy",
     "ring",
     "window",
     "interval",
     "history",
     "kill",
+    "retire",
+    "join",
     "heartbeat",
     "source",
     "sink",
@@ -127,7 +130,13 @@ pub(crate) struct TimesliceFlags {
     /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by SIGKILL. Builders are the ranks
     /// behind the inputs.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
-    kill: Vec<Kill>,
+    kill: Vec<RankAt>,
+    /// Ranks that retire, and when that is asked of them: each goes when everything that it has is built.
+    #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
+    retire: Vec<RankAt>,
+    /// Ranks that take part again after they retired, or with --on sim died, and when that is asked of them.
+    #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
+    join: Vec<RankAt>,
     /// How often ranks say that they are there, so that others go on without one that does not [default: in a lab or a job 250ms].
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<Time>,
@@ -224,7 +233,11 @@ impl TimesliceFlags {
         if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
             bail!("--heartbeat is no time; 100us works");
         }
-        self.check_kills(heartbeat.is_some(), inputs + builders, measured)?;
+        let changes = Change::of(&self.kill, &self.retire, &self.join);
+        self.check_changes(&changes, place, inputs + builders, measured)?;
+        if let (Some(Change { when, wanted }), None) = (changes.first(), heartbeat) {
+            bail!("{} {}@{} needs --heartbeat: nobody notices without", flag(*wanted), when.rank, when.at);
+        }
         let speed_up = usual.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
         let dfs = Dfs {
             interval: self.interval.unwrap_or(usual.dfs.interval),
@@ -248,20 +261,31 @@ impl TimesliceFlags {
             rings: Rings::Empty,
             hosts: HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() },
             slowdown: None,
-            kills: self.kill.clone(),
+            changes,
             heartbeat: heartbeat.map(|every| every.0),
         })
     }
 
-    /// Refuses deaths that never come, or that nobody would notice.
-    fn check_kills(&self, is_watched: bool, ranks: u32, measured: Time) -> Result<()> {
+    /// Refuses `changes` that never come, or cannot.
+    fn check_changes(&self, changes: &[Change], place: Place, ranks: u32, measured: Time) -> Result<()> {
         // What has a source of so many timeslices is over when it is.
         let until = if self.feed.is_counted() { TIME_MAX } else { measured };
-        if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at >= until.0) {
-            bail!("--kill is rank {} at {}; ranks below {ranks} and times below {until} work", kill.rank, kill.at);
-        }
-        if let Some(kill) = self.kill.first().filter(|_| !is_watched) {
-            bail!("--kill {}@{} needs --heartbeat: nobody notices a death without", kill.rank, kill.at);
+        for (number, Change { when, wanted }) in changes.iter().enumerate() {
+            let RankAt { rank, at } = *when;
+            if rank >= ranks || at >= until.0 {
+                bail!("{} is rank {rank} at {at}; ranks below {ranks} and times below {until} work", flag(*wanted));
+            }
+            let before = changes[..number].iter().rfind(|change| change.when.rank == rank).map(|change| change.wanted);
+            match (before, wanted) {
+                (Some(Go::Retirement), Go::Return | Go::Death)
+                | (None | Some(Go::Return), Go::Death | Go::Retirement) => {}
+                (Some(Go::Death), Go::Return) if place == Place::Sim => {}
+                (Some(Go::Death), Go::Return) => bail!(
+                    "--join {rank}@{at}: a process that was killed is not started again within a run, since the others' wires know only \
+                     the one that they met; who retired can join"
+                ),
+                _ => bail!("{} {rank}@{at}: a rank goes while it takes part, and joins after it went", flag(*wanted)),
+            }
         }
         Ok(())
     }
@@ -305,6 +329,15 @@ impl TimesliceFlags {
                 "{inputs} inputs and {builders} builders are not the {ranks} ranks of this job; each rank is one of the two"
             ),
         }
+    }
+}
+
+/// The flag that asks for what is `wanted`.
+const fn flag(wanted: Go) -> &'static str {
+    match wanted {
+        Go::Death => "--kill",
+        Go::Retirement => "--retire",
+        Go::Return => "--join",
     }
 }
 

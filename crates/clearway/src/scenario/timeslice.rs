@@ -182,7 +182,7 @@ impl Timeslice {
                 interruptions: interruptions.map(|(period, length)| (period.0, length.0)),
                 packet: self.packet,
             },
-            kills: Vec::new(),
+            changes: Vec::new(),
             heartbeat: None,
             slowdown: (self.drop_percent > 0).then_some(Slowdown {
                 percent: self.drop_percent,

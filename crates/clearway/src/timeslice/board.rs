@@ -116,6 +116,11 @@ impl Board {
         self.out.insert(rank, how.to_owned());
     }
 
+    /// `rank` takes part again.
+    pub(super) fn join(&mut self, rank: Rank) {
+        self.out.remove(&rank);
+    }
+
     /// Adds what `rank` says of itself, and renews the board if it is time.
     pub(super) fn add(&mut self, rank: Rank, progress: &Progress) {
         let live = self.live.entry(rank).or_default();

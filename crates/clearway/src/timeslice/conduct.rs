@@ -220,12 +220,12 @@ impl<'a> Conductor<'a> {
         self.board.begin(policy);
         let mut moved = Instant::now();
         while !course.is_over() {
-            if let Some(rank) = course.next_death() {
-                self.ask(rank, Asked::Die)?;
+            if let Some((rank, wanted)) = course.next_change() {
+                self.ask(rank, Asked::of(wanted))?;
             }
             match self.hear(course.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
-                    if self.take(&mut course, &mut count, rank, said)? {
+                    if self.take(&mut course, &mut count, rank, said, length)? {
                         moved = Instant::now();
                     }
                 }
@@ -241,15 +241,32 @@ impl<'a> Conductor<'a> {
     }
 
     /// Takes notice of what `rank` said; whether anything moved.
-    fn take(&mut self, course: &mut Course, count: &mut Count, rank: Rank, said: Said) -> Result<bool> {
+    fn take(&mut self, course: &mut Course, count: &mut Count, rank: Rank, said: Said, length: Length) -> Result<bool> {
         match said {
-            Said::Lost(other) if course.is_there(rank) => {
+            Said::Lost(other) => {
                 if course.know(Rank(other), rank) {
                     count.lose(Rank(other));
-                    self.board.lose(Rank(other), "is out: it was silent for too long");
+                    let how = course.deaths().find(|death| death.rank == Rank(other)).map_or("", Death::how);
+                    self.board.lose(Rank(other), how);
                 }
                 return Ok(true);
             }
+            // The others say so as well, and theirs counts.
+            Said::Out => {
+                if let (true, Some(end)) = (course.step_aside(rank), course.end) {
+                    self.ask(rank, Asked::End(end))?;
+                }
+            }
+            Said::Joined => {
+                if course.join(rank) {
+                    count.join(rank);
+                    self.board.join(rank);
+                    self.welcome(course, rank, length)?;
+                }
+                return Ok(true);
+            }
+            Said::Done(account) if course.is_awaited(rank) => drop(course.done.insert(rank, *account)),
+            Said::Failed(sentence) if course.is_awaited(rank) => bail!("{}: {sentence}", self.name(rank)),
             // What a rank that is out says late is of no use to anybody.
             _ if !course.is_there(rank) => {}
             Said::Progress(progress) => {
@@ -257,14 +274,26 @@ impl<'a> Conductor<'a> {
                 return Ok(count.add(rank, &progress));
             }
             Said::Over(given) => drop(course.over.insert(rank, given)),
-            Said::Done(account) => drop(course.done.insert(rank, *account)),
             Said::Helpless => course.helpless(rank),
-            Said::Failed(sentence) => bail!("{}: {sentence}", self.name(rank)),
-            // The others say so as well, and theirs counts.
-            Said::Out | Said::Lost(_) => {}
-            Said::Taken | Said::Ready | Said::Settled(_) => bail!("{} is confused", self.name(rank)),
+            // An input that has joined has met the builders.
+            Said::Ready => {}
+            Said::Taken | Said::Settled(_) | Said::Done(_) | Said::Failed(_) => {
+                bail!("{} is confused", self.name(rank))
+            }
         }
         Ok(false)
+    }
+
+    /// Tells `rank`, which has joined, what the others were told.
+    fn welcome(&mut self, course: &Course, rank: Rank, length: Length) -> Result<()> {
+        if rank.0 >= self.plan.inputs {
+            return Ok(());
+        }
+        if let Some(end) = course.end {
+            return self.ask(rank, Asked::End(end));
+        }
+        self.ask(rank, Asked::Begin(length.sample()))?;
+        if course.held { self.ask(rank, Asked::Hold) } else { Ok(()) }
     }
 
     /// The process of `rank` has ended.
@@ -337,18 +366,24 @@ impl<'a> Conductor<'a> {
     fn conclude(&mut self, policy: Policy, course: Course, count: Count) -> Result<(Outcome, Built)> {
         let took = course.took();
         let settled = match course.living().next() {
-            Some(first) if course.deaths().next().is_some() => self.settled(first)?,
+            Some(first) if course.all_deaths().next().is_some() => self.settled(first)?,
             _ => Vec::new(),
         };
-        for kill in course.kills() {
-            eprintln!("clearway: {} was to die, but the run was over before", self.name(Rank(kill.rank)));
+        for change in course.left_out() {
+            let (name, what) = (self.name(Rank(change.when.rank)), change.wanted.sentence());
+            eprintln!("clearway: {name} was to {what}, but the run was over before");
         }
-        let (given, mut deaths) = (course.end.unwrap_or(0), course.deaths().cloned().collect::<Vec<_>>());
+        // Who is done itself says what it has, of all times that it took part.
+        let is_done = |(rank, _): &(u32, Numbers)| course.done.contains_key(&Rank(*rank));
+        let settled: Vec<_> = settled.into_iter().filter(|one| !is_done(one)).collect();
+        let (given, mut deaths) = (course.end.unwrap_or(0), course.all_deaths().cloned().collect::<Vec<_>>());
         for death in &mut deaths {
-            let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
-            (death.policy, death.settled) = (Some(policy), own.map(|(_, numbers)| numbers.count()).sum());
-            death.name = self.name(death.rank);
-            death.archive = self.archive_of(death.rank);
+            (death.policy, death.name) = (Some(policy), self.name(death.rank));
+            if death.back.is_none() && !course.done.contains_key(&death.rank) {
+                let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
+                death.settled = own.map(|(_, numbers)| numbers.count()).sum();
+                death.archive = self.archive_of(death.rank);
+            }
         }
         let taken = course.done.values().map(|account| &account.taken);
         let all = || taken.clone().chain(settled.iter().map(|(_, numbers)| numbers));
@@ -452,7 +487,7 @@ impl<'a> Conductor<'a> {
         if course.over.len() == inputs.len() {
             let end = course.over.values().copied().max().unwrap_or(0);
             course.end = Some(end);
-            return inputs.into_iter().try_for_each(|rank| self.ask(rank, Asked::End(end)));
+            return inputs.into_iter().chain(course.aside()).try_for_each(|rank| self.ask(rank, Asked::End(end)));
         }
         if !course.held && count.is_over() {
             course.held = true;

@@ -125,6 +125,15 @@ impl Count {
         self.sent.remove(&rank);
     }
 
+    /// `rank` takes part again, and counts from where the others are.
+    pub(super) fn join(&mut self, rank: Rank) {
+        self.ranks += 1;
+        self.inputs += usize::from(rank.0 < self.outcome.inputs);
+        if let Some(least) = self.sent.values().min().copied().filter(|_| rank.0 < self.outcome.inputs) {
+            self.sent.insert(rank, least);
+        }
+    }
+
     /// How many timeslices the furthest input gave.
     pub(super) fn furthest(&self) -> u64 {
         self.given.values().copied().max().unwrap_or(0)

@@ -1,8 +1,9 @@
 //! How far a run is, who takes part in it, and who is out.
 //!
 //! # Model
-//! A rank is *there* until its process ends or another one says that it is out. Its process may live on, when it was silent for too long.
-//! A run goes on when all that are there know of all that are not, and is over when all of them are done.
+//! A rank is *there* until its process ends or another one says that it is out, and again from when it says that it has joined. The process of one
+//! that is out may live on: it was silent for too long, or it *retired* and keeps what its sink has until the end. A run goes on when all that
+//! are there know of all that are not, and is over when all of them are done, and those that retired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::Policy;
 
-use super::loss::{Kill, Known};
+use super::loss::{Change, Known, Wanted};
 use super::plan::Plan;
 use super::words::Account;
 
@@ -26,8 +27,12 @@ pub(super) struct Death {
     pub(super) policy: Option<Policy>,
     /// How its process ended; none while it lives.
     how: Option<String>,
+    /// It went because it was asked to.
+    pub(super) is_retired: bool,
     /// When, since the run began, and when the others knew.
     pub(super) known: Known,
+    /// When it took part again.
+    pub(super) back: Option<Nanos>,
     /// Who knows.
     knowing: BTreeSet<Rank>,
     /// Of a builder: timeslices that count as built by it.
@@ -39,7 +44,13 @@ pub(super) struct Death {
 impl Death {
     /// How it ended, as the end of a sentence.
     pub(super) fn how(&self) -> &str {
-        self.how.as_deref().unwrap_or("was silent for too long")
+        let alive = if self.is_retired { "retired" } else { "was silent for too long" };
+        self.how.as_deref().unwrap_or(alive)
+    }
+
+    /// Whether its process waits for the end, with what it has built.
+    const fn waits(&self) -> bool {
+        self.is_retired && self.how.is_none()
     }
 }
 
@@ -52,11 +63,17 @@ pub(super) struct Course {
     pub(super) is_watched: bool,
     /// How long nothing is counted: deaths are told since then.
     uncounted: Nanos,
-    /// Deaths to come, the next one last.
-    kills: Vec<Kill>,
-    /// Those that were ordered, and when.
-    ordered: BTreeMap<Rank, Nanos>,
+    /// What is still to be asked for, the next one last.
+    changes: Vec<Change>,
+    /// Who was asked to go, when, and how.
+    ordered: BTreeMap<Rank, (Nanos, Wanted)>,
     out: BTreeMap<Rank, Death>,
+    /// Retired, and known by itself to be out.
+    aside: BTreeSet<Rank>,
+    /// Those that were out and came back.
+    back: Vec<Death>,
+    /// How often one rank, the first, has said that another is out.
+    told: BTreeMap<(Rank, Rank), usize>,
     helpless: Option<(Rank, Instant)>,
     /// Inputs were told to hold.
     pub(super) held: bool,
@@ -72,17 +89,20 @@ impl Course {
     /// Of a run of `policy` that begins now and is counted after some time.
     pub(super) fn new(plan: &Plan, policy: Policy, uncounted: Nanos) -> Self {
         let is_watched = policy.is_building() && plan.heartbeat.is_some();
-        let mut kills = if is_watched { plan.kills.clone() } else { Vec::new() };
-        kills.sort_by_key(|kill| std::cmp::Reverse(kill.at));
+        let mut changes = if is_watched { plan.changes.clone() } else { Vec::new() };
+        changes.reverse();
         Self {
             begun: Instant::now(),
             inputs: plan.inputs,
             ranks: plan.inputs + plan.builders,
             is_watched,
             uncounted,
-            kills,
+            changes,
             ordered: BTreeMap::new(),
             out: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            back: Vec::new(),
+            told: BTreeMap::new(),
             helpless: None,
             held: false,
             over: BTreeMap::new(),
@@ -121,19 +141,34 @@ impl Course {
         self.out.values()
     }
 
-    /// Deaths that have not come.
-    pub(super) fn kills(&self) -> impl Iterator<Item = &Kill> {
-        self.kills.iter()
+    /// Those that were out at some time, whether they are back or not.
+    pub(super) fn all_deaths(&self) -> impl Iterator<Item = &Death> {
+        self.back.iter().chain(self.out.values())
+    }
+
+    /// What was not asked for, by time.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().rev()
     }
 
     /// Whether all are done, and everybody knows of everybody that is out.
     pub(super) fn is_over(&self) -> bool {
-        self.living().all(|rank| self.done.contains_key(&rank)) && self.unknown().is_none()
+        self.missing().is_none() && self.unknown().is_none()
+    }
+
+    /// Whether something is still to come of `rank`: it takes part, or is retired.
+    pub(super) fn is_awaited(&self, rank: Rank) -> bool {
+        self.out.get(&rank).map_or(rank.0 < self.ranks, Death::waits)
     }
 
     /// The first rank that is not done.
     pub(super) fn missing(&self) -> Option<Rank> {
-        self.living().find(|rank| !self.done.contains_key(rank))
+        (0..self.ranks).map(Rank).find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
+    }
+
+    /// Those that retired and know it.
+    pub(super) fn aside(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.aside.iter().copied()
     }
 
     /// One that is out, and one that does not know.
@@ -160,50 +195,92 @@ impl Course {
         2 * left < all || 2 * left == all && !has_first
     }
 
-    /// Who is to die now.
-    pub(super) fn next_death(&mut self) -> Option<Rank> {
+    /// What is to be asked of whom now. Who shall come back is asked when it is out, and not before.
+    pub(super) fn next_change(&mut self) -> Option<(Rank, Wanted)> {
         let now = self.now();
-        let Kill { rank, .. } = self.kills.pop_if(|kill| self.uncounted + kill.at <= now)?;
-        self.ordered.insert(Rank(rank), now);
-        Some(Rank(rank))
+        let is_due = |change: &Change| {
+            let rank = Rank(change.when.rank);
+            let can_be = change.wanted != Wanted::Return || self.aside.contains(&rank);
+            self.uncounted + change.when.at <= now && can_be
+        };
+        let Change { when, wanted } = self.changes.remove(self.changes.iter().rposition(is_due)?);
+        let rank = Rank(when.rank);
+        if wanted != Wanted::Return {
+            self.ordered.insert(rank, (now, wanted));
+        }
+        Some((rank, wanted))
     }
 
     /// How long can be waited, `most` at most.
     pub(super) fn patience(&self, most: Duration) -> Duration {
-        let until = |kill: &Kill| Duration::from_nanos((self.uncounted + kill.at).0).saturating_sub(self.took());
-        self.kills.last().map_or(most, |kill| until(kill).min(most))
+        let until =
+            |change: &Change| Duration::from_nanos((self.uncounted + change.when.at).0).checked_sub(self.took());
+        self.changes.iter().rev().find_map(until).map_or(most, |until| until.min(most))
     }
 
     /// The process of `rank` ended, and how; whether it was there until now.
     pub(super) fn miss(&mut self, rank: Rank, how: String) -> bool {
         let was_there = self.is_there(rank);
-        let died = self.ordered.get(&rank).copied().unwrap_or_else(|| self.now());
-        self.lose(rank, died).how = Some(how);
+        self.done.remove(&rank);
+        self.aside.remove(&rank);
+        self.lose(rank).how = Some(how);
         was_there
     }
 
     /// `by` knows that `rank` is out; whether that is news.
     pub(super) fn know(&mut self, rank: Rank, by: Rank) -> bool {
-        let (was_there, now) = (self.is_there(rank), self.now());
-        let died = self.ordered.get(&rank).copied().unwrap_or(now);
-        let death = self.lose(rank, died);
-        if death.knowing.insert(by) {
+        let told = self.told.entry((by, rank)).or_default();
+        *told += 1;
+        if *told <= self.back.iter().filter(|death| death.rank == rank).count() {
+            // It is back already.
+            return false;
+        }
+        // Who joins hears late of those that went while it was out.
+        let (was_there, is_late, now) = (self.is_there(rank), !self.is_there(by), self.now());
+        let death = self.lose(rank);
+        if death.knowing.insert(by) && !is_late {
             death.known.and(now);
         }
         self.helpless = None;
         was_there
     }
 
-    fn lose(&mut self, rank: Rank, died: Nanos) -> &mut Death {
-        self.over.remove(&rank);
+    /// `rank` is no part of the run any more, and knows it; whether because it was asked to go.
+    pub(super) fn step_aside(&mut self, rank: Rank) -> bool {
+        let is_retired = self.ordered.get(&rank).is_some_and(|(_, wanted)| *wanted == Wanted::Retirement);
+        if is_retired {
+            self.aside.insert(rank);
+        }
+        is_retired
+    }
+
+    /// `rank` takes part again; whether it did not before.
+    pub(super) fn join(&mut self, rank: Rank) -> bool {
+        let now = self.now();
+        let death = self.out.remove(&rank).map(|death| Death { back: Some(now), ..death });
+        let was_out = death.is_some();
+        self.back.extend(death);
+        self.aside.remove(&rank);
+        self.ordered.remove(&rank);
         self.done.remove(&rank);
-        let known = Known::of(died);
+        was_out
+    }
+
+    fn lose(&mut self, rank: Rank) -> &mut Death {
+        let (died, wanted) = self.ordered.get(&rank).copied().unwrap_or((self.now(), Wanted::Death));
+        let is_retired = wanted == Wanted::Retirement;
+        self.over.remove(&rank);
+        if !is_retired {
+            self.done.remove(&rank);
+        }
         self.out.entry(rank).or_insert_with(|| Death {
             rank,
             name: String::new(),
             policy: None,
             how: None,
-            known,
+            is_retired,
+            known: Known::of(died),
+            back: None,
             knowing: BTreeSet::new(),
             settled: 0,
             archive: None,
@@ -221,11 +298,12 @@ impl Course {
         (self.is_there(rank) && since.elapsed() > HELPLESS).then_some(rank)
     }
 
-    /// When the others knew of those that are out; times since counting began.
+    /// When the others knew of those that died; times since counting began.
     pub(super) fn losses(&self) -> BTreeMap<Rank, Known> {
         let counted = |at: Nanos| Nanos(at.0.saturating_sub(self.uncounted.0));
         let known = |Known { died, by }| Known { died: counted(died), by: by.map(|by| by.map(counted)) };
-        self.out.iter().map(|(rank, death)| (*rank, known(death.known))).collect()
+        let dead = self.out.iter().filter(|(_, death)| !death.is_retired);
+        dead.map(|(rank, death)| (*rank, known(death.known))).collect()
     }
 }
 
@@ -234,8 +312,9 @@ mod tests {
     use clearway_proto::base::Bytes;
 
     use super::*;
+    use crate::timeslice::RankAt;
 
-    fn course(kills: Vec<Kill>) -> Course {
+    fn course(changes: Vec<Change>) -> Course {
         let plan = Plan {
             inputs: 2,
             builders: 2,
@@ -252,7 +331,7 @@ mod tests {
             rings: crate::timeslice::Rings::Empty,
             hosts: crate::timeslice::HostConditions::default(),
             slowdown: None,
-            kills,
+            changes,
             heartbeat: Some(Nanos::from_millis(1)),
         };
         Course::new(&plan, Policy::Token, Nanos::ZERO)
@@ -281,15 +360,34 @@ mod tests {
         assert!(course.are_too_few(), "one of three");
     }
 
+    fn at(rank: u32, at: u64) -> RankAt {
+        RankAt { rank, at: Nanos(at) }
+    }
+
     #[test]
-    fn next_death__comes_in_the_order_of_time() {
-        let kill = |rank, at| Kill { rank, at: Nanos(at) };
-        let mut course = course(vec![kill(1, 0), kill(3, u64::MAX / 2), kill(0, 1)]);
-        assert_eq!(
-            [course.next_death(), course.next_death(), course.next_death()],
-            [Some(Rank(1)), Some(Rank(0)), None]
-        );
-        assert_eq!(course.kills().map(|kill| kill.rank).collect::<Vec<_>>(), [3]);
+    fn next_change__comes_in_the_order_of_time() {
+        let mut course = course(Change::of(&[at(1, 0), at(3, u64::MAX / 2), at(0, 1)], &[], &[]));
+        let death = |rank| Some((Rank(rank), Wanted::Death));
+        assert_eq!([course.next_change(), course.next_change(), course.next_change()], [death(1), death(0), None]);
+        assert_eq!(course.left_out().map(|change| change.when.rank).collect::<Vec<_>>(), [3]);
         assert_eq!(course.patience(Duration::from_secs(1)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn join__who_retired_is_asked_when_it_is_out_and_late_words_about_it_count_for_nothing() {
+        let mut course = course(Change::of(&[], &[at(3, 0)], &[at(3, 0)]));
+        assert_eq!(course.next_change(), Some((Rank(3), Wanted::Retirement)));
+        assert_eq!(course.next_change(), None, "it is not out yet");
+        assert!(course.know(Rank(3), Rank(0)) && course.step_aside(Rank(3)));
+        assert!(course.is_awaited(Rank(3)) && !course.is_there(Rank(3)), "it has what it built");
+        assert_eq!(course.next_change(), Some((Rank(3), Wanted::Return)));
+        assert!(course.join(Rank(3)) && !course.join(Rank(3)));
+        assert!(!course.know(Rank(3), Rank(1)), "that was before");
+        assert!(course.is_there(Rank(3)));
+        assert_eq!(
+            course.all_deaths().map(|death| (death.how(), death.back.is_some())).collect::<Vec<_>>(),
+            [("retired", true)]
+        );
+        assert!(course.know(Rank(3), Rank(0)), "it is out again");
     }
 }

@@ -94,6 +94,10 @@ pub(super) struct Intake {
     given: u64,
     /// Of those the first so many may be given at present.
     limit: u64,
+    /// The limit unless it is told otherwise.
+    most: u64,
+    /// From here on nothing is dealt with this input in mind, because it retires.
+    range_end: u64,
     /// Up to here empty contributions may be given once the source is over.
     padding: u64,
     /// Archives that ended with a cut item.
@@ -135,6 +139,8 @@ impl Intake {
             first: 0,
             given: 0,
             limit: most.unwrap_or(u64::MAX),
+            most: most.unwrap_or(u64::MAX),
+            range_end: u64::MAX,
             padding: 0,
             cut: 0,
             bytes: 0,
@@ -163,10 +169,39 @@ impl Intake {
         self.padding = timeslice;
     }
 
+    /// All that it has may be given.
+    pub(super) const fn open(&mut self) {
+        self.limit = self.most;
+    }
+
+    /// From `timeslice` on nobody builds anything with this input. What was given of that stays here.
+    pub(super) fn retire(&mut self, timeslice: u64) {
+        self.range_end = timeslice;
+        let core = u64::from(self.shape.core);
+        let [begin, end] =
+            [timeslice, self.given].map(|given| given.saturating_mul(core).clamp(self.first, self.end()));
+        if begin < end {
+            self.microslices -= end - begin;
+            self.bytes -= self.begin_of(end) - self.begin_of(begin);
+        }
+        self.given = self.given.min(timeslice);
+    }
+
+    /// From `timeslice` on it is built with again; what it has for earlier ones is passed over. Nothing is given before [`Intake::open`].
+    pub(super) fn join(&mut self, timeslice: u64) {
+        (self.range_end, self.limit, self.padding, self.given) = (u64::MAX, timeslice, 0, timeslice);
+        self.free(timeslice);
+    }
+
+    /// The first timeslice that may not be given at present.
+    fn limit(&self) -> u64 {
+        self.limit.min(self.range_end)
+    }
+
     /// Whether nothing will be given unless it is told to go on.
     pub(super) fn is_at_rest(&self) -> bool {
         let is_over = self.stage == Stage::Over && self.given * u64::from(self.shape.core) >= self.end();
-        self.given >= self.limit || is_over && self.given >= self.padding
+        self.given >= self.limit() || is_over && self.given >= self.padding
     }
 
     /// The microslice behind the last one that is there.
@@ -192,7 +227,7 @@ impl Intake {
     pub(super) fn pump(&mut self, memory: &mut [u8], give: &mut dyn FnMut(Pieces)) -> Result<()> {
         loop {
             self.give(give);
-            if self.given >= self.limit || !self.take(memory)? {
+            if self.given >= self.limit() || !self.take(memory)? {
                 return Ok(());
             }
         }
@@ -201,7 +236,7 @@ impl Intake {
     /// Gives what is whole.
     fn give(&mut self, give: &mut dyn FnMut(Pieces)) {
         let core = u64::from(self.shape.core);
-        while self.given < self.limit {
+        while self.given < self.limit() {
             let (begin, whole) = (self.given * core, self.given * core + self.shape.all());
             let end = match self.stage {
                 Stage::Flowing if self.end() < whole => return,
@@ -220,7 +255,7 @@ impl Intake {
             self.microslices += core_end - begin;
             self.bytes += self.begin_of(core_end) - from;
         }
-        while self.stage == Stage::Over && self.given < self.padding.min(self.limit) {
+        while self.stage == Stage::Over && self.given < self.padding.min(self.limit()) {
             let byte = Span { region: self.region, offset: self.contents.offset, length: 1 };
             give(Pieces::new([byte]).expect("a span"));
             self.given += 1;
@@ -252,6 +287,13 @@ impl Intake {
         let before = items;
         while let Some(descriptor) = batch.descriptors.get(items) {
             let size = descriptor.size as usize;
+            if self.end() < self.given * u64::from(self.shape.core) {
+                // It came while this input took no part.
+                self.first += 1;
+                [self.descriptors.head, self.descriptors.tail] = [self.first * DESCRIPTOR; 2];
+                (items, bytes) = (items + 1, bytes + size);
+                continue;
+            }
             if !self.contents.has_room(size as u64) || !self.descriptors.has_room(DESCRIPTOR) {
                 break;
             }

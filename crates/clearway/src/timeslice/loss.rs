@@ -1,4 +1,4 @@
-//! A rank that dies in a run, on purpose or not, and how soon the others go on without it.
+//! Ranks that go and come in a run, on purpose or not, and how soon the others know.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -7,29 +7,69 @@ use clearway_proto::base::{Nanos, Rank};
 
 use crate::scenario::Time;
 
-/// A rank's death while a run is counted, written `RANK@TIME`.
+/// A rank and a time, written `RANK@TIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct RankAt {
     pub(crate) rank: u32,
     /// After counting began.
     pub(crate) at: Nanos,
 }
 
-impl FromStr for Kill {
+impl FromStr for RankAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} names no death; 40@2ms works: rank 40 dies 2 ms after counting began");
+        let wrong = || format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began");
         let (rank, at) = text.split_once('@').ok_or_else(wrong)?;
         let at: Time = at.parse().map_err(|_| wrong())?;
         Ok(Self { rank: rank.parse().map_err(|_| wrong())?, at: at.0 })
     }
 }
 
+/// What somebody wants of a rank while a run is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Its process is killed.
+    Death,
+    /// Nothing more is dealt to it, and it goes when what it has is done.
+    Retirement,
+    /// It takes part again.
+    Return,
+}
+
+impl Wanted {
+    /// What it is to do, as the end of a sentence.
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            Self::Death => "die",
+            Self::Retirement => "retire",
+            Self::Return => "join again",
+        }
+    }
+}
+
+/// A rank that goes or comes, and when that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) when: RankAt,
+    pub(crate) wanted: Wanted,
+}
+
+impl Change {
+    /// Those of `kill`, `retire` and `join`, by time.
+    pub(crate) fn of(kill: &[RankAt], retire: &[RankAt], join: &[RankAt]) -> Vec<Self> {
+        let all = [(kill, Wanted::Death), (retire, Wanted::Retirement), (join, Wanted::Return)];
+        let mut changes: Vec<Self> =
+            all.iter().flat_map(|(all, wanted)| all.iter().map(|when| Self { when: *when, wanted: *wanted })).collect();
+        changes.sort_by_key(|change| change.when.at);
+        changes
+    }
+}
+
 /// A rank that is out, and when the others knew of it; times since counting began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// When it died, as far as is known.
+    /// When it died, as far as is known, or was asked to go.
     pub(super) died: Nanos,
     /// When the first of them knew, and the last one: from then on everything that it had is dealt to others.
     pub(super) by: Option<[Nanos; 2]>,
@@ -64,11 +104,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kill__is_a_rank_and_a_time() {
-        assert_eq!("40@2ms".parse(), Ok(Kill { rank: 40, at: Nanos(2_000_000) }));
+    fn rank_at__is_a_rank_and_a_time() {
+        assert_eq!("40@2ms".parse(), Ok(RankAt { rank: 40, at: Nanos(2_000_000) }));
         for text in ["40", "@2ms", "40@", "x@2ms", "40@2", "40@2ms@"] {
-            assert!(text.parse::<Kill>().is_err(), "{text}");
+            assert!(text.parse::<RankAt>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn change__those_of_all_kinds_come_by_time() {
+        let at = |rank, at| RankAt { rank, at: Nanos(at) };
+        let changes = Change::of(&[at(1, 5)], &[at(2, 3)], &[at(2, 9)]);
+        assert_eq!(
+            changes.iter().map(|change| change.wanted).collect::<Vec<_>>(),
+            [Wanted::Retirement, Wanted::Death, Wanted::Return]
+        );
     }
 
     #[test]

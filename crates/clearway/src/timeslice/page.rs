@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use serde::Serialize;
 
@@ -51,6 +52,9 @@ struct OutTold {
     seconds: f64,
     detection_ms: f64,
     redistribution_ms: f64,
+    /// When it took part again, since the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    back_seconds: Option<f64>,
     /// Of a builder: how many timeslices count as built by it; the first ones in its archive.
     settled: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +70,7 @@ impl From<&Death> for OutTold {
             seconds: death.known.died.as_secs_f64(),
             detection_ms,
             redistribution_ms,
+            back_seconds: death.back.map(Nanos::as_secs_f64),
             settled: death.settled,
             archive: death.archive.clone(),
         }
@@ -172,6 +177,9 @@ fn lines_of(death: &Death) -> String {
     if known.by.is_some() {
         let [first, last] = known.after_ms().map(number);
         let _ = write!(text, ": known after {first} ms, by all after {last} ms");
+    }
+    if let Some(back) = death.back {
+        let _ = write!(text, "; back after {} ms", number(back.0.saturating_sub(known.died.0) as f64 / 1e6));
     }
     text.push('\n');
     match &death.archive {

@@ -6,7 +6,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 use serde::{Deserialize, Serialize};
 
-use super::loss::Kill;
+use super::loss::Change;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -41,8 +41,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: HostConditions,
     /// A time in which inputs are slower.
     pub(crate) slowdown: Option<Slowdown>,
-    /// Ranks that die.
-    pub(crate) kills: Vec<Kill>,
+    /// Ranks that go or come, by time.
+    pub(crate) changes: Vec<Change>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
 }
@@ -104,8 +104,8 @@ impl Plan {
     /// The same plan as `policy` runs it, on hosts of this rate.
     pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
-            // Nobody is watched where nothing is built, and who writes unscheduled does not die: it is the line to compare with.
-            return Self { kills: Vec::new(), heartbeat: None, ..self.clone() };
+            // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the line to compare with.
+            return Self { changes: Vec::new(), heartbeat: None, ..self.clone() };
         }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
         if self.rings == Rings::Empty || !unbounded {

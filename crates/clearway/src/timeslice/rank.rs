@@ -119,6 +119,8 @@ struct Same {
     given: u64,
     free: u64,
     limit: u64,
+    /// The limit unless it is told otherwise.
+    most: u64,
     ahead: u64,
 }
 
@@ -150,10 +152,14 @@ struct Running<'a> {
     telling: Option<Telling>,
     events: VecDeque<Event>,
     commands: VecDeque<Command>,
+    /// The conductor said that it may begin, since it takes part.
+    has_begun: bool,
     /// The conductor knows that this input is at rest.
     rest_told: bool,
-    /// This rank was removed by a decision of the others: nothing that it has counts any more.
+    /// This rank takes no part, by a decision of all.
     is_out: bool,
+    /// It wished that: all that it has built counts. Otherwise nothing does that is not settled.
+    is_retired: bool,
     /// This rank's part is over, but for what is at the sink.
     ended: bool,
     next: Option<Next>,
@@ -204,8 +210,10 @@ impl<'a> Running<'a> {
             telling: None,
             events: VecDeque::new(),
             commands: VecDeque::new(),
+            has_begun: false,
             rest_told: false,
             is_out: false,
+            is_retired: false,
             ended: false,
             next: None,
         };
@@ -250,7 +258,10 @@ impl<'a> Running<'a> {
             OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
             OrderOf::Asked(Asked::Begin(every)) => {
                 self.begin_at = Some(now + self.skew);
-                self.telling = Some(Telling { every, next: now + every, number: 1 });
+                self.has_begun = true;
+                // Who joins goes on counting samples from where the others are.
+                self.telling.get_or_insert(Telling { every, next: now + every, number: 1 });
+                self.open_up();
             }
             OrderOf::Asked(Asked::Hold) => match &mut self.part {
                 Part::Input(intake) => {
@@ -273,7 +284,11 @@ impl<'a> Running<'a> {
                     intake.go_on_to(timeslice);
                 }
             }
+            OrderOf::Asked(Asked::End(_)) if self.is_out => self.conclude(),
             OrderOf::Asked(Asked::End(timeslice)) => {
+                if !std::mem::replace(&mut self.has_begun, true) {
+                    self.commands.push_back(Command::Begin);
+                }
                 match &mut self.part {
                     Part::Input(intake) => intake.go_on_to(timeslice),
                     Part::Same(same) => same.limit = timeslice,
@@ -285,6 +300,8 @@ impl<'a> Running<'a> {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
+            OrderOf::Asked(Asked::Retire) => self.commands.push_back(Command::Retire),
+            OrderOf::Asked(Asked::Join) => self.commands.push_back(Command::Join),
             OrderOf::Asked(Asked::Tell) => {
                 let settled = settled(driver.engine_mut());
                 self.say(Said::Settled(settled));
@@ -318,21 +335,69 @@ impl<'a> Running<'a> {
                 self.say(Said::Lost(rank.0));
             }
             (Event::Helpless, _) => self.say(Said::Helpless),
+            (Event::Retired { timeslice }, part) => {
+                match part {
+                    Part::Input(intake) => intake.retire(timeslice),
+                    Part::Same(same) => (same.limit, same.given) = (timeslice, same.given.min(timeslice)),
+                    _ => {}
+                }
+                self.is_retired = true;
+            }
             // What its sink has that is void stands behind what counts; the conductor says how much that is.
             (Event::Out, part) => {
-                if let Part::Builder(outlet) = part {
+                if let (Part::Builder(outlet), false) = (part, self.is_retired) {
                     outlet.end();
                 }
-                (self.is_out, self.telling) = (true, None);
+                self.is_out = true;
                 self.say(Said::Out);
+            }
+            (Event::Joined { timeslice }, part) => {
+                match part {
+                    Part::Input(intake) => intake.join(timeslice),
+                    Part::Same(same) => (same.limit, same.given, same.free) = (timeslice, timeslice, timeslice),
+                    _ => {}
+                }
+                (self.is_out, self.is_retired, self.has_begun, self.rest_told) = (false, false, false, false);
+                self.say(Said::Joined);
             }
             _ => {}
         }
     }
 
+    /// An input that takes part gives all that it may.
+    fn open_up(&mut self) {
+        match &mut self.part {
+            Part::Input(intake) => intake.open(),
+            Part::Same(same) => same.limit = same.most,
+            Part::Endless { .. } | Part::Builder(_) | Part::Discard { .. } => {}
+        }
+    }
+
+    /// Nothing more comes of this rank's part but what is at its sink.
+    fn conclude(&mut self) {
+        match &mut self.part {
+            Part::Builder(outlet) => outlet.end(),
+            Part::Input(intake) => {
+                let account = Account {
+                    cut: intake.cut,
+                    microslices: intake.microslices,
+                    bytes: intake.bytes,
+                    ..Account::default()
+                };
+                self.say(Said::Done(Box::new(account)));
+            }
+            Part::Same(_) | Part::Endless { .. } => self.say(Said::Done(Box::default())),
+            Part::Discard { account } => {
+                let account = std::mem::take(account);
+                self.say(Said::Done(Box::new(account)));
+            }
+        }
+    }
+
     /// Moves microslices in and timeslices out.
     fn move_on(&mut self, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
-        if self.is_out {
+        // What the sink of a builder that retired has is told at the end.
+        if self.is_out && !(self.is_retired && matches!(self.part, Part::Builder(_))) {
             return;
         }
         let failed = match &mut self.part {
@@ -389,8 +454,8 @@ impl<'a> Running<'a> {
             Part::Same(same) => Some((same.given >= same.limit, same.given)),
             Part::Endless { .. } | Part::Builder(_) | Part::Discard { .. } => None,
         };
-        // Nobody listens for it before the run begins.
-        if let Some((at_rest, given)) = rest.filter(|_| self.telling.is_some()) {
+        // Nobody listens for it before it may begin.
+        if let Some((at_rest, given)) = rest.filter(|_| self.has_begun) {
             if at_rest && !self.rest_told {
                 self.say(Said::Over(given));
             }
@@ -398,23 +463,7 @@ impl<'a> Running<'a> {
         }
         if self.ended {
             self.ended = false;
-            match &mut self.part {
-                Part::Builder(outlet) => outlet.end(),
-                Part::Input(intake) => {
-                    let account = Account {
-                        cut: intake.cut,
-                        microslices: intake.microslices,
-                        bytes: intake.bytes,
-                        ..Account::default()
-                    };
-                    self.say(Said::Done(Box::new(account)));
-                }
-                Part::Same(_) | Part::Endless { .. } => self.say(Said::Done(Box::default())),
-                Part::Discard { account } => {
-                    let account = std::mem::take(account);
-                    self.say(Said::Done(Box::new(account)));
-                }
-            }
+            self.conclude();
         }
     }
 }
@@ -445,8 +494,8 @@ fn input(
         }
         None => {
             let in_rings = (assignment.ring.0 / length.max(1) + 1) * u64::from(assignment.builders);
-            let limit = feed.timeslices.unwrap_or(u64::MAX);
-            Part::Same(Same { span, given: 0, free: 0, limit, ahead: in_rings })
+            let most = feed.timeslices.unwrap_or(u64::MAX);
+            Part::Same(Same { span, given: 0, free: 0, limit: most, most, ahead: in_rings })
         }
     };
     Ok((part, region, Source::Given))

@@ -1,5 +1,6 @@
 //! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end of what is counted.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
 use clearway_sim::world::{Told, World};
 
 use super::film::{self, Film};
-use super::loss::Known;
+use super::loss::{Change, Known, Wanted};
 use super::numbers::Audit;
 use super::plan::{HostConditions, Messages, Plan};
 use crate::scenario::Fabric;
@@ -103,6 +104,70 @@ impl Outcome {
     }
 }
 
+/// What all ranks of one run know.
+struct Job<'a> {
+    plan: &'a Plan,
+    policy: Policy,
+    seed: u64,
+    layout: Arc<Layout>,
+    /// Inputs among those that have joined wait to be told to begin.
+    joined: RefCell<Vec<Rank>>,
+}
+
+impl<'a> Job<'a> {
+    fn of(plan: &'a Plan, policy: Policy, seed: u64) -> Result<Self> {
+        let ranks = plan.inputs + plan.builders;
+        let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
+        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[])?);
+        Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
+    }
+
+    /// Lets a rank go or come.
+    fn change(&self, world: &mut World<Node, fabric::Fabric>, change: &Change) {
+        let (rank, now) = (Rank(change.when.rank), world.now());
+        match change.wanted {
+            Wanted::Death => world.crash(rank),
+            Wanted::Retirement => world.command(now, rank, Command::Retire),
+            Wanted::Return => {
+                if world.engine_mut(rank).is_none() {
+                    world.restart(rank, |wire| self.node(wire));
+                }
+                world.command(now, rank, Command::Join);
+            }
+        }
+    }
+
+    /// The engine at the end of `wire`.
+    fn node(&self, wire: &mut SimWire) -> Node {
+        let Self { plan, policy, .. } = *self;
+        let sizes = match plan.messages {
+            Messages::Alone => Sizes::Constant(plan.contribution),
+            Messages::Mixed => Sizes::Mixed(plan.contribution),
+        };
+        let length = sizes.of(0);
+        let source = wire.register(length).expect("a fresh end has room for a region");
+        let rings = Bytes(plan.ring.0 * u64::from(plan.inputs));
+        let region = wire.register(rings).expect("a fresh end has room for a region");
+        let memory = Span { region: source, offset: 0, length: length.0 as u32 };
+        Node::new(NodeConfig {
+            rank: wire.rank(),
+            run: 0,
+            layout: self.layout.clone(),
+            policy,
+            window: plan.window,
+            dfs: plan.dfs,
+            source: Source::Endless(memory, sizes),
+            slots: Slots::of(policy),
+            rings: Span { region, offset: 0, length: 0 },
+            ring: plan.ring,
+            release: Release::AtOnce,
+            heartbeat: plan.heartbeat,
+            class: Class::Bulk,
+            control: Class::Control,
+        })
+    }
+}
+
 /// Whether the end of a run is filmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filmed {
@@ -124,12 +189,12 @@ impl Ground {
         self.spec.host.memory_rate
     }
 
-    fn world(&self, plan: &Plan, policy: Policy, layout: &Arc<Layout>, seed: u64) -> World<Node, fabric::Fabric> {
-        let key = RandomKey::new(seed);
+    fn world(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
+        let key = RandomKey::new(job.seed);
         let fabric_seed = key.purpose("fabric").stream().next_u64();
         let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), fabric_seed, Options::default());
         let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Lengths, disk: None, key };
-        World::new(Network::new(carrier, &self.spec, config), |wire| node(wire, plan, policy, layout))
+        World::new(Network::new(carrier, &self.spec, config), |wire| job.node(wire))
     }
 
     /// Lets every input fetch at so many hundredths of its own rate.
@@ -156,20 +221,23 @@ impl Ground {
             );
         }
         let started = processor_time();
-        let mut world = self.begun(plan, policy, seed)?;
+        let job = Job::of(plan, policy, seed)?;
+        let mut world = self.begun(&job);
         let mut refused = None;
-        let deaths = plan.kills.iter().map(|kill| (Rank(kill.rank), Known::of(kill.at)));
-        let mut losses: BTreeMap<Rank, Known> = deaths.collect();
+        let deaths = plan.changes.iter().filter(|change| change.wanted == Wanted::Death).map(|change| change.when);
+        let mut losses: BTreeMap<Rank, Known> = deaths.map(|kill| (Rank(kill.rank), Known::of(kill.at))).collect();
+
         let mut hear = |told: Told<'_, Node>| match told.event {
             Event::Refused { missing, .. } => refused = refused.or(Some(missing)),
             Event::Lost { rank } => {
                 let known = losses.get_mut(&rank);
                 known.into_iter().for_each(|known| known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0))));
             }
+            Event::Joined { .. } => job.joined.borrow_mut().push(told.rank),
             _ => {}
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
-        let mut outcome = self.measure(&mut world, plan, seed, &mut hear);
+        let mut outcome = self.measure(&mut world, &job, &mut hear);
         outcome.simulated = plan.warm_up + plan.measured;
         outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
         (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
@@ -185,11 +253,9 @@ impl Ground {
     }
 
     /// A world in which every input knows when it begins.
-    fn begun(&self, plan: &Plan, policy: Policy, seed: u64) -> Result<World<Node, fabric::Fabric>> {
-        let ranks = plan.inputs + plan.builders;
-        let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[])?);
-        let mut world = self.world(plan, policy, &layout, seed);
+    fn begun(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
+        let Job { plan, seed, .. } = *job;
+        let mut world = self.world(job);
         if plan.hosts.spread > 0 {
             self.pace_inputs(&mut world, plan, seed, 100);
         }
@@ -198,17 +264,17 @@ impl Ground {
                 RandomKey::new(seed).purpose("start").node(u64::from(rank)).stream().below(plan.start_skew.0 + 1);
             world.command(Picos::from(Nanos(skew)), Rank(rank), Command::Begin);
         }
-        Ok(world)
+        world
     }
 
     /// Counts what happens behind the warm-up, sample by sample.
     fn measure(
         &self,
         world: &mut World<Node, fabric::Fabric>,
-        plan: &Plan,
-        seed: u64,
+        job: &Job<'_>,
         hear: &mut dyn FnMut(Told<'_, Node>),
     ) -> Outcome {
+        let Job { plan, seed, .. } = *job;
         let mut tally = Tally::begun(world, plan, self.host_rate());
         let samples = samples(plan, self.host_rate());
         let mut slowed = false;
@@ -220,14 +286,15 @@ impl Ground {
                 self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
             let step = Nanos(plan.measured.0 / samples);
-            let mut kills: Vec<_> = plan.kills.iter().filter(|kill| (at..at + step).contains(&kill.at)).collect();
-            kills.sort_by_key(|kill| kill.at);
-            for kill in kills {
-                world.run_until(Picos::from(plan.warm_up + kill.at), hear);
-                world.crash(Rank(kill.rank));
+            for change in plan.changes.iter().filter(|change| (at..at + step).contains(&change.when.at)) {
+                world.run_until(Picos::from(plan.warm_up + change.when.at), hear);
+                job.change(world, change);
             }
             let until = plan.warm_up + at + step;
             world.run_until(Picos::from(until), hear);
+            for rank in job.joined.take() {
+                world.command(world.now(), rank, Command::Begin);
+            }
             tally.sample(world, plan);
         }
         tally.outcome
@@ -282,7 +349,7 @@ impl Tally {
 /// How often progress is looked at: twice a rotation where something is to be seen of recovery.
 fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
-    let wanted = if plan.slowdown.is_some() || !plan.kills.is_empty() { plan.measured.0 / half } else { SAMPLES };
+    let wanted = if plan.slowdown.is_some() || !plan.changes.is_empty() { plan.measured.0 / half } else { SAMPLES };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
 }
 
@@ -312,32 +379,4 @@ fn records(world: &mut World<Node, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, R
         world.engine_mut(rank).and_then(|engine| engine.take_record(now)).map(|record| (rank, record))
     };
     (0..plan.inputs + plan.builders).map(Rank).filter_map(take).collect()
-}
-
-fn node(wire: &mut SimWire, plan: &Plan, policy: Policy, layout: &Arc<Layout>) -> Node {
-    let sizes = match plan.messages {
-        Messages::Alone => Sizes::Constant(plan.contribution),
-        Messages::Mixed => Sizes::Mixed(plan.contribution),
-    };
-    let length = sizes.of(0);
-    let source = wire.register(length).expect("a fresh end has room for a region");
-    let rings = Bytes(plan.ring.0 * u64::from(plan.inputs));
-    let region = wire.register(rings).expect("a fresh end has room for a region");
-    let memory = Span { region: source, offset: 0, length: length.0 as u32 };
-    Node::new(NodeConfig {
-        rank: wire.rank(),
-        run: 0,
-        layout: layout.clone(),
-        policy,
-        window: plan.window,
-        dfs: plan.dfs,
-        source: Source::Endless(memory, sizes),
-        slots: Slots::of(policy),
-        rings: Span { region, offset: 0, length: 0 },
-        ring: plan.ring,
-        release: Release::AtOnce,
-        heartbeat: plan.heartbeat,
-        class: Class::Bulk,
-        control: Class::Control,
-    })
 }

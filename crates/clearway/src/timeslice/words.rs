@@ -14,9 +14,13 @@
 //!    End           ->             (input) the stream of all ends before this timeslice
 //!                  <-     Done    everything was built, and is where it shall be
 //!
+//!    Retire        ->             go when what you have is done, and do nothing until Join or End
+//!    Join          ->             (out) take part again
+//!                  <-     Joined  it does; an input gives nothing before it hears Begin
+//!
 //!    Die           ->             kill yourself: somebody wants to see what becomes of the run
 //!                  <-     Lost    another rank is out, by a decision of all
-//!                  <-     Out     this rank is, and takes no further part in this run
+//!                  <-     Out     this rank is, and takes no further part unless it joins
 //!                  <-     Helpless  others are silent, and nothing can be decided
 //!    Tell          ->             what had those built that are out?
 //!                  <-     Settled
@@ -27,6 +31,7 @@ use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
 use clearway_proto::timeslice::{Dfs, Policy, Record, Sizes as UnscheduledSizes, Window};
 use serde::{Deserialize, Serialize};
 
+use super::loss::Wanted;
 use super::numbers::Numbers;
 
 /// To a rank.
@@ -42,7 +47,20 @@ pub(crate) enum Asked {
     /// Before this timeslice.
     End(u64),
     Die,
+    Retire,
+    Join,
     Tell,
+}
+
+impl Asked {
+    /// What brings about what is `wanted`.
+    pub(super) const fn of(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Death => Self::Die,
+            Wanted::Retirement => Self::Retire,
+            Wanted::Return => Self::Join,
+        }
+    }
 }
 
 /// From a rank.
@@ -58,6 +76,7 @@ pub(crate) enum Said {
     /// This rank.
     Lost(u32),
     Out,
+    Joined,
     Helpless,
     /// By rank; once for each time that it was out.
     Settled(Vec<(u32, Numbers)>),
