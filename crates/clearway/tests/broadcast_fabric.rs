@@ -7,6 +7,8 @@
 //! long objects again when they are stable, because until then others may be served from them.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod fabric;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,13 +16,13 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, 
 use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Fabric, Odds, Options, Sort, WhenDown};
-use clearway_sim::fault::{Disks, Fault, FaultKind, Injector, Lengths, Plan, Side, Site, Struck};
-use clearway_sim::graph::{ChannelId, DeviceId};
-use clearway_sim::spec::{FabricSpec, Routing, Topology, presets};
-use clearway_sim::topology;
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
-use clearway_sim::world::{Told, World};
+use clearway_sim::fabric::{Odds, Sort, WhenDown};
+use clearway_sim::fault::{Fault, FaultKind, Lengths, Plan, Side, Struck};
+use clearway_sim::spec::FabricSpec;
+use clearway_sim::wire::SimWire;
+use clearway_sim::world::Told;
+
+use fabric::Stage;
 
 const GROUP: GroupId = GroupId(3);
 const SYMBOL: u32 = 1_000;
@@ -61,14 +63,7 @@ fn content(object: u32, at: usize) -> u8 {
 fn drawn(seed: u64) -> Trial {
     let mut stream = RandomKey::new(seed).purpose("broadcast on a fabric").stream();
     let mut below = |bound: u64| stream.below(bound);
-    let mut spec = presets::load(["edr", "slingshot"][below(2) as usize], None).expect("a shipped fabric");
-    match &mut spec.topology {
-        Topology::Dragonfly { groups, switches, hosts_per_switch, global_cables, .. } => {
-            (*groups, *switches, *hosts_per_switch, *global_cables) = (3, 2, 4, 2);
-            spec.routing = Routing::Minimal;
-        }
-        _ => spec.topology = Topology::FatTree { children: vec![4, 6], parents: vec![1, 4], cables: vec![1, 1] },
-    }
+    let spec = fabric::drawn(&mut below);
     let ranks = 2 + below(23) as u32;
     let lengths = (0..1 + below(12)).map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32).collect();
     let mut trial = Trial {
@@ -94,10 +89,8 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
     let at = Picos::from_nanos(below(1_500_000));
     let length = Picos::from_nanos(1 + below(SILENCE.0 / 4));
     let rank = below(u64::from(trial.ranks)) as u32;
-    let host = format!("n{rank}");
-    let network = topology::build(&trial.spec).expect("it was checked");
-    let graph = &network.graph;
-    let switch = graph.name(graph.channel(ChannelId(graph.ports(DeviceId(rank)).start)).to).to_owned();
+    let host = fabric::host(rank);
+    let (_, switch) = fabric::leaf(&trial.spec, rank);
     let (inward, outward) = (format!("{switch} -> {host}"), format!("{host} -> {switch}"));
     let some = |odds| Struck { odds, class: None, sort: Sort::Any };
     let one_way = [inward.clone(), outward][below(2) as usize].clone();
@@ -169,65 +162,53 @@ fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Node, Re
 }
 
 /// A cast under way.
-struct Stage {
-    world: World<Node, Fabric>,
-    injector: Injector,
+struct Cast {
+    stage: Stage<Node>,
     seen: Vec<Seen>,
     regions: Vec<RegionId>,
     /// Bytes of each rank's region that long objects have been given.
     given: Vec<u64>,
 }
 
-impl Stage {
+impl Cast {
     fn of(trial: &Trial) -> Self {
-        let network = topology::build(&trial.spec).expect("it was checked");
-        let key = RandomKey::new(trial.seed);
-        let hosts: Vec<DeviceId> = (0..trial.ranks).map(DeviceId).collect();
-        let site = Site { spec: &trial.spec, graph: &network.graph, hosts: &hosts, disks: Disks::Absent };
-        let resolved = trial.plan.resolve(&site).expect("what was drawn is there");
-        let leaf = |rank| network.graph.channel(ChannelId(network.graph.ports(DeviceId(rank)).start)).to.0;
+        let leaf = |rank| fabric::leaf(&trial.spec, rank).0;
         let members: Arc<[Member]> =
             (0..trial.ranks).map(|rank| Member { rank: Rank(rank), leaf: leaf(rank) }).collect();
-        let mut carrier = Fabric::new(&trial.spec, network.clone(), trial.seed, Options::default());
-        carrier.afflict(resolved.fabric.clone(), key.purpose("faults of the fabric"));
-        let config = NetworkConfig { hosts, bodies: Bodies::Real, disk: None, key };
         let mut regions = Vec::new();
-        let world = World::new(Network::new(carrier, &trial.spec, config), |wire| {
+        let stage = Stage::of(&trial.spec, trial.ranks, trial.seed, &trial.plan, |wire| {
             let (node, region) = node(wire, trial, &members);
             regions.push(region);
             node
         });
         let ranks = trial.ranks as usize;
-        let injector = Injector::new(&resolved, key.purpose("faults of nodes"));
-        Self { world, injector, seen: vec![Seen::default(); ranks], regions, given: vec![0; ranks] }
+        Self { stage, seen: vec![Seen::default(); ranks], regions, given: vec![0; ranks] }
     }
 
     /// Runs a while, and gives the applications' answers.
     fn turn(&mut self, trial: &Trial) {
-        let until = self.world.now() + Picos::from_micros(20);
         let mut told = Vec::new();
         let mut remake = |_: &mut SimWire| -> Node { unreachable!("nobody who died comes back") };
-        let hear = &mut |it: Told<'_, Node>| told.push((it.rank, it.event));
-        self.injector.run_until(&mut self.world, until, &mut remake, hear);
+        self.stage.turn(&mut remake, &mut |it: Told<'_, Node>| told.push((it.rank, it.event)));
         for (rank, event) in told {
             self.hear(trial, rank, event);
         }
     }
 
     fn hear(&mut self, trial: &Trial, rank: Rank, event: Event) {
-        let now = self.world.now();
+        let now = self.stage.world.now();
         let place = rank.index();
         match event {
             Event::Announced { length, .. } => {
                 let into = Span { region: self.regions[place], offset: self.given[place], length: length as u32 };
                 self.given[place] += length;
-                self.world.command(now, rank, Command::Place { into });
+                self.stage.world.command(now, rank, Command::Place { into });
             }
             Event::Received { object, at } => {
                 assert_eq!(self.seen[place].received.len() as u32, object, "in order, once");
                 self.seen[place].received.push((object, at));
                 self.compare(trial, rank, object, at);
-                self.world.command(now, rank, Command::Release { object });
+                self.stage.world.command(now, rank, Command::Release { object });
             }
             Event::Stable { object, .. } => {
                 assert_eq!(self.seen[place].stable, object, "in order, once");
@@ -248,7 +229,7 @@ impl Stage {
         if trial.killed.contains(&rank.0) {
             return;
         }
-        let region = self.world.network_mut().wire(rank).region(at.region).expect("it was registered");
+        let region = self.stage.world.network_mut().wire(rank).region(at.region).expect("it was registered");
         let bytes = &region[at.range_in(region.len()).expect("within its region")];
         assert_eq!(bytes.len() as u32, trial.lengths[object as usize]);
         assert!((0..).zip(bytes).all(|(place, byte)| *byte == content(object, place)), "object {object} at {rank:?}");
@@ -263,32 +244,32 @@ impl Stage {
 
 fn run(seed: u64) {
     let trial = drawn(seed);
-    let mut stage = Stage::of(&trial);
+    let mut cast = Cast::of(&trial);
     let mut offset = 0;
     for length in &trial.lengths {
-        let from = Span { region: stage.regions[trial.root as usize], offset, length: *length };
-        stage.world.command(Picos::from_micros(50), Rank(trial.root), Command::Cast { from });
+        let from = Span { region: cast.regions[trial.root as usize], offset, length: *length };
+        cast.stage.world.command(Picos::from_micros(50), Rank(trial.root), Command::Cast { from });
         offset += u64::from(*length);
     }
     let deaths: BTreeMap<Picos, u32> = trial.killed.iter().zip(1..).map(|(rank, nth)| (death(nth), *rank)).collect();
     for (at, dead) in &deaths {
         let living = (0..trial.ranks).filter(|rank| !trial.killed.contains(rank));
-        living.for_each(|rank| stage.world.command(*at, Rank(rank), Command::Dead { rank: Rank(*dead) }));
+        living.for_each(|rank| cast.stage.world.command(*at, Rank(rank), Command::Dead { rank: Rank(*dead) }));
     }
-    while !stage.is_over(&trial) && stage.world.now() < LIMIT {
-        stage.turn(&trial);
+    while !cast.is_over(&trial) && cast.stage.world.now() < LIMIT {
+        cast.turn(&trial);
     }
     let about = || {
-        let states: Vec<_> = stage.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
+        let states: Vec<_> = cast.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
         let Trial { ranks, root, way, lengths, plan, killed, window, .. } = &trial;
         format!(
             "{ranks} ranks, root {root}, {way:?}, window {window}, {lengths:?}, killed {killed:?}: {states:?}\n{}",
             plan.to_text()
         )
     };
-    assert!(stage.is_over(&trial), "seed {seed} never ends: {}", about());
+    assert!(cast.is_over(&trial), "seed {seed} never ends: {}", about());
     let all = trial.lengths.len() as u32;
-    let survivors = (0..).zip(&stage.seen).filter(|(rank, seen)| !trial.killed.contains(rank) && !seen.out);
+    let survivors = (0..).zip(&cast.seen).filter(|(rank, seen)| !trial.killed.contains(rank) && !seen.out);
     let mut ends: Vec<_> = survivors.map(|(_, seen)| (seen.stable, seen.aborted.filter(|end| *end < all))).collect();
     ends.dedup();
     assert_eq!(ends.len(), 1, "seed {seed}: one outcome for all: {}", about());

@@ -7,6 +7,7 @@
 mod processes;
 
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ impl Ground {
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
         let [host, user] = ["host", "user"].map(|key| ground.path(key).display().to_string());
         let config = format!(
-            "ListenAddress 127.0.0.1:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
+            "ListenAddress 127.0.0.1:{port}\nListenAddress 127.0.0.2:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
              PidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
         );
         fs::write(ground.path("config"), config).expect("written");
@@ -120,11 +121,29 @@ impl Ground {
 
     /// Waits until five of the ranks' processes have `word` in their command lines.
     fn ranks(&self, word: &str) -> Vec<Pid> {
-        let program = self.path("clearway").display().to_string();
-        let is_rank = |it: &Process| it.line.starts_with(&program) && it.line.contains(word);
-        let ranks = || self.processes().into_iter().filter(is_rank).collect();
+        let ranks = || self.ranks_of(word).collect();
         let found = processes::wait_until("five ranks start", DEADLINE, ranks, |found| found.len() == 5);
         found.into_iter().map(|it| it.pid).collect()
+    }
+
+    /// The ranks' processes that have `word` in their command lines.
+    fn ranks_of(&self, word: &str) -> impl Iterator<Item = Process> {
+        let program = self.path("clearway").display().to_string();
+        self.processes().into_iter().filter(move |it| it.line.starts_with(&program) && it.line.contains(word))
+    }
+
+    /// What ssh started for the ranks of `host`; their processes end with these.
+    fn of_host(&self, host: &str) -> Vec<Pid> {
+        let lines = self.processes().into_iter().map(|it| it.line);
+        let is_ssh = |line: &String| line.starts_with("/usr/bin/ssh") && line.contains(&format!(" {host} "));
+        let rank = |line: String| Some(line.split_once("CLEARWAY_RANK=")?.1.split(' ').next()?.to_owned());
+        let ranks: Vec<String> = lines.filter(is_ssh).filter_map(rank).collect();
+        let is_there = |pid: Pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&environment).into_owned();
+            ranks.iter().any(|rank| words.split('\0').any(|word| word == format!("CLEARWAY_RANK={rank}")))
+        };
+        self.ranks_of("follow").map(|it| it.pid).filter(|pid| is_there(*pid)).collect()
     }
 
     fn expect_nothing_left(&self) {
@@ -195,6 +214,51 @@ fn hostfile__a_killed_rank_is_named_and_nothing_is_left() {
         assert!(said.contains("clearway: rank ") && said.contains(how), "{said}");
         ground.expect_nothing_left();
     }
+}
+
+#[test]
+fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_another() {
+    let Some(ground) = Ground::with_server("ssh-timeslices") else { return };
+    let like = ground.command("127.0.0.1 slots=4\n127.0.0.2 slots=2\n", &ground.path("clearway"));
+    let path = like.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
+    let program = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        command.arg("timeslice").env("PATH", &path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let job = format!("far-{}", std::process::id());
+    let mut command = program();
+    let words =
+        "--inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json --job";
+    command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(ground.path("hosts"));
+    let run = command.arg("--remote-program").arg(ground.path("clearway")).spawn().expect("the program");
+    // From another host the one that conducts is asked to show it.
+    let until = Instant::now() + DEADLINE;
+    let mut watcher = loop {
+        let mut command = program();
+        command.args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"]).arg(ground.path("clearway"));
+        let mut watcher = command.spawn().expect("the program");
+        let mut first = [0; 5];
+        if watcher.stdout.as_mut().expect("piped").read_exact(&mut first).is_ok() {
+            assert_eq!(&first, b"token");
+            break watcher;
+        }
+        watcher.wait().expect("an end");
+        assert!(Instant::now() < until, "it is never shown");
+    };
+    let all = ground.of_host("127.0.0.2");
+    assert_eq!(all.len(), 2);
+    all.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).expect("killed"));
+    let output = run.wait_with_output().expect("an end");
+    let said = errors(&output);
+    assert!(output.status.success(), "{said}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
+    let mut dead: Vec<_> = told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    dead.sort_unstable();
+    assert_eq!(dead, [Some(4), Some(5)], "{told}");
+    assert!(watcher.wait().expect("an end").success(), "it ends with the run");
+    ground.expect_nothing_left();
 }
 
 #[test]

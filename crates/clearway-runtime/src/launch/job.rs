@@ -32,6 +32,10 @@ pub(super) trait Link: fmt::Debug + Send {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError>;
     /// Returns when every rank has called it.
     fn barrier(&mut self) -> Result<(), LaunchError>;
+    /// From now on a rank that is gone is not missed, as far as it is up to this; whether barriers are complete without it.
+    fn go_on_without_lost(&mut self) -> bool {
+        false
+    }
     /// Leaves in order.
     fn finish(self: Box<Self>) -> Result<(), LaunchError>;
     /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the process.
@@ -49,6 +53,8 @@ pub struct Job {
     notes: Vec<String>,
     secret: Option<Key>,
     link: Box<dyn Link>,
+    /// Barriers can be complete.
+    has_barriers: bool,
     /// Where nobody else would notice that this rank is gone.
     stand_in: Option<StandIn>,
 }
@@ -57,7 +63,7 @@ impl Job {
     pub(super) fn new(joined: Joined, notes: Vec<String>, stand_in: Option<StandIn>) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
         let Joined { method, rank, size, secret, link } = joined;
-        Self { rank: Rank(rank), size, method, notes, secret, link, stand_in }
+        Self { rank: Rank(rank), size, method, notes, secret, link, has_barriers: true, stand_in }
     }
 
     pub(super) fn single(notes: Vec<String>) -> Self {
@@ -68,6 +74,7 @@ impl Job {
             notes,
             secret: None,
             link: Box::new(Single),
+            has_barriers: true,
             stand_in: None,
         }
     }
@@ -131,12 +138,24 @@ impl Job {
         Ok((all, Voucher::Munge))
     }
 
+    /// From now on the job goes on without ranks that end, as far as the launcher lets it. Collective like the others, and there are no
+    /// exchanges behind it. What is behind a launcher's own barriers, which would wait for the dead, is left out then:
+    /// [`barrier`](Self::barrier) waits for nobody where the ranks did not meet over TCP. The end of rank 0 still ends all.
+    pub fn go_on_without_lost(&mut self) {
+        self.has_barriers = self.link.go_on_without_lost();
+        if self.rank != Rank(0)
+            && let Some(stand_in) = self.stand_in.take()
+        {
+            stand_in.dismiss();
+        }
+    }
+
     /// Returns when every rank has called it.
     ///
     /// # Errors
     /// A rank did not come in time, or the launcher failed.
     pub fn barrier(&mut self) -> Result<(), LaunchError> {
-        self.link.barrier()
+        if self.has_barriers { self.link.barrier() } else { Ok(()) }
     }
 
     /// Leaves the job in order; collective like the others. Exiting without it is a failure to most launchers.

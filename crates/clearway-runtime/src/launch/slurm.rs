@@ -177,6 +177,11 @@ impl Link for Host {
         self.member.barrier()
     }
 
+    fn go_on_without_lost(&mut self) -> bool {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner).go_on_without_lost();
+        true
+    }
+
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
         self.member.leave()?;
         wait_for_others(&self.hall);

@@ -89,6 +89,8 @@ struct Started {
     hall: Hall,
     program: String,
     ranks: Vec<Remote>,
+    /// A rank that ends before the job does is a failure of the job.
+    needs_all: bool,
 }
 
 /// One rank and its ssh.
@@ -161,7 +163,8 @@ pub fn start_over_ssh(
         Some(address) => SocketAddr::new(address, port).to_string(),
         None => format!("{}:{port}", slurm::host_name()),
     };
-    let mut started = Started { hall, program: program.to_owned(), ranks: Vec::with_capacity(places.len()) };
+    let mut started =
+        Started { hall, program: program.to_owned(), ranks: Vec::with_capacity(places.len()), needs_all: true };
     let until = Instant::now() + options.patience;
     while !started.is_complete(places.len()) {
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
@@ -209,6 +212,12 @@ impl Link for Conductor {
     fn barrier(&mut self) -> Result<(), LaunchError> {
         let passed = self.member.barrier();
         self.explain(passed)
+    }
+
+    fn go_on_without_lost(&mut self) -> bool {
+        self.started.needs_all = false;
+        self.started.hall.go_on_without_lost();
+        true
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
@@ -322,7 +331,7 @@ impl Started {
         let until = Instant::now() + FAREWELL;
         while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
             for one in &mut self.ranks {
-                if let Some(status) = one.ended().filter(|status| !status.success()) {
+                if let Some(status) = one.ended().filter(|status| self.needs_all && !status.success()) {
                     return Err(one.error(format!("ended with {status}")));
                 }
             }

@@ -47,7 +47,7 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 
 use crate::bench::hexadecimal::bytes_of;
-use crate::bench::job::{self, Guest, JobOrder, Role, Sealing, Site};
+use crate::bench::job::{self, Guest, JobOrder, Losses, Role, Sealing, Site};
 use crate::bench::wire::Wanted;
 use crate::bench::{Interrupt, Interrupted};
 use crate::exit::Exit;
@@ -154,7 +154,7 @@ fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
 fn across_job(request: &Request) -> Result<Exit> {
-    let how = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, hosts: None };
+    let how = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
     match job::enter(&how)? {
         Role::Conductor(site) if site.is_alone() => {
             bail!("nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun");

@@ -10,7 +10,7 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
-use crate::bench::job::{JobOrder, Role, Sealing, Site, SshHosts};
+use crate::bench::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
 use crate::bench::program::Programs;
 use crate::bench::wire::Wanted;
 use crate::bench::{self, Gathered, Order, Place};
@@ -49,10 +49,12 @@ impl JobFlags<'_> {
 
     pub(super) fn order(&self) -> Result<JobOrder> {
         let wire = Wanted::of(self.given.map_or(&[], |given| &given.wire))?;
-        let Some(given) = self.given else { return Ok(JobOrder { sealing: Sealing::Sealed, wire, hosts: None }) };
+        let Some(given) = self.given else {
+            return Ok(JobOrder { sealing: Sealing::Sealed, wire, losses: Losses::EndIt, hosts: None });
+        };
         let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
         let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
-        Ok(JobOrder { sealing, wire, hosts: hosts.transpose()? })
+        Ok(JobOrder { sealing, wire, losses: Losses::EndIt, hosts: hosts.transpose()? })
     }
 }
 
@@ -242,7 +244,7 @@ fn conduct_job(
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, hosts: None };
+    let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
     across(&order, |site| bench::gather(site).map(|()| Exit::Good))
 }
 

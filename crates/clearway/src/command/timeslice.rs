@@ -14,6 +14,7 @@ use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use super::run::{HostRate, JobFlags, across};
 use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
+use crate::bench::job::{JobOrder, Losses};
 use crate::bench::wire::Wanted;
 use crate::bench::{Crew, Held, Measure, Place};
 use crate::exit::Exit;
@@ -30,8 +31,12 @@ use crate::timeslice::{
 enum TimesliceCommand {
     /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits for whom.
     Watch {
-        /// Its name, as the run says it when it begins; on the host that conducts it.
+        /// Its name, as the run says it when it begins; with `@HOST` behind it where another host conducts it, which ssh must reach.
+        #[arg(value_name = "JOB[@HOST]")]
         job: String,
+        /// Where this program is on that host [default: where it is here].
+        #[arg(long, value_name = "PATH")]
+        remote_program: Option<PathBuf>,
     },
     /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every microslice.
     Consume {
@@ -344,9 +349,8 @@ const fn flag(wanted: Go) -> &'static str {
 /// Builds timeslices where flags say.
 pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
     match &flags.command {
-        Some(TimesliceCommand::Watch { job }) => {
-            watch(job, &mut |text| print(text))?;
-            return Ok(Exit::Good);
+        Some(TimesliceCommand::Watch { job, remote_program }) => {
+            return watch(job, remote_program.as_deref(), &mut |text| print(text));
         }
         Some(TimesliceCommand::Consume { socket, to }) => {
             print(&consume(socket, to.as_deref())?)?;
@@ -371,6 +375,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
         }
         Place::Cluster => {
             let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
+            let order = JobOrder { losses: Losses::AreBorne, ..order };
             across(&order, |site| {
                 let plan = flags.plan(Place::Cluster, flags.parts(site.size())?)?;
                 let task = flags.feed.task(&plan)?;
@@ -409,7 +414,8 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
 /// Builds with the ranks of `held`.
 fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, flags: &TimesliceFlags) -> Result<Exit> {
     let (about, json) = (held.about(), flags.json);
-    eprintln!("watch it: clearway timeslice watch {}", task.job);
+    let host = held.conductor().map_or_else(String::new, |host| format!("@{host}"));
+    eprintln!("watch it: clearway timeslice watch {}{host}", task.job);
     if flags.bench {
         let figures = measure_achievable(held, plan, &task.job, flags.lengths())?;
         return show_achievable(&about, plan, &figures, json);

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,16 @@ use serde::{Deserialize, Serialize};
 
 use super::page::millis;
 use super::words::Progress;
+use crate::exit::Exit;
 
 /// How often a board is renewed.
 const EVERY: Duration = Duration::from_secs(1);
 /// How often a watcher looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What ssh ends with when it is ssh that failed (ssh(1)).
+const SSH_FAILED: i32 = 255;
+/// What a shell ends with when there is no such program (POSIX).
+const NOT_FOUND: i32 = 127;
 /// A rank that did less than this part of what the median did is a straggler.
 const STRAGGLER: f64 = 0.9;
 
@@ -203,51 +209,103 @@ fn replace(path: &Path, state: &State) -> Result<()> {
     Ok(fs::rename(&fresh, path)?)
 }
 
-/// The directory of boards, made if it is not there.
+/// Where boards can be, best first: a launcher may keep from its ranks what a login sets.
+fn directories() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
+    runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
+}
+
+/// The first directory of boards that there is, or can be made.
 fn directory() -> Result<PathBuf> {
-    let own = Uid::effective();
-    let path = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) => PathBuf::from(runtime).join("clearway"),
-        None => PathBuf::from(format!("/tmp/clearway-{own}")),
-    };
+    let mut last = Ok(PathBuf::new());
+    for path in directories() {
+        last = made(path);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+/// `path`, made if it is not there.
+fn made(path: PathBuf) -> Result<PathBuf> {
     if let Err(error) = DirBuilder::new().mode(0o700).create(&path)
         && error.kind() != std::io::ErrorKind::AlreadyExists
     {
         return Err(error).with_context(|| format!("{} cannot be made", path.display()));
     }
     let found = fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
-    if !found.is_dir() || found.uid() != own.as_raw() || found.mode() & 0o077 != 0 {
+    if !found.is_dir() || found.uid() != Uid::effective().as_raw() || found.mode() & 0o077 != 0 {
         bail!("{} is no directory of this user's alone", path.display());
     }
     Ok(path)
 }
 
 fn path_of(directory: &Path, job: &str) -> Result<PathBuf> {
-    if job.is_empty() || !job.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+    if job.is_empty() || !is_plain(job) {
         bail!("`{job}` is no name of a run; letters, digits, `-`, `_` and `.` make one");
     }
     Ok(directory.join(format!("timeslice-{job}")))
 }
 
-/// Shows the board of `job` until its run is over.
+/// Whether no shell and no directory takes `name` for more than it is.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// Shows the board of `job`, a name or `NAME@HOST`, until its run is over. On another host `program` does it, which is where this one is
+/// unless it is said.
 ///
 /// # Errors
-/// There is none.
-pub(crate) fn watch(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-    let path = path_of(&directory()?, job)?;
+/// There is no such run, or its host cannot be reached.
+pub(crate) fn watch(job: &str, program: Option<&Path>, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
+    let own = nix::unistd::gethostname().context("the name of this host")?;
+    match job.split_once('@') {
+        Some((job, host)) if own != host => watch_there(job, host, program),
+        here => watch_here(here.map_or(job, |(job, _)| job), show),
+    }
+}
+
+fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
+    let paths = directories().map(|directory| path_of(&directory, job)).collect::<Result<Vec<_>>>()?;
+    let read = |path: &PathBuf| serde_json::from_slice::<State>(&fs::read(path).ok()?).ok();
     let mut last: Option<State> = None;
     loop {
-        match fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<State>(&bytes).ok()) {
-            Some(state) if is_alive(state.process) => {
+        match paths.iter().filter_map(read).find(|state| is_alive(state.process)) {
+            Some(state) => {
                 if last.as_ref() != Some(&state) {
                     show(&page(&state))?;
                     last = Some(state);
                 }
             }
-            _ if last.is_some() => return Ok(()),
-            _ => bail!("no run `{job}` is conducted on this host; it says its name when it begins (--job)"),
+            None if last.is_some() => return Ok(Exit::Good),
+            None => bail!(
+                "no run `{job}` is conducted on this host; it says its name and host when it begins, and {job}@HOST is watched over ssh"
+            ),
         }
         thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Lets the same program on `host` show it. What it says, and what ssh says, is said here.
+fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
+    path_of(Path::new(""), job)?;
+    if host.is_empty() || host.starts_with('-') || !is_plain(host) {
+        bail!("`{host}` is no name of a host");
+    }
+    let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()));
+    let program = program.context("the path of this program")?.display().to_string();
+    let line = format!("exec '{}' timeslice watch {job}", program.replace('\'', r"'\''"));
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", host, &line]).stdin(Stdio::null());
+    let status = ssh.status().context("ssh, which reaches other hosts, cannot be started")?;
+    match status.code() {
+        Some(0) => Ok(Exit::Good),
+        Some(SSH_FAILED) => bail!("host {host} cannot be reached over ssh"),
+        Some(NOT_FOUND) => {
+            bail!("host {host} has no program {program}; put the same there, or say where it is with --remote-program")
+        }
+        _ => Ok(Exit::Failed),
     }
 }
 

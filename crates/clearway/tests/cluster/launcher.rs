@@ -54,6 +54,23 @@ impl Launcher<'_> {
         self.spawn(command)
     }
 
+    /// Starts a run that builds timeslices at the last three ranks, with these `words` for the launcher.
+    pub(crate) fn start_building(&self, ground: &Ground, words: &[&str]) -> Child {
+        let mut command = self.command();
+        command.args(words).arg(ground.path("clearway")).args([
+            "timeslice",
+            "--on",
+            "cluster",
+            "--wire",
+            "udp",
+            "--inputs",
+            "2",
+        ]);
+        command.args("--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json".split(' '));
+        command.arg("--sink").arg(ground.path("ts_%b.tsa"));
+        self.spawn(command)
+    }
+
     /// Starts a run where `words` begin the command line of each rank.
     fn start_by(&self, words: &[&str], ground: &Ground, scenario: &str) -> Child {
         let mut command = self.command();

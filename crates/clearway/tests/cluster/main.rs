@@ -183,3 +183,50 @@ fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
         lose_one_early(&ground, &launcher);
     }
 }
+
+/// What a run that builds timeslices told, in which the last two of five ranks died; read as far as it goes.
+fn survived(launcher: &Launcher<'_>, told: &mut dyn std::io::Read) {
+    let told = serde_json::Deserializer::from_reader(told).into_iter::<Value>().next();
+    let told = told.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
+    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [20_000, 0, 0], "{}: {told}", launcher.name);
+    let mut dead: Vec<_> = told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    dead.sort_unstable();
+    assert_eq!(dead, [Some(3), Some(4)], "{}: {told}", launcher.name);
+}
+
+#[test]
+fn slurm__timeslices_go_on_without_the_ranks_of_a_node_that_are_killed() {
+    let ground = Ground::new("slurm-building");
+    let Some(slurm) = Slurm::start(&ground) else { return };
+    for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
+        let Some(launcher) = slurm.launcher(way, method) else { continue };
+        let run = launcher.start_building(&ground, &[]);
+        let dying = ground.wait_for_building(4);
+        let group = nix::unistd::getpgid(Some(dying)).expect("a group");
+        nix::sys::signal::killpg(group, Signal::SIGKILL).expect("killed");
+        let output = run.wait_with_output().expect("an end");
+        // Slurm calls a step failed in which somebody was killed.
+        assert_eq!(output.status.code(), Some(137), "{}: {}", launcher.name, ground::text(&output));
+        survived(&launcher, &mut &output.stdout[..]);
+        ground.expect_nothing_left();
+        for builder in 0..3 {
+            fs::remove_file(ground.path(&format!("ts_{builder}.tsa"))).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn slurm__timeslices_go_on_without_a_node_that_is_gone() {
+    let ground = Ground::new("slurm-node");
+    let Some(mut slurm) = Slurm::start(&ground) else { return };
+    let Some(launcher) = slurm.launcher("none", "Slurm environment") else { return };
+    let mut run = launcher.start_building(&ground, &["--no-kill"]);
+    ground.wait_for_building(4);
+    let mut told = run.stdout.take().expect("piped");
+    let launcher = Launcher { cluster: None, ..launcher };
+    slurm.fell();
+    survived(&launcher, &mut told);
+    // It would wait for the node until the controller believes it to be down.
+    run.kill().expect("killed");
+    run.wait().expect("an end");
+}

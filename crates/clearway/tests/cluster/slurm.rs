@@ -104,6 +104,14 @@ impl Slurm {
         self.lab.spawn(Rank(0), command).expect("a process in the lab")
     }
 
+    /// Ends everything on the second node at once, its daemon as well.
+    pub(crate) fn fell(&mut self) {
+        if let Some(mut daemon) = self.daemons.pop() {
+            drop(daemon.stdin.take());
+            daemon.wait().expect("an end");
+        }
+    }
+
     /// Runs `daemon` on a host of the lab that calls itself `name`.
     fn serve(&mut self, directory: &Path, host: Rank, name: &str, daemon: &str) {
         let own = directory.join(name);

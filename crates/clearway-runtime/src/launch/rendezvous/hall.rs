@@ -33,11 +33,19 @@ pub(in crate::launch) enum Event {
     Over(Result<(), End>),
 }
 
+/// What the owner wants of the hub.
+#[derive(Debug)]
+enum Order {
+    /// The job is over.
+    End(End),
+    GoOnWithoutLost,
+}
+
 /// A hub at work.
 #[derive(Debug)]
 pub(in crate::launch) struct Hall {
     address: SocketAddr,
-    orders: Sender<End>,
+    orders: Sender<Order>,
     /// A byte here, or its end, wakes the thread.
     bell: UnixStream,
     events: Receiver<Event>,
@@ -67,7 +75,16 @@ impl Hall {
     /// Ends the job: all ranks are told.
     pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
         // A thread that has ended already told everybody.
-        let _ = self.orders.send(End { code, sentence, rank: None });
+        self.order(Order::End(End { code, sentence, rank: None }));
+    }
+
+    /// From now on the job goes on without ranks that are gone.
+    pub(in crate::launch) fn go_on_without_lost(&self) {
+        self.order(Order::GoOnWithoutLost);
+    }
+
+    fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
         let _ = (&self.bell).write(&[0]);
     }
 
@@ -98,7 +115,7 @@ struct Floor {
 }
 
 impl Floor {
-    fn serve(mut self, rope: &UnixStream, orders: &Receiver<End>, events: &Sender<Event>) {
+    fn serve(mut self, rope: &UnixStream, orders: &Receiver<Order>, events: &Sender<Event>) {
         loop {
             self.hub.tick(self.begun.elapsed());
             self.flush();
@@ -113,7 +130,8 @@ impl Floor {
             self.wait(rope);
             let _ = (&*rope).read(&mut [0; 16]);
             match orders.try_recv() {
-                Ok(End { code, sentence, .. }) => self.hub.end(code, sentence),
+                Ok(Order::End(End { code, sentence, .. })) => self.hub.end(code, sentence),
+                Ok(Order::GoOnWithoutLost) => self.hub.go_on_without_lost(),
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {}
             }

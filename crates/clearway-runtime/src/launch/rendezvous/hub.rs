@@ -4,6 +4,7 @@
 //! I1. A connection has a rank only after a frame sealed with that rank's key, and a rank has at most one connection.
 //! I2. A job that is over stays over; every rank that is still there is told why.
 //! I3. Memory: one contribution for each rank, one half-filled frame and `OUTBOX` bytes for each connection.
+//! I4. A job that goes on without ranks that are gone ends well without them, and a round is complete when all others came.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -101,8 +102,11 @@ pub(in crate::launch) struct Hub {
     connections: BTreeMap<Id, Connection>,
     /// By rank.
     seats: Vec<Option<Id>>,
-    /// Ranks that came to the round.
+    /// Ranks that came to the round, and how many there are.
     arrived: usize,
+    expected: usize,
+    /// A rank that is gone ends the job.
+    needs_all: bool,
     round_until: Option<Duration>,
     pieces: Vec<Vec<u8>>,
     over: Option<Over>,
@@ -128,12 +132,19 @@ impl Hub {
             connections: BTreeMap::new(),
             seats,
             arrived: 0,
+            expected: size as usize,
+            needs_all: true,
             round_until: None,
             pieces: Vec::new(),
             over: None,
             closed: Vec::new(),
             joined: Vec::new(),
         }
+    }
+
+    /// From now on the job goes on without ranks that are gone.
+    pub(in crate::launch) fn go_on_without_lost(&mut self) {
+        self.needs_all = false;
     }
 
     /// Somebody connected; `nonce` is fresh.
@@ -277,10 +288,14 @@ impl Hub {
         }
         self.arrived += 1;
         self.round_until.get_or_insert(self.now + self.patience);
-        if self.arrived == self.seats.len() {
+        self.look_if_complete();
+        Ok(())
+    }
+
+    fn look_if_complete(&mut self) {
+        if self.arrived > 0 && self.arrived == self.expected {
             self.release();
         }
-        Ok(())
     }
 
     /// The first frame of a stranger.
@@ -361,15 +376,24 @@ impl Hub {
         })
     }
 
-    /// The connection is of no use any more; if it was a rank's, that is the end of the job.
+    /// The connection is of no use any more; if it was a rank's, that is the end of the job, or the job goes on without it.
     fn lose(&mut self, id: Id, how: &str) {
         let member = self.connections.get(&id).and_then(|one| match &one.stage {
-            Stage::Member(member) => Some((member.rank, format!("rank {} on {} {how}", member.rank, member.host))),
+            Stage::Member(member) => {
+                let sentence = format!("rank {} on {} {how}", member.rank, member.host);
+                Some((member.rank, member.wish.is_some(), sentence))
+            }
             Stage::Stranger { .. } | Stage::Closing => None,
         });
         self.close(id);
-        if let Some((rank, sentence)) = member {
-            self.end_for(Some(rank), LOST, sentence);
+        match member {
+            Some((rank, _, sentence)) if self.needs_all => self.end_for(Some(rank), LOST, sentence),
+            Some((_, had_come, _)) => {
+                self.expected -= 1;
+                self.arrived -= usize::from(had_come);
+                self.look_if_complete();
+            }
+            None => {}
         }
     }
 

@@ -186,6 +186,11 @@ impl Link for Member {
         self.go(&ToHub::Wait, "a barrier of all ranks")
     }
 
+    fn go_on_without_lost(&mut self) -> bool {
+        // The hub knows who is gone.
+        true
+    }
+
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
         self.leave()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clearway_runtime::launch::Job;
 
-use super::{PATIENCE, Sealing, door, exchange, give_up, secret_word};
+use super::{Losses, PATIENCE, Sealing, door, exchange, give_up, secret_word};
 use crate::bench::fleet::ending;
 use crate::bench::message::{FromRank, ToRank};
 use crate::bench::rank::{RANK, SECRET_VARIABLE, WITH_PARENT};
@@ -51,9 +51,14 @@ struct Conductor {
 
 impl Follower {
     /// Connects to the conductor of `job`. Where it cannot, the job ends for all.
-    pub(super) fn new(mut job: Job, sealing: Sealing) -> Self {
+    pub(super) fn new(mut job: Job, sealing: Sealing, losses: Losses) -> Self {
         match Conductor::find(&mut job, sealing) {
-            Ok(conductor) => Self { job, conductor },
+            Ok(conductor) => {
+                if losses == Losses::AreBorne {
+                    job.go_on_without_lost();
+                }
+                Self { job, conductor }
+            }
             Err(error) => give_up(job, &error),
         }
     }

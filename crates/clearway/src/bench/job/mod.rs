@@ -53,6 +53,8 @@ pub(crate) struct JobOrder {
     pub(crate) sealing: Sealing,
     /// What its ranks shall talk over.
     pub(crate) wire: Wanted,
+    /// Whether the run goes on without ranks that end.
+    pub(crate) losses: Losses,
     /// Where this process is to start ranks; without it a launcher has started them, this process among them.
     pub(crate) hosts: Option<SshHosts>,
 }
@@ -85,6 +87,15 @@ pub(crate) struct Guest {
     pub(crate) connection: TcpStream,
 }
 
+/// What becomes of a job one of whose ranks ends, the conductor's aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    /// It ends.
+    EndIt,
+    /// It goes on, as far as its launcher lets it.
+    AreBorne,
+}
+
 /// What the user wants of messages between machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sealing {
@@ -104,7 +115,7 @@ pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
             Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt)))),
-            _ => Ok(Role::Follower(Follower::new(job, order.sealing))),
+            _ => Ok(Role::Follower(Follower::new(job, order.sealing, order.losses))),
         };
     };
     let interrupt = Interrupt::listen()?;
@@ -142,6 +153,9 @@ impl Site {
         let (sealing, wire) = (order.sealing, order.wire);
         match Self::meet(&mut job, sealing) {
             Ok((door, cards, voucher)) => {
+                if order.losses == Losses::AreBorne {
+                    job.go_on_without_lost();
+                }
                 Self { job, door, cards, voucher, sealing, wire, interrupt, followers: RefCell::default() }
             }
             Err(error) => give_up(job, &error),

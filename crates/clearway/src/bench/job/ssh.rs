@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_runtime::launch::{self, LaunchError, Method, Options, SshOptions, hostfile};
 
-use super::{Follower, PATIENCE, Sealing};
+use super::{Follower, Losses, PATIENCE, Sealing};
 use crate::bench::stage::Interrupt;
 use crate::exit::Exit;
 
@@ -54,11 +54,11 @@ impl SshHosts {
     }
 }
 
-/// One rank, on the host to which its conductor's ssh came.
+/// One rank, on the host to which its conductor's ssh came. What becomes of the job without it is up to the conductor.
 pub(crate) fn follow() -> Result<Exit> {
     let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
     if *job.method() != Method::Ssh {
         bail!("this command is for the program itself; use --hostfile");
     }
-    Follower::new(job, Sealing::Sealed).follow()
+    Follower::new(job, Sealing::Sealed, Losses::EndIt).follow()
 }

@@ -68,6 +68,14 @@ impl Held {
         }
     }
 
+    /// The host from where the ranks of a job are conducted.
+    pub(crate) fn conductor(&self) -> Option<String> {
+        match &self.holder {
+            Holder::Lab(_) => None,
+            Holder::Job(_) => Some(nix::unistd::gethostname().ok()?.to_string_lossy().into_owned()),
+        }
+    }
+
     /// What it is, for a person.
     pub(crate) fn about(&self) -> String {
         match &self.holder {

@@ -127,6 +127,26 @@ fn gone__the_others_hear_who_it_was() {
 }
 
 #[test]
+fn gone__a_job_that_goes_on_without_is_complete_when_the_others_came() {
+    let (mut hub, mut peers) = met(4);
+    hub.go_on_without_lost();
+    hub.gone(peers[1].id);
+    peers[2].say(&mut hub, &ToHub::Wait);
+    // One that had come and is gone now is not counted.
+    hub.gone(peers[2].id);
+    peers[0].say(&mut hub, &ToHub::Wait);
+    assert_eq!(peers[0].hear(&mut hub), []);
+    peers[3].say(&mut hub, &ToHub::Wait);
+    assert_eq!((peers[0].hear(&mut hub), peers[3].hear(&mut hub)), (vec![ToRank::Go], vec![ToRank::Go]));
+    peers[3].say(&mut hub, &ToHub::Leave);
+    hub.gone(peers[3].id);
+    peers[0].say(&mut hub, &ToHub::Leave);
+    assert_eq!(peers[0].hear(&mut hub), [ToRank::Go]);
+    hub.sent(peers[0].id, 0);
+    assert_eq!(hub.outcome(), Some(&Ok(())));
+}
+
+#[test]
 fn abort__the_others_hear_the_code_and_the_sentence() {
     let (mut hub, mut peers) = met(2);
     peers[1].say(&mut hub, &ToHub::Abort { code: 7, sentence: "no libfabric".to_owned() });
