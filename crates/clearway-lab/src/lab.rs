@@ -216,6 +216,21 @@ impl Lab {
         self.arm(frames, |port| Some(port.rate))
     }
 
+    /// Multicast stays on the switch where it was sent, as where routers between switches do not carry it; unicast goes everywhere.
+    ///
+    /// # Errors
+    /// [`LabError::Kernel`] with the step that failed.
+    pub fn confine_multicast(&self) -> Result<(), LabError> {
+        let is_host = |node: usize| node < self.plan.hosts.len();
+        for (node, space) in self.spaces.iter().enumerate() {
+            let trunks =
+                self.ports().filter(|port| port.near.node == node && !is_host(node) && !is_host(port.far.node));
+            let requests: Vec<Request> = trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
+            space.route().apply(&requests)?;
+        }
+        Ok(())
+    }
+
     /// Replaces the queues of the ports that get a rate.
     fn arm(&self, frames: u32, rate_of: impl Fn(&Port<'_>) -> Option<BitsPerSec>) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {

@@ -26,6 +26,8 @@ const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_MCAST_FLOOD: u16 = 27;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BR_MCAST_SNOOPING: u16 = 23;
 
@@ -97,6 +99,13 @@ pub(crate) fn bridge(name: &str, index: u32, mac: Mac) -> Request {
 pub(crate) fn enslave(port: u32, bridge: u32) -> Request {
     let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0)).u32(IFLA_MASTER, bridge);
     Request::new("put a port under its bridge", message)
+}
+
+/// A port of a bridge takes no multicast that is flooded.
+pub(crate) fn keep_multicast_from(port: u32) -> Request {
+    let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
+        .nest(IFLA_LINKINFO, |m| m.nest(IFLA_INFO_SLAVE_DATA, |m| m.u8(IFLA_BRPORT_MCAST_FLOOD, 0)));
+    Request::new("keep multicast from a port of a bridge", message)
 }
 
 /// Brings an interface up.

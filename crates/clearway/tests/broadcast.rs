@@ -138,12 +138,25 @@ fn lab__a_group_that_is_filtered_in_the_middle_is_left_and_every_byte_comes() {
 }
 
 #[test]
+fn lab__where_multicast_stays_on_a_switch_each_switch_has_its_own_segment() {
+    let words = "--on lab --leaves 2 --ranks 6 --bytes 4MiB --objects 2 --json --mode";
+    let Some(output) = broadcast(&format!("{words} auto")) else { return };
+    assert_eq!(samples(&figures(&output), "broadcast_seconds", &[]), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("the way changes to segments"), "{told}");
+    let Some(output) = broadcast(&format!("{words} segments")) else { return };
+    assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("mode", "segments")]), Some(2));
+}
+
+#[test]
 fn flags__what_cannot_be_is_refused_in_one_sentence() {
     for (words, what) in [
         ("--ranks 1", "a broadcast has a root and receivers: 2 ranks and more work"),
         ("--bytes 0B", "--bytes is 0 B; 1B to "),
         ("--bytes 3GiB", "--bytes is 3 GiB; 1B to 2 GiB work"),
         ("--loss 0.9", "`0.9` is no share"),
+        ("--leaves 2 --ranks 7", "7 ranks do not split evenly over 2 switches: use 8"),
+        ("--on sim --leaves 2", "--leaves is for --on lab"),
         ("--kill 8@1s", "--kill is rank 8 at "),
         ("--silence 1ms", "--silence is 1ms; "),
         ("--on cluster --ranks 4", "--ranks is for --on lab"),

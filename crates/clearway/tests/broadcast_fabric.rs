@@ -70,7 +70,7 @@ fn drawn(seed: u64) -> Trial {
         spec,
         ranks,
         root: below(u64::from(ranks)) as u32,
-        way: [Way::Multicast, Way::Multicast, Way::Chain, Way::Tree][below(4) as usize],
+        way: [Way::Multicast, Way::Segments, Way::Chain, Way::Tree][below(4) as usize],
         lengths,
         plan: Plan::of(Vec::new()),
         killed: Vec::new(),

@@ -142,11 +142,13 @@ impl Asking {
     /// Asks for the first and the last symbol below `edge`, if they were not asked for: what comes of them says what else was lost.
     fn ask_of_ends(&self, state: &State, edge: u64, out: &mut Out<Event>) {
         let first = state.holding.received();
+        // Through a group, what one has not got for so long its neighbour may lack as well.
+        let whom = if state.is_fed_by_group() { Whom::Parent } else { Whom::Near };
         if first >= self.asked {
-            Self::ask(state, first, first + 1, Whom::Near, out);
+            Self::ask(state, first, first + 1, whom, out);
         }
         if self.seen < edge {
-            Self::ask(state, edge - 1, edge, Whom::Near, out);
+            Self::ask(state, edge - 1, edge, whom, out);
         }
     }
 
@@ -162,7 +164,7 @@ impl Asking {
         // As long as the first gap moves, what was asked for is on its way.
         if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > state.patience() {
             let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
-            let whom = if state.way == Way::Multicast || is_stuck { Whom::Parent } else { Whom::Near };
+            let whom = if state.is_fed_by_group() || is_stuck { Whom::Parent } else { Whom::Near };
             Self::ask(state, 0, self.asked, whom, out);
             self.asked_at = now;
         }
@@ -181,6 +183,8 @@ impl Asking {
             (Whom::Near, Way::Multicast) => state.links.near,
             (Whom::Near, Way::Chain) => state.links.before,
             (Whom::Near, Way::Tree) => state.links.elder,
+            (Whom::Near, Way::Segments) if state.links.is_head => state.links.before,
+            (Whom::Near, Way::Segments) => state.links.near,
             (Whom::Parent, _) => None,
         };
         let Some(place) = near.or(state.links.parent) else { return edge };

@@ -61,6 +61,9 @@ pub enum Way {
     Chain,
     /// Each member hands on to some others.
     Tree,
+    /// The network copies within each leaf, and the last member of a leaf hands on to the first one of the next, who sends to the
+    /// group again.
+    Segments,
 }
 
 impl Way {
@@ -69,6 +72,7 @@ impl Way {
             0 => Some(Self::Multicast),
             1 => Some(Self::Chain),
             2 => Some(Self::Tree),
+            3 => Some(Self::Segments),
             _ => None,
         }
     }
@@ -79,6 +83,7 @@ impl Way {
             Self::Multicast => "multicast",
             Self::Chain => "chain",
             Self::Tree => "tree",
+            Self::Segments => "segments",
         }
     }
 

@@ -49,7 +49,10 @@ impl Node {
             view,
             is_formed: true,
             links: Links::default(),
-            way: if config.group.is_none() && config.way == Way::Multicast { Way::Chain } else { config.way },
+            way: match config.way {
+                Way::Multicast | Way::Segments if config.group.is_none() => Way::Chain,
+                way => way,
+            },
             since: 0,
             holding: Holding::new(history),
             objects: Objects::new(config.symbol.max(1)),
@@ -137,7 +140,8 @@ impl Node {
     fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
         let Some((preamble, frame)) = Frame::parse(datagram.head) else { return };
         let Some(place) = self.state.place_of(datagram.from) else { return };
-        if preamble.key != self.state.config.key {
+        // A network may bring its own messages back to a member of the group that sends to it.
+        if preamble.key != self.state.config.key || place == self.state.me {
             return;
         }
         if (Frame::Suspect { place }) == frame {

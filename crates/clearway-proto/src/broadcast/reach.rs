@@ -2,8 +2,9 @@
 //!
 //! # Model
 //! Members count what they hear of the root through the group; reports carry the least count. When that stands still while members
-//! answer polls that came another way, and much has left to the group meanwhile, the group does not reach somebody. From time to
-//! time the root then sends a message to the group, and when all counts have moved the group is there again.
+//! answer polls that came another way, and much has left to the group meanwhile, the group does not reach somebody. If the counts of
+//! the root's own leaf go on, it reaches a leaf at least. From time to time the root then sends a message to the group, and when all
+//! counts have moved the group is there again.
 
 use super::frame::Report;
 use crate::base::{LocalNs, Nanos};
@@ -15,15 +16,43 @@ const PROBE: Nanos = Nanos::from_secs(1);
 /// Messages of one look.
 pub(super) const PROBES: u32 = 3;
 
+/// What some members heard through the group: the least count, what had left by then, and since when it stands still.
+#[derive(Debug, Default)]
+struct Heard {
+    least: u32,
+    left: u32,
+    since: LocalNs,
+}
+
+impl Heard {
+    /// Their least count is `least`, and perhaps they heard all of `sent`. Says whether they do not hear the group, of which `polled`
+    /// had left when they were asked: who is only slow hears something of it within `patience`.
+    fn are_deaf(&mut self, least: u32, [polled, sent]: [u32; 2], patience: Nanos, now: LocalNs) -> bool {
+        if least > self.least {
+            *self = Self { least, left: sent, since: now };
+        }
+        polled.saturating_sub(self.left) >= UNHEARD && now.since(self.since) >= patience
+    }
+}
+
+/// Whom the group reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Everybody, as far as is known.
+    All,
+    /// The root's leaf, and not all.
+    Leaf,
+    /// Somebody of the root's leaf not either.
+    None,
+}
+
 /// The root's knowledge of its group.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// What had left to the group at the last poll, and when somebody's count last moved.
+    /// What had left to the group at the last poll.
     polled: u32,
-    moved: u32,
-    moved_at: LocalNs,
-    /// The least count.
-    heard: u32,
+    all: Heard,
+    leaf: Heard,
     probe_at: Option<LocalNs>,
 }
 
@@ -33,13 +62,26 @@ impl Reach {
         self.polled = sent;
     }
 
-    /// Everybody has answered the last poll. Says whether the group does not reach somebody: who is only slow hears something of it
-    /// within `patience`.
-    pub(super) fn is_lost(&mut self, report: &Report, patience: Nanos, now: LocalNs) -> bool {
-        if report.heard > self.heard {
-            (self.heard, self.moved, self.moved_at) = (report.heard, self.polled, now);
+    /// Everybody has answered the last poll; so much was heard by all, and by the root's `leaf` if there is anybody else. Where polls
+    /// do not go through the group, what it was `sent` says what can have been heard: the last of it may have been.
+    pub(super) fn answered(
+        &mut self,
+        (all, leaf): (u32, Option<u32>),
+        sent: Option<u32>,
+        patience: Nanos,
+        now: LocalNs,
+    ) -> Reached {
+        if sent.is_some() && self.polled.saturating_sub(self.leaf.left) < UNHEARD {
+            // Nothing was to be heard.
+            self.leaf.since = now;
         }
-        self.polled - self.moved >= UNHEARD && now.since(self.moved_at) >= patience
+        let left = [self.polled, sent.unwrap_or(self.polled)];
+        let is_leaf_deaf = leaf.is_none_or(|leaf| self.leaf.are_deaf(leaf, left, patience, now));
+        match self.all.are_deaf(all, left, patience, now) {
+            false => Reached::All,
+            true if is_leaf_deaf => Reached::None,
+            true => Reached::Leaf,
+        }
     }
 
     /// The group is given up at `now`.
@@ -49,10 +91,10 @@ impl Reach {
 
     /// While it is given up: whether all have heard something of it.
     pub(super) fn is_back(&mut self, report: &Report, now: LocalNs) -> bool {
-        let is_back = self.probe_at.is_some() && report.heard > self.heard;
+        let is_back = self.probe_at.is_some() && report.heard > self.all.least;
         if is_back {
             self.probe_at = None;
-            (self.heard, self.moved, self.moved_at) = (report.heard, self.polled, now);
+            self.all = Heard { least: report.heard, left: self.polled, since: now };
         }
         is_back
     }

@@ -362,6 +362,7 @@ impl Receiver {
             Way::Multicast => state.links.children.contains(&place),
             Way::Chain => state.links.after == Some(place),
             Way::Tree => state.links.juniors.contains(&place),
+            Way::Segments => state.links.after == Some(place) || state.links.children.contains(&place),
         };
         let patience = state.patience();
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {

@@ -138,6 +138,12 @@ impl Reports {
         own.into_iter().chain(below).reduce(|a, b| a.with(&b))
     }
 
+    /// The least that those of these `places` who report here, and who report to them, have heard of the group.
+    pub(super) fn heard_by(&self, is_of: impl Fn(u16) -> bool) -> Option<u32> {
+        let of = self.children.iter().filter(|child| is_of(child.place));
+        of.filter_map(|child| child.report.map(|report| report.heard)).min()
+    }
+
     /// What was lost and marked is acted on, or reported, once.
     pub(super) fn consume(&mut self) {
         for report in self.children.iter_mut().filter_map(|child| child.report.as_mut()) {

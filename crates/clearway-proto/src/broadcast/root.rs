@@ -19,7 +19,7 @@ use super::holding::Fact;
 use super::objects::{Object, Size};
 use super::pace::Pace;
 use super::polls::{Polls, Waits};
-use super::reach::{PROBES, Reach};
+use super::reach::{PROBES, Reach, Reached};
 use super::state::{NEVER, State};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
@@ -226,6 +226,11 @@ impl Root {
         match state.way {
             Way::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
             Way::Chain | Way::Tree => state.send_down(&frame, 0, None, out),
+            Way::Segments => {
+                // In the root's leaf symbols are quicker than what goes down the tree.
+                state.send_to_group(&frame, 0, LocalNs(0), out);
+                state.send_down(&frame, 0, None, out);
+            }
         }
     }
 
@@ -315,16 +320,27 @@ impl Root {
             state.outgoing.set_rate(rate);
         }
         state.reports.consume();
-        match state.way {
-            Way::Multicast
-                if state.reports.all_answered() && self.reach.is_lost(merged, state.reports.time_out(), now) =>
-            {
-                self.reach.give_up(now);
-                self.switch(state, self.relayed(state), now, out);
-            }
-            Way::Chain | Way::Tree if self.reach.is_back(merged, now) => self.switch(state, Way::Multicast, now, out),
-            _ => {}
+        if state.way != Way::Multicast && self.reach.is_back(merged, now) {
+            return self.switch(state, Way::Multicast, now, out);
         }
+        if !matches!(state.way, Way::Multicast | Way::Segments) || !state.reports.all_answered() {
+            return;
+        }
+        let members = &state.config.members;
+        let leaf = members[usize::from(state.me)].leaf;
+        let near = state.reports.heard_by(|place| members[usize::from(place)].leaf == leaf);
+        let sent = (state.way == Way::Segments).then_some(state.to_group);
+        let reached = self.reach.answered((merged.heard, near), sent, state.reports.time_out(), now);
+        let way = match (reached, state.way) {
+            (Reached::All, _) | (Reached::Leaf, Way::Segments) => return,
+            // Perhaps a member of each other leaf reaches its own.
+            (Reached::Leaf, _) => Way::Segments,
+            // A root that is alone in its leaf sends nothing to the group.
+            (Reached::None, Way::Segments) if near.is_none() => return,
+            (Reached::None, _) => self.relayed(state),
+        };
+        self.reach.give_up(now);
+        self.switch(state, way, now, out);
     }
 
     /// The better way for the longest object that is open, without a group.
@@ -480,7 +496,7 @@ impl Root {
                 let at = state.outgoing.behind_all(now);
                 match state.way {
                     Way::Multicast => state.send_to_group(&state.poll(), 0, at, out),
-                    Way::Chain | Way::Tree => state.send_down(&state.poll(), 0, Some(at), out),
+                    Way::Chain | Way::Tree | Way::Segments => state.send_down(&state.poll(), 0, Some(at), out),
                 }
             }
         }

@@ -121,7 +121,8 @@ impl State {
     pub(super) fn rewire(&mut self, now: LocalNs) {
         self.links = Links::of(&self.config.members, &self.view, self.me);
         self.reports.hear(&self.links.children, now);
-        let group = self.config.group.filter(|_| self.is_root()).map(|_| None);
+        let sends_to_group = self.is_root() || self.links.is_head && !self.links.is_last;
+        let group = self.config.group.filter(|_| sends_to_group).map(|_| None);
         let root = (!self.is_root()).then_some(self.view.root());
         let Links { children, before, after, juniors, near, .. } = &self.links;
         let near = children.iter().chain(after).chain(juniors).chain(&root).chain(before).chain(near);
@@ -195,7 +196,16 @@ impl State {
     pub(super) fn patience(&self) -> Nanos {
         match self.way {
             Way::Multicast => self.pause(),
-            Way::Chain | Way::Tree => self.reports.time_out(),
+            Way::Chain | Way::Tree | Way::Segments => self.reports.time_out(),
+        }
+    }
+
+    /// Whether symbols come to this member through the group, so that its neighbours have them as well.
+    pub(super) fn is_fed_by_group(&self) -> bool {
+        match self.way {
+            Way::Multicast => true,
+            Way::Segments => !self.links.is_head,
+            Way::Chain | Way::Tree => false,
         }
     }
 
@@ -221,6 +231,8 @@ impl State {
             Way::Multicast => preamble.to_group,
             Way::Chain => self.links.before == Some(place),
             Way::Tree => self.links.elder == Some(place),
+            // What the last of a segment had to ask for is still to be handed on.
+            Way::Segments => preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place)),
         }
     }
 
@@ -229,13 +241,15 @@ impl State {
         if sequence < self.since {
             return;
         }
-        let lines = match way {
+        let Links { after, juniors, is_head, is_last, .. } = &self.links;
+        let (to_group, lines) = match way {
             Way::Multicast => return,
-            Way::Chain => self.links.after.as_slice(),
-            Way::Tree => &self.links.juniors[..],
+            Way::Chain => (false, after.as_slice()),
+            Way::Tree => (false, &juniors[..]),
+            Way::Segments => (*is_head && !is_last, if *is_last { after.as_slice() } else { &[] }),
         };
-        for place in lines {
-            if let Some(line) = self.outgoing.line(Some(*place)) {
+        for to in to_group.then_some(None).into_iter().chain(lines.iter().map(|place| Some(*place))) {
+            if let Some(line) = self.outgoing.line(to) {
                 self.outgoing.want(line, sequence);
             }
         }
@@ -280,7 +294,8 @@ impl State {
         self.record.sent += 1;
         self.edge = self.edge.max(sequence + 1);
         let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot));
-        let poll = if asks { self.ask(slot, to_group, out) } else { 0 };
+        let reaches_all = to_group && self.way == Way::Multicast;
+        let poll = if asks { self.ask(slot, reaches_all, out) } else { 0 };
         let symbol = Symbol {
             sequence,
             object: fact.object,

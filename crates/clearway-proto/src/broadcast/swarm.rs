@@ -27,7 +27,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
     Plan {
         leaf: 1 + below(u64::from(ranks)) as u32,
         root: below(u64::from(ranks)) as u32,
-        way: [Way::Multicast, Way::Multicast, Way::Chain, Way::Tree][below(4) as usize],
+        way: [Way::Multicast, Way::Segments, Way::Chain, Way::Tree][below(4) as usize],
         group: (below(4) > 0).then_some(GROUP),
         loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
         rough: [
@@ -44,6 +44,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
         room: 8 + below(300) as usize,
         keep: below(300_000),
         places_first: (below(2) == 0).then(|| below(5) as u32),
+        is_confined: below(2) == 0,
         until: LocalNs(30_000_000_000),
         ..Plan::of(ranks, &lengths)
     }

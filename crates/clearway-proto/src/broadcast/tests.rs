@@ -1,5 +1,7 @@
 //! The engine between a few members on the wire in memory.
 
+use alloc::vec::Vec;
+
 use super::trial::{Fault, Plan, Trial};
 use super::*;
 use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
@@ -71,10 +73,12 @@ fn release__slots_hold_the_root_back() {
 
 #[test]
 fn loss__what_is_missing_is_repaired_and_little_else() {
-    for way in [Way::Multicast, Way::Chain, Way::Tree] {
+    for way in [Way::Multicast, Way::Chain, Way::Tree, Way::Segments] {
         let mut trial = run(Plan {
             loss: 10_000,
             way,
+            leaf: if way == Way::Segments { 3 } else { 8 },
+            is_confined: way == Way::Segments,
             rate: Some(BitsPerSec::mega(100)),
             ..Plan::of(8, &[400_000, 50, 60, 100_000])
         });
@@ -84,7 +88,13 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
                 .map(|record| if what == 0 { record.sent } else { record.received })
                 .sum::<u64>()
         });
-        let least = if way == Way::Multicast { 5_002 } else { 7 * 5_002 };
+        let copies = match way {
+            Way::Multicast => 1,
+            // Three heads, and two who hand on to the next leaf.
+            Way::Segments => 5,
+            Way::Chain | Way::Tree => 7,
+        };
+        let least = copies * 5_002;
         assert_eq!(received, 7 * 5_002, "{way:?}");
         assert!(sent < least * 13 / 10, "{way:?}: {sent} sent for {least}");
     }
@@ -92,9 +102,10 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
 
 #[test]
 fn faults__doubled_late_and_damaged_messages_change_nothing() {
-    for way in [Way::Multicast, Way::Chain, Way::Tree] {
+    for way in [Way::Multicast, Way::Chain, Way::Tree, Way::Segments] {
         let rough = Rough { doubled: 50_000, late: 50_000, damaged: 20_000 };
-        let mut trial = run(Plan { way, rough, ..Plan::of(6, &[50_000, 10, 20, 30_000, 40]) });
+        let (leaf, is_confined) = (3, way == Way::Segments);
+        let mut trial = run(Plan { way, leaf, is_confined, rough, ..Plan::of(6, &[50_000, 10, 20, 30_000, 40]) });
         assert!((1..6).map(|rank| trial.record(rank).damaged).sum::<u64>() > 0, "{way:?}");
     }
 }
@@ -108,6 +119,53 @@ fn ways__hand_on_without_a_group() {
             assert_eq!(sent, 201 * 9, "{way:?}: nobody gets anything twice");
         }
     }
+}
+
+#[test]
+fn segments__each_member_sends_everything_once_at_most() {
+    for (ranks, leaf, root) in [(12, 4, 0), (12, 4, 6), (10, 3, 9), (5, 1, 2), (6, 6, 3)] {
+        let group_of_leaf = Plan { leaf, root, is_confined: true, ..Plan::of(ranks, &[20_000, 10, 3_000]) };
+        let mut trial = run(Plan { way: Way::Segments, ..group_of_leaf });
+        let sent: Vec<u64> = (0..ranks).map(|rank| trial.record(rank).sent).collect();
+        let all = 200 + 1 + 30;
+        assert!(sent.iter().all(|sent| [0, all].contains(sent)), "{sent:?}");
+        let leaves = ranks.div_ceil(leaf);
+        // A head for each leaf of more than one, and whoever hands on to the next leaf.
+        let heads = (0..leaves).filter(|at| ranks - at * leaf > 1 && leaf > 1).count() as u64;
+        assert_eq!(sent.iter().sum::<u64>(), all * (heads + u64::from(leaves) - 1), "{sent:?}");
+    }
+}
+
+#[test]
+fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even_that() {
+    let plan = Plan { leaf: 4, is_confined: true, rate: Some(BitsPerSec::mega(100)), ..Plan::of(12, &[400_000]) };
+    let trial = run(plan.clone());
+    let ways = |trial: &Trial| -> Vec<Way> {
+        let switched = |event: &Event| if let Event::Switched { way } = event { Some(*way) } else { None };
+        trial.processes[0].events.iter().filter_map(switched).collect()
+    };
+    assert_eq!(ways(&trial), [Way::Segments]);
+    let mut trial = Trial::new(Plan { way: Way::Segments, ..plan });
+    trial.cast(1);
+    while trial.processes[5].events.is_empty() {
+        trial.turn();
+    }
+    (0..12).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+    trial.run();
+    assert!(trial.is_over());
+    assert_eq!(ways(&trial), [Way::Chain]);
+}
+
+#[test]
+fn segments__a_leaf_that_has_heard_everything_is_not_deaf_while_others_are_slow() {
+    let plan = Plan { way: Way::Segments, leaf: 4, is_confined: true, ..Plan::of(12, &[60_000]) };
+    let mut trial = Trial::new(plan);
+    trial.faults.insert(0, alloc::vec![(11, Fault::Slow(3_000_000))]);
+    trial.cast(1);
+    trial.run();
+    assert!(trial.is_over());
+    let switched = |event: &&Event| matches!(event, Event::Switched { .. });
+    assert_eq!(trial.processes[0].events.iter().find(switched), None);
 }
 
 #[test]
@@ -153,7 +211,7 @@ fn rate__symbols_leave_at_the_pace_of_the_link() {
 fn deterministic__the_same_seed_gives_the_same_records() {
     let records = |seed| {
         let mut trial = run(Plan { seed, loss: 30_000, ..Plan::of(6, &[60_000, 10]) });
-        (0..6).map(|rank| trial.record(rank)).collect::<alloc::vec::Vec<_>>()
+        (0..6).map(|rank| trial.record(rank)).collect::<Vec<_>>()
     };
     assert_eq!(records(5), records(5));
 }

@@ -5,6 +5,8 @@
 //! - *Reports* climb a tree. The first of each leaf is its leader; members report to their leader and leaders to the root's, in
 //!   heaps of fan-out 8 each, so that nobody hears more than 16. In one single leaf it is one heap of fan-out 16.
 //! - A *chain* follows the order. It crosses each link between leaves once.
+//! - *Segments* are leaves within which the network copies: the first of each, its *head*, sends to the group, the last hands on along
+//!   the chain. So each member sends everything once at most, and each link between leaves carries it once.
 //! - A *hand-on tree* is 4-nomial over the order ([`juniors`]). Rounds of unequal length make it faster than a 4-ary heap.
 //!
 //! # Invariants
@@ -120,6 +122,10 @@ pub(super) struct Links {
     pub(super) juniors: Vec<u16>,
     /// Next to it at the same leaf.
     pub(super) near: Option<u16>,
+    /// Its place in its leaf's segment, and how many leaves there are.
+    pub(super) is_head: bool,
+    pub(super) is_last: bool,
+    pub(super) leaves: u32,
 }
 
 impl Links {
@@ -147,6 +153,9 @@ impl Links {
         let root = view.root;
         let beside = within.checked_sub(1).into_iter().chain([within + 1]);
         links.near = beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
+        links.is_head = within == 0;
+        links.is_last = within + 1 == leaves[own].len();
+        links.leaves = leaves.len() as u32;
         links.children.extend(heap_children(within, fan_out, leaves[own].len()).map(|child| leaves[own][child]));
         if within == 0 {
             links.children.extend(heap_children(own, fan_out, leaves.len()).map(|leaf| leaves[leaf][0]));

@@ -32,6 +32,8 @@ pub(super) enum Fault {
 pub(super) struct Plan {
     pub(super) ranks: u32,
     pub(super) leaf: u32,
+    /// The group's messages stay within a leaf.
+    pub(super) is_confined: bool,
     pub(super) root: u32,
     pub(super) way: Way,
     pub(super) group: Option<GroupId>,
@@ -58,6 +60,7 @@ impl Plan {
         Self {
             ranks,
             leaf: ranks,
+            is_confined: false,
             root: 0,
             way: Way::Multicast,
             group: Some(GROUP),
@@ -130,6 +133,9 @@ impl Trial {
             cast: 0,
             plan,
         };
+        if trial.plan.is_confined {
+            trial.fabric.confine(trial.plan.leaf);
+        }
         let members: Arc<[Member]> =
             (0..trial.plan.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / trial.plan.leaf }).collect();
         (0..trial.plan.ranks).for_each(|rank| trial.boot(rank, &members));

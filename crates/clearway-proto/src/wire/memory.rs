@@ -178,6 +178,11 @@ impl MemoryFabric {
         self.weather.hear(rank);
     }
 
+    /// Messages to groups stay within the sender's leaf of so many ranks, as where routers between leaves do not carry them.
+    pub fn confine(&mut self, leaf: u32) {
+        self.weather.confine(leaf);
+    }
+
     /// The fabric's time.
     pub fn now(&self) -> LocalNs {
         self.now
@@ -230,7 +235,7 @@ impl MemoryFabric {
         self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
-            if self.weather.is_deaf(member) {
+            if self.weather.is_deaf(from, member) {
                 continue;
             }
             let copy = Flight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };

@@ -38,9 +38,11 @@ const ROUNDS: u32 = 500;
 /// A hop of a network that nobody has measured yet.
 const LATENCY: Nanos = Nanos::from_micros(100);
 
-/// In a laboratory, objects from here on are cast between hosts with segmentation offload, as most real ones have it: their packets are
-/// as long as a laboratory lets pass (64 KiB). A rested port lets one pass at once, which is less than a hundredth of such an object.
-const OFFLOAD_FROM: Bytes = Bytes(8 << 20);
+/// In a laboratory, long objects are cast between hosts with segmentation offload, as most real ones have it. A rested port lets one
+/// packet pass at once, so a packet is at most this share of an object: what no rate held back is less than a hundredth of its time.
+const PACKETS_OF_OBJECT: u64 = 128;
+/// A frame of Ethernet, without what only the cable sees.
+const FRAME: u64 = 1514;
 
 /// Runs every cast of `plan` on `held`, which is a `place`.
 ///
@@ -116,7 +118,7 @@ impl Conductor<'_> {
         eprintln!("{} of {length} by {}, {loss} lost", cast.objects, what(cast));
         let way = way_of(self.held, self.plan, (mode, length, loss));
         let ranks: Vec<Rank> = self.living();
-        self.held.offload(if length < OFFLOAD_FROM { 1 } else { OFFLOAD_MAX })?;
+        self.held.offload(frames_of_packet(length))?;
         self.begin(cast, way, &ranks)?;
         let mut outcome = Outcome {
             cast: *cast,
@@ -171,6 +173,7 @@ impl Conductor<'_> {
         let assignment = Assignment {
             key: self.key,
             ranks: self.plan.ranks,
+            per_leaf: self.plan.per_leaf(),
             roots: 0,
             way,
             rhythm: cast.rhythm,
@@ -324,6 +327,11 @@ impl Course {
         let until = |stroke: &Stroke| stroke.at.saturating_duration_since(Instant::now());
         self.strokes.first().map_or(most, |first| until(first).min(most))
     }
+}
+
+/// Of how many frames the packets of a laboratory may be while objects of `length` are cast.
+fn frames_of_packet(length: Bytes) -> u32 {
+    u32::try_from(length.0 / PACKETS_OF_OBJECT / FRAME).unwrap_or(OFFLOAD_MAX).clamp(1, OFFLOAD_MAX)
 }
 
 /// What a cast is, for a person.

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Multicast,
     Chain,
     Tree,
+    /// Multicast within each leaf, a chain from leaf to leaf.
+    Segments,
 }
 
 impl Mode {
@@ -29,6 +31,7 @@ impl Mode {
             Self::Multicast => "multicast",
             Self::Chain => "chain",
             Self::Tree => "tree",
+            Self::Segments => "segments",
         }
     }
 
@@ -41,6 +44,7 @@ impl Mode {
             Self::Multicast => Way::Multicast,
             Self::Chain => Way::Chain,
             Self::Tree => Way::Tree,
+            Self::Segments => Way::Segments,
         }
     }
 }
@@ -89,6 +93,8 @@ impl fmt::Display for Share {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) ranks: u32,
+    /// Leaves of the network that ranks hang at, as many at each; a simulated fabric has its own.
+    pub(crate) leaves: u32,
     pub(crate) modes: Vec<Mode>,
     /// Longer objects are cast by the first mode only.
     pub(crate) modes_up_to: Option<Bytes>,
@@ -125,6 +131,11 @@ impl Plan {
     pub(super) fn modes_of(&self, length: Bytes) -> &[Mode] {
         let is_for_all = self.modes_up_to.is_none_or(|most| length <= most);
         self.modes.get(..if is_for_all { self.modes.len() } else { 1 }).unwrap_or(&self.modes)
+    }
+
+    /// Ranks at each leaf.
+    pub(super) const fn per_leaf(&self) -> u32 {
+        self.ranks.div_ceil(self.leaves)
     }
 
     /// How many objects of `length` are cast one by one.

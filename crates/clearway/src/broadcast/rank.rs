@@ -14,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -151,12 +150,13 @@ pub(super) fn member(
     symbol: u32,
     slots: Span,
 ) -> Node {
-    let members: Arc<[Member]> = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
+    let per_leaf = assignment.per_leaf.max(1);
+    let members = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / per_leaf });
     Node::new(NodeConfig {
         rank,
-        members,
+        members: members.collect(),
         root,
-        group: group.filter(|_| assignment.way == Way::Multicast),
+        group: group.filter(|_| matches!(assignment.way, Way::Multicast | Way::Segments)),
         key: assignment.key + root.0,
         symbol,
         window: WINDOW,

@@ -95,6 +95,7 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             ranks: 3,
+            leaves: 1,
             modes: vec![Mode::Auto],
             modes_up_to: None,
             lengths: vec![Bytes(1000)],

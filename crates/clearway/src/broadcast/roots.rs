@@ -75,6 +75,7 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
     let assignment = Assignment {
         key,
         ranks: plan.ranks,
+        per_leaf: plan.per_leaf(),
         roots,
         way: way_of(held, plan, what),
         rhythm: Rhythm::Ordered,

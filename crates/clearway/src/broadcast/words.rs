@@ -73,6 +73,8 @@ pub(crate) struct Assignment {
     /// Members tell casts apart by it.
     pub(super) key: u32,
     pub(super) ranks: u32,
+    /// Ranks at each leaf of the network, in their order.
+    pub(super) per_leaf: u32,
     /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there are no teams.
     pub(super) roots: u32,
     /// How symbols leave at first; multicast only where the wire has it.

@@ -25,6 +25,9 @@ pub(crate) struct BroadcastFlags {
     /// With --on lab or sim: ranks, the root included, each on a host of its own [default: 8].
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
+    /// With --on lab: 2 puts half of the hosts on a second switch, behind a trunk as fast as a host's link, which no multicast crosses.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    leaves: u32,
     /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere nothing but windows holds back].
     #[arg(long)]
     rate: Option<BitsPerSec>,
@@ -108,8 +111,12 @@ impl BroadcastFlags {
         if self.silence < Time::millis(10) || self.silence > TIME_MAX {
             bail!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
         }
+        if self.leaves > 1 && !ranks.is_multiple_of(self.leaves) {
+            bail!("{ranks} ranks do not split evenly over {} switches: use {}", self.leaves, ranks + 1);
+        }
         Ok(Plan {
             ranks,
+            leaves: self.leaves,
             modes: self.mode.clone(),
             modes_up_to: None,
             lengths: self.bytes.clone(),
@@ -144,6 +151,11 @@ impl BroadcastFlags {
             Place::Cluster | Place::Sim if self.roots.is_some() => {
                 bail!("--roots is for --on lab, whose ranks read one clock")
             }
+            Place::Cluster | Place::Sim if self.leaves > 1 => {
+                bail!(
+                    "--leaves is for --on lab: a simulated fabric has leaves of its own, and those of a site are not known"
+                )
+            }
             Place::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
             Place::Lab | Place::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
             Place::Lab | Place::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
@@ -163,10 +175,16 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
             }
             let rate = flags.rate.unwrap_or(LAB_RATE);
             let plan = flags.plan(ranks, Some(rate))?;
-            let fabric = Fabric::lab(Topology::Star { hosts: ranks, rate });
+            let fabric = Fabric::lab(match flags.leaves {
+                1 => Topology::Star { hosts: ranks, rate },
+                _ => Topology::TwoSwitch { hosts: ranks, rate, trunk: rate },
+            });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(flags.seed, Measure::Broadcast) };
             let mut held = Held::in_lab(&fabric, queue, &crew)?;
+            if flags.leaves > 1 {
+                held.confine_multicast()?;
+            }
             on_ranks(&mut held, &plan, Place::Lab, flags)
         }
         Place::Cluster => {

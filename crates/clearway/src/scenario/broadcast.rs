@@ -118,6 +118,7 @@ impl Broadcast {
     pub(crate) fn plan(&self, ranks: u32, rate: Option<BitsPerSec>, seed: u64) -> Plan {
         Plan {
             ranks,
+            leaves: 1,
             modes: self.modes.clone(),
             modes_up_to: self.modes_up_to,
             lengths: self.bytes.clone(),

@@ -38,6 +38,7 @@ pub(super) struct Weather {
     stream: RandomStream,
     cut: BTreeSet<PathId>,
     deaf: BTreeSet<Rank>,
+    leaf: Option<u32>,
 }
 
 impl Weather {
@@ -47,6 +48,7 @@ impl Weather {
             stream: RandomKey::new(seed).purpose("memory wire weather").stream(),
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            leaf: None,
         }
     }
 
@@ -63,9 +65,13 @@ impl Weather {
         self.cut.remove(&path);
     }
 
-    /// Whether messages to groups do not arrive at `rank`.
-    pub(super) fn is_deaf(&self, rank: Rank) -> bool {
-        self.deaf.contains(&rank)
+    /// Whether messages of `from` to groups do not arrive at `to`.
+    pub(super) fn is_deaf(&self, from: Rank, to: Rank) -> bool {
+        self.deaf.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
+    }
+
+    pub(super) fn confine(&mut self, leaf: u32) {
+        self.leaf = Some(leaf.max(1));
     }
 
     pub(super) fn deafen(&mut self, rank: Rank) {

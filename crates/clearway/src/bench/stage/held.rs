@@ -41,6 +41,15 @@ impl Held {
         Ok(Self { holder: Holder::Job(Box::new(job)), about })
     }
 
+    /// Multicast of a laboratory stays on the switch where it was sent.
+    pub(crate) fn confine_multicast(&mut self) -> Result<()> {
+        if let Holder::Lab(lab) = &mut self.holder {
+            lab.confine_multicast()?;
+            self.about += "; no multicast between switches";
+        }
+        Ok(())
+    }
+
     /// Gives the link of the first host of a laboratory another rate than all others have.
     pub(crate) fn slow_first(&mut self, rate: BitsPerSec) -> Result<()> {
         if let Holder::Lab(lab) = &mut self.holder {

@@ -136,6 +136,11 @@ impl LabStage {
         self.frames.1
     }
 
+    /// Multicast stays on the switch where it was sent.
+    pub(super) fn confine_multicast(&self) -> Result<()> {
+        Ok(self.lab.confine_multicast()?)
+    }
+
     /// Gives the link of `host` another rate than all others have.
     pub(super) fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<()> {
         Ok(self.lab.slow(host, rate)?)

@@ -243,7 +243,16 @@ impl Ground {
         }
         let slots = u64::from(SLOTS * self.symbol());
         let region = wire.register(Bytes(length.0 + slots)).expect("a fresh end has room for a region");
-        wire.join(GROUP).expect("there are groups");
+        let leaf = members.get(rank.index()).map_or(0, |member| member.leaf);
+        let group = match way {
+            Way::Multicast => Some(GROUP),
+            // Each leaf has its own, behind that of all.
+            Way::Segments => Some(GroupId(u16::try_from(leaf).unwrap_or(u16::MAX).max(GROUP.0 + 1))),
+            Way::Chain | Way::Tree => None,
+        };
+        if let Some(group) = group {
+            wire.join(group).expect("there are groups");
+        }
         if rank == Rank(0) {
             *from = Span { region, offset: 0, length: length.0 as u32 };
         }
@@ -251,7 +260,7 @@ impl Ground {
             rank,
             members: members.clone(),
             root: Rank(0),
-            group: (way == Way::Multicast).then_some(GROUP),
+            group,
             key: 1,
             symbol: self.symbol(),
             window: WINDOW,
@@ -402,6 +411,7 @@ mod tests {
     fn plan(modes: &[Mode], lengths: &[u64], losses: &[u32]) -> Plan {
         Plan {
             ranks: 24,
+            leaves: 1,
             modes: modes.to_vec(),
             modes_up_to: None,
             lengths: lengths.iter().map(|length| Bytes(*length)).collect(),

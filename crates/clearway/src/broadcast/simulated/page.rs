@@ -68,7 +68,7 @@ fn slowdown(outcome: &Outcome) -> Option<f64> {
 fn least(ground: &Ground, outcome: &Outcome) -> (f64, f64) {
     let symbols = outcome.all.received as f64 / f64::from(ground.ranks.saturating_sub(1)).max(1.0);
     let copies = match outcome.way {
-        Way::Multicast | Way::Chain => 1.0,
+        Way::Multicast | Way::Chain | Way::Segments => 1.0,
         Way::Tree => (outcome.root.sent - outcome.root.repairs) as f64 / symbols,
     };
     (symbols, copies)
