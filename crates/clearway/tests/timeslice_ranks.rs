@@ -3,6 +3,7 @@
 #![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -85,31 +86,51 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
+/// Sends `archive` to the first who comes in.
+fn send<S: std::io::Write>(archive: &Path, accept: impl FnOnce() -> S + Send + 'static) -> std::thread::JoinHandle<()> {
+    let archive = fs::read(archive).expect("an archive");
+    std::thread::spawn(move || accept().write_all(&archive).expect("to be read"))
+}
+
 #[test]
-fn build__takes_microslices_from_sockets_and_compresses() {
+fn build__takes_microslices_from_sockets_pipes_and_ports_and_compresses() {
     let directory = directory("ts-sockets");
     assert!(clearway(&directory, "msa make run_%i.msa --channels 2 --items 40 --mean 3KiB").status.success());
-    let give = |input: u32| {
-        let listener =
-            std::os::unix::net::UnixListener::bind(directory.join(format!("run_{input}.socket"))).expect("a socket");
-        let archive = fs::read(directory.join(format!("run_{input}.msa"))).expect("an archive");
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("an input");
-            std::io::Write::write_all(&mut stream, &archive).expect("to be read");
-        })
+    let own = |name: &str, input: u32| directory.join(format!("{name}_{input}"));
+    let archive = |input| directory.join(format!("run_{input}.msa"));
+    let of_socket = |input| {
+        let listener = std::os::unix::net::UnixListener::bind(own("socket", input)).expect("a socket");
+        send(&archive(input), move || listener.accept().expect("an input").0)
     };
-    let givers = [0, 1].map(give);
-    let line =
-        "--inputs 2 --builders 1 --source run_%i.socket --sink ts_%b.tsa --compress --timeslice-size 8 --ring 256KiB";
-    let Some(output) = build(&directory, "3", line) else { return };
-    assert!(output.status.success(), "{}", text(&output));
+    let of_pipe = |input| {
+        let pipe = own("pipe", input);
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        send(&archive(input), move || fs::File::create(pipe).expect("an input"))
+    };
+    // Two ports that differ in one digit, as names of inputs do.
+    let bind = |port| TcpListener::bind(("127.0.0.1", port)).ok();
+    let (tens, first, second) = (1_100..3_000)
+        .find_map(|tens| Some((tens, bind(10 * tens)?, bind(10 * tens + 1)?)))
+        .expect("two ports that are free");
+    let ports = format!("tcp://127.0.0.1:{tens}%i");
+    let of_ports = [(0, first), (1, second)]
+        .map(|(input, listener)| send(&archive(input), move || listener.accept().expect("an input").0));
+    let givers = [0, 1].map(of_socket).into_iter().chain([0, 1].map(of_pipe)).chain(of_ports);
+    let givers: Vec<_> = givers.collect();
+    for (number, source) in ["socket_%i", "pipe_%i", &ports].into_iter().enumerate() {
+        let sink = format!("--sink ts_{number}_%b.tsa --compress --timeslice-size 8 --ring 256KiB");
+        let Some(output) = build(&directory, "3", &format!("--inputs 2 --builders 1 --source {source} {sink}")) else {
+            return;
+        };
+        assert!(output.status.success(), "{source}: {}", text(&output));
+        let output = clearway(&directory, &format!("msa check ts_{number}_0.tsa --json"));
+        assert!(output.status.success(), "{source}: {}", text(&output));
+        let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let contents = &files[0]["contents"];
+        assert_eq!((&contents["items"], &contents["microslices"]), (&5.into(), &80.into()), "{source}: {files}");
+        assert!(text(&clearway(&directory, &format!("msa info ts_{number}_0.tsa"))).contains("compressed by zstd"));
+    }
     givers.into_iter().for_each(|giver| giver.join().expect("all was given"));
-    let output = clearway(&directory, "msa check ts_0.tsa --json");
-    assert!(output.status.success(), "{}", text(&output));
-    let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let contents = &files[0]["contents"];
-    assert_eq!((&contents["items"], &contents["microslices"]), (&5.into(), &80.into()), "{files}");
-    assert!(text(&clearway(&directory, "msa info ts_0.tsa")).contains("compressed by zstd"));
     fs::remove_dir_all(directory).expect("to remove it");
 }
 

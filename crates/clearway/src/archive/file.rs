@@ -10,11 +10,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use clearway_proto::archive::{Compression, Header, Item, Limits, Reader, Rest, Whole};
 use zstd::stream::read::Decoder;
+
+use super::locator::TCP;
 
 /// How much is read at once: large against a system call, small against an item.
 const BUFFER: usize = 256 << 10;
@@ -127,9 +130,12 @@ impl ArchiveFile {
     }
 }
 
-/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket.
+/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket, or at the port that it names.
 fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
     use std::os::unix::fs::FileTypeExt;
+    if let Some(port) = path.to_str().and_then(|text| text.strip_prefix(TCP)) {
+        return Ok(Box::new(TcpStream::connect(port)?));
+    }
     let is_socket = path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     Ok(if is_socket { Box::new(UnixStream::connect(path)?) } else { Box::new(File::open(path)?) })
 }

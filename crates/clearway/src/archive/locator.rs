@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `%n` stands for the number of a file, with at least four digits, from `0000` on; the sequence ends before the first file that
-//! is not there. `cycles` plays everything so many times. `file:PATH`, `file://PATH` and `PATH` are the same, but only the first two have a
+//! is not there. `tcp://HOST:PORT` is what comes from there. `cycles` plays everything so many times. `file:PATH`, `file://PATH` and `PATH` are the same, but only the first two have a
 //! query, because a path may contain a question mark.
 
 use std::path::{Path, PathBuf};
@@ -10,6 +10,9 @@ use std::str::FromStr;
 
 /// Stands for the number of a file.
 const NUMBER: &str = "%n";
+
+/// What a port begins with at which somebody listens and sends an archive.
+pub(super) const TCP: &str = "tcp://";
 
 /// Stands for the number of an input, each of which has files of its own.
 pub(crate) const INPUT: &str = "%i";
@@ -53,9 +56,11 @@ impl FromStr for Locator {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix("file:") else {
             return match text.split_once("://") {
-                Some((scheme, _)) => Err(format!("`{scheme}:` is not read here; a path or `file:PATH` is")),
+                Some((scheme, _)) if !text.starts_with(TCP) => {
+                    Err(format!("`{scheme}:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is"))
+                }
                 None if text.is_empty() => Err("an empty path names no file".to_owned()),
-                None => Ok(Self { template: text.to_owned(), cycles: 1 }),
+                _ => Ok(Self { template: text.to_owned(), cycles: 1 }),
             };
         };
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -92,7 +97,8 @@ mod tests {
     #[test]
     fn from_str__what_is_not_understood_is_named() {
         let sentence = |text: &str| text.parse::<Locator>().unwrap_err();
-        assert_eq!(sentence("tcp://h:1"), "`tcp:` is not read here; a path or `file:PATH` is");
+        assert_eq!(sentence("http://h:1"), "`http:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is");
+        assert_eq!("tcp://h:1".parse::<Locator>().unwrap().path(0), Some("tcp://h:1".into()));
         assert_eq!(
             sentence("file:a?cycles=0"),
             "`cycles=0` in `file:a?cycles=0` is not understood; `cycles=3` would be"
