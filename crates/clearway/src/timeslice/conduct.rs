@@ -315,7 +315,7 @@ impl<'a> Conductor<'a> {
     /// Who is out, and how, as the beginning of a sentence.
     fn all_dead(&self, course: &Course) -> String {
         let one = |death: &Death| format!("{} {}", self.name(death.rank), death.how());
-        course.deaths().map(one).collect::<Vec<_>>().join(", ")
+        course.all_deaths().map(one).collect::<Vec<_>>().join(", ")
     }
 
     /// Refuses to wait any longer for what does not come.
@@ -345,7 +345,7 @@ impl<'a> Conductor<'a> {
                 self.name(rank)
             );
         }
-        if course.end.is_none() && course.deaths().next().is_some() {
+        if course.end.is_none() && course.all_deaths().next().is_some() {
             bail!(
                 "{}, and the others have not moved for {PATIENCE:?}: inputs may be too far apart for what they can hold, and --memory gives \
                  them more",
