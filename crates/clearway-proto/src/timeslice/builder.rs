@@ -22,6 +22,8 @@
 
 mod follow;
 mod put;
+#[cfg(test)]
+mod tests;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -363,6 +365,8 @@ impl Builder {
         if self.barrier.is_some() && line.can_begin() {
             line.owed.welcome = true;
             line.welcomed = true;
+            // What it was granted before it followed the decision that brought it was told to nobody.
+            line.owed.credit |= line.granted > 0;
             self.outbox.want(place);
         }
     }
