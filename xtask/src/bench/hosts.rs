@@ -8,9 +8,6 @@ use anyhow::{Context, Result, ensure};
 
 use super::afterwards::Afterwards;
 
-/// The rate of the links.
-pub(super) const RATE: &str = "200Mb/s";
-
 /// A lab that ends with this value.
 pub(super) struct Hosts {
     program: PathBuf,
@@ -21,14 +18,14 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// A lab of so many hosts whose packets may be of so many frames, by the program at this path.
-    pub(super) fn up(program: PathBuf, hosts: usize, frames: u32) -> Result<Self> {
-        let name = format!("bench-{frames}-{}", std::process::id());
+    /// A lab of so many hosts with links of `rate`, whose packets may be of so many frames, by the program at this path.
+    pub(super) fn up(program: PathBuf, hosts: usize, rate: &str, frames: u32) -> Result<Self> {
+        let name = format!("bench-{frames}-{}-{}", rate.to_lowercase().replace('/', ""), std::process::id());
         // A lab that does not go down is ended with its keeper.
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Vec::new(), _down: down };
         let (count, frames) = (hosts.to_string(), frames.to_string());
-        let up = ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", RATE, "--queue", "fifo"];
+        let up = ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", rate, "--queue", "fifo"];
         let mut command = Command::new(&lab.program);
         command.args(up).args(["--offload", &frames, "--skip-self-test"]);
         let output = command.output().context("clearway lab up")?;

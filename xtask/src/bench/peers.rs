@@ -1,8 +1,8 @@
 //! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind of lab.
 //!
 //! # Model
-//! Eight hosts on a switch, links of 200 Mb/s; objects of 8 MiB and more between hosts with segmentation offload, as in `clearway
-//! broadcast`. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
+//! Eight hosts on a switch, links of 200 Mb/s, and for short objects also links of a rate that nothing here reaches; long objects between
+//! hosts with segmentation offload, as in `clearway broadcast`. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
 //! algorithms; udpcast and UFTP carry a file from the first host to all others, whose copies are compared. `clearway broadcast` makes a
 //! lab of its own that is the same. Everybody runs once in each round. Loss is made where packets come in, at every host: for peers by
 //! the kernel's packet filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own packets as well.
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::afterwards::Afterwards;
-use super::hosts::{Hosts, RATE, are_there};
+use super::hosts::{Hosts, are_there};
 use super::shm::OPEN_MPI_AS_ROOT;
 use super::{Asked, build_program, load, spread};
 
@@ -37,12 +37,23 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const OURS: &str = "clearway";
 /// The MPI libraries' program.
 const PEER: &str = include_str!("bcast_peer.c");
-/// Bytes of MPI's broadcasts and ours, as Clearway writes them, and how often each library does it.
-const LENGTHS: [(&str, u64, u32); 4] =
-    [("4 B", 4, 200), ("16 KiB", 16 << 10, 50), ("1 MiB", 1 << 20, 10), ("64 MiB", 64 << 20, 1)];
-/// Frames of a packet for short objects and for long ones, and from where on they are long: as in `clearway broadcast`.
-const FRAMES: [u32; 2] = [1, 43];
-const LONG: u64 = 8 << 20;
+/// The usual rate of links.
+const RATE: &str = "200Mb/s";
+/// The fastest link that a lab makes: here processors bound.
+const UNLIMITED: &str = "32Gb/s";
+/// Labs: of which rate, and how many frames a packet has, which follows from the objects as in `clearway broadcast`.
+const LABS: [(&str, u32); 4] = [(RATE, 1), (RATE, 5), (RATE, 43), (UNLIMITED, 1)];
+/// The lab of files.
+const FILES: usize = 2;
+/// MPI's broadcasts and ours: the lab, bytes, as Clearway writes them, and how often each library does it.
+const MESSAGES: [(usize, &str, u64, u32); 6] = [
+    (0, "4 B", 4, 200),
+    (0, "16 KiB", 16 << 10, 50),
+    (1, "1 MiB", 1 << 20, 10),
+    (2, "64 MiB", 64 << 20, 1),
+    (3, "4 B", 4, 200),
+    (3, "16 KiB", 16 << 10, 50),
+];
 /// The file.
 const FILE: (&str, u64) = ("256 MiB", 256 << 20);
 /// Thousandths of what comes in that are lost while a file is carried.
@@ -56,8 +67,10 @@ const ALGORITHMS: [(&str, &str, &str); 5] = [
     ("Open MPI, scatter-ring", "9", "0"),
 ];
 
-/// Seconds by bytes, thousandths lost, and who: a value for each round.
-type Figures = BTreeMap<(u64, u32, String), Vec<f64>>;
+/// Rate of links, bytes, thousandths lost.
+type What = (&'static str, u64, u32);
+/// Seconds by what and who: a value for each round.
+type Figures = BTreeMap<(What, String), Vec<f64>>;
 
 /// A directory that ends with this value; in memory, so that no disk is measured.
 struct Room {
@@ -76,8 +89,8 @@ impl Room {
 
 /// Everything that runs.
 struct Contest {
-    /// With what starts programs in it: for short objects and for long ones; and which of them is in use.
-    labs: [(Hosts, PathBuf); 2],
+    /// With what starts programs in it, in the order of [`LABS`]; and which of them is in use.
+    labs: Vec<(Hosts, PathBuf)>,
     at: usize,
     room: Room,
     program: PathBuf,
@@ -114,12 +127,12 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 impl Contest {
     fn open(program: PathBuf) -> Result<Self> {
         let room = Room::make()?;
-        let up = |frames| {
-            let lab = Hosts::up(program.clone(), HOSTS, frames)?;
+        let up = |(rate, frames)| {
+            let lab = Hosts::up(program.clone(), HOSTS, rate, frames)?;
             let agent = lab.agent(&room.path)?;
             anyhow::Ok((lab, agent))
         };
-        let labs = [up(FRAMES[0])?, up(FRAMES[1])?];
+        let labs = LABS.into_iter().map(up).collect::<Result<_>>()?;
         let compiled = |who: &str, compiler: &str, launcher: &str| {
             let program = are_there(who, &[compiler, launcher]).then(|| compile(&room.path, compiler))?;
             program.inspect_err(|error| eprintln!("skipped: {who}: {error:#}; it needs the library's headers")).ok()
@@ -146,15 +159,16 @@ impl Contest {
 
     /// Broadcasts of memory, without loss.
     fn messages(&mut self, round: usize, figures: &mut Figures) {
-        let mut note = |bytes: u64, who: &str, seconds: Result<f64>| match seconds {
-            Ok(seconds) => {
-                eprintln!("{who}, {bytes} B: {seconds:.6} s");
-                figures.entry((bytes, 0, who.to_owned())).or_default().push(seconds);
-            }
-            Err(error) => eprintln!("skipped: {who}, {bytes} B in round {round}: {error:#}"),
-        };
-        for (name, bytes, times) in LENGTHS {
-            self.at = usize::from(bytes >= LONG);
+        for (at, name, bytes, times) in MESSAGES {
+            self.at = at;
+            let rate = LABS[at].0;
+            let mut note = |bytes: u64, who: &str, seconds: Result<f64>| match seconds {
+                Ok(seconds) => {
+                    eprintln!("{who}, {bytes} B, {rate}: {seconds:.6} s");
+                    figures.entry(((rate, bytes, 0), who.to_owned())).or_default().push(seconds);
+                }
+                Err(error) => eprintln!("skipped: {who}, {bytes} B, {rate}, in round {round}: {error:#}"),
+            };
             if let Err(error) = self.lab().lose(0) {
                 eprintln!("skipped: messages of {bytes} B in round {round}: {error:#}");
                 continue;
@@ -174,12 +188,12 @@ impl Contest {
 
     /// One file to all, with and without loss.
     fn files(&mut self, round: usize, figures: &mut Figures) {
-        self.at = usize::from(FILE.1 >= LONG);
+        self.at = FILES;
         for loss in LOSSES {
             let mut note = |who: &str, seconds: Result<f64>| match seconds {
                 Ok(seconds) => {
                     eprintln!("{who}, file, {loss} of 1000 lost: {seconds:.3} s");
-                    figures.entry((FILE.1, loss, who.to_owned())).or_default().push(seconds);
+                    figures.entry(((LABS[FILES].0, FILE.1, loss), who.to_owned())).or_default().push(seconds);
                 }
                 Err(error) => eprintln!("skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"),
             };
@@ -201,7 +215,8 @@ impl Contest {
     fn ours(&self, bytes: &str, loss: u32, times: u32) -> Result<f64> {
         let [timeout, kill, seconds] = self.bounded()?;
         let mut command = Command::new(timeout);
-        command.args([kill, seconds]).arg(&self.program).args(["broadcast", "--on", "lab", "--json", "--rate", RATE]);
+        command.args([kill, seconds]).arg(&self.program).args(["broadcast", "--on", "lab", "--json"]);
+        command.args(["--rate", LABS[self.at].0]);
         command.args(["--ranks", &HOSTS.to_string(), "--bytes", &bytes.replace(' ', "")]);
         command.args(["--loss", &format!("{}", f64::from(loss) / 1000.0), "--objects", &times.to_string()]);
         let output = command.output().context("clearway broadcast")?;
@@ -348,25 +363,26 @@ fn value_of(line: &str, name: &str) -> Option<f64> {
 }
 
 /// The median of `who`, of all who did the same.
-fn median(figures: &Figures, bytes: u64, loss: u32, who: &str) -> Option<f64> {
-    Some(spread(figures.get(&(bytes, loss, who.to_owned()))?)?.0)
+fn median(figures: &Figures, what: What, who: &str) -> Option<f64> {
+    Some(spread(figures.get(&(what, who.to_owned()))?)?.0)
 }
 
 fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     let mut text = format!(
-        "one sender, 7 receivers, links of {RATE}, {} rounds, load {loaded} before and {} after\n\
+        "one sender, 7 receivers, {} rounds, load {loaded} before and {} after\n\
          seconds, median (least to greatest); MPI: until the last rank has it\n",
         asked.rounds,
         load()
     );
     let mut last = None;
-    for ((bytes, loss, who), values) in figures {
-        if last.replace((bytes, loss)) != Some((bytes, loss)) {
-            text += &format!("\n{bytes} B, {loss} of 1000 lost\n");
+    for ((what, who), values) in figures {
+        let (rate, bytes, loss) = what;
+        if last.replace(what) != Some(what) {
+            text += &format!("\n{bytes} B, links of {rate}, {loss} of 1000 lost\n");
         }
         let Some((median_of, least, greatest)) = spread(values) else { continue };
         text += &format!("  {who:<32} {median_of:>10.6} ({least:.6} to {greatest:.6})");
-        match median(figures, *bytes, *loss, OURS).filter(|_| who != OURS) {
+        match median(figures, *what, OURS).filter(|_| who != OURS) {
             Some(ours) => text += &format!("  {OURS} takes {:.3} of it\n", ours / median_of),
             None => text.push('\n'),
         }
@@ -375,12 +391,13 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
 }
 
 fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
-    let one = |((bytes, loss, who), values): (&(u64, u32, String), &Vec<f64>)| {
-        let ours = median(figures, *bytes, *loss, OURS).zip(spread(values)).map(|(ours, its)| ours / its.0);
-        json!({"bytes": bytes, "lost_thousandths": loss, "who": who, "seconds": values, "ours_part": ours})
+    let one = |((what, who), values): (&(What, String), &Vec<f64>)| {
+        let ours = median(figures, *what, OURS).zip(spread(values)).map(|(ours, its)| ours / its.0);
+        let (rate, bytes, loss) = what;
+        json!({"rate": rate, "bytes": bytes, "lost_thousandths": loss, "who": who, "seconds": values, "ours_part": ours})
     };
     let all: Vec<Value> = figures.iter().map(one).collect();
-    json!({"bench": "peers", "rate": RATE, "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+    json!({"bench": "peers", "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
 }
 
 #[cfg(test)]
@@ -390,12 +407,13 @@ mod tests {
     #[test]
     fn median__is_of_those_who_did_the_same() {
         let figures = Figures::from([
-            ((4, 0, OURS.to_owned()), vec![3.0, 1.0, 2.0]),
-            ((4, 1, OURS.to_owned()), vec![9.0]),
-            ((4, 0, "MPICH".to_owned()), vec![4.0]),
+            (((RATE, 4, 0), OURS.to_owned()), vec![3.0, 1.0, 2.0]),
+            (((RATE, 4, 1), OURS.to_owned()), vec![9.0]),
+            (((UNLIMITED, 4, 0), OURS.to_owned()), vec![8.0]),
+            (((RATE, 4, 0), "MPICH".to_owned()), vec![4.0]),
         ]);
-        assert_eq!(median(&figures, 4, 0, OURS), Some(2.0));
-        assert_eq!(median(&figures, 8, 0, OURS), None);
+        assert_eq!(median(&figures, (RATE, 4, 0), OURS), Some(2.0));
+        assert_eq!(median(&figures, (RATE, 8, 0), OURS), None);
         assert_eq!(value_of("seconds 0.5 p99 1 wrong 0", "wrong"), Some(0.0));
     }
 }
