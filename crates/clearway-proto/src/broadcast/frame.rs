@@ -67,13 +67,13 @@ pub enum Way {
 }
 
 impl Way {
-    const fn of(bits: u8) -> Option<Self> {
-        match bits {
-            0 => Some(Self::Multicast),
-            1 => Some(Self::Chain),
-            2 => Some(Self::Tree),
-            3 => Some(Self::Segments),
-            _ => None,
+    /// Of the lowest two bits: each value is a way.
+    const fn of(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::Multicast,
+            1 => Self::Chain,
+            2 => Self::Tree,
+            _ => Self::Segments,
         }
     }
 
@@ -342,7 +342,7 @@ impl Frame {
         let mut rest = Reader(rest);
         let [kind, flags] = rest.take()?;
         let preamble = Preamble {
-            way: Way::of(flags & 3)?,
+            way: Way::of(flags),
             to_group: flags & 4 != 0,
             hand_down: flags & 8 != 0,
             formed: flags & 16 != 0,

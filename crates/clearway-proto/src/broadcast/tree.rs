@@ -122,10 +122,9 @@ pub(super) struct Links {
     pub(super) juniors: Vec<u16>,
     /// Next to it at the same leaf.
     pub(super) near: Option<u16>,
-    /// Its place in its leaf's segment, and how many leaves there are.
+    /// Its place in its leaf's segment.
     pub(super) is_head: bool,
     pub(super) is_last: bool,
-    pub(super) leaves: u32,
 }
 
 impl Links {
@@ -155,7 +154,6 @@ impl Links {
         links.near = beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
         links.is_head = within == 0;
         links.is_last = within + 1 == leaves[own].len();
-        links.leaves = leaves.len() as u32;
         links.children.extend(heap_children(within, fan_out, leaves[own].len()).map(|child| leaves[own][child]));
         if within == 0 {
             links.children.extend(heap_children(own, fan_out, leaves.len()).map(|leaf| leaves[leaf][0]));

@@ -34,6 +34,7 @@ use super::record::OBJECT_MAX;
 use super::seat::{End, PLACES, Port, place_of};
 use super::target::Target;
 use crate::bench::hexadecimal::bytes_of;
+use crate::bench::job::host_name;
 
 /// Messages of the sender that wait.
 const WAITING_MAX: usize = 4;
@@ -110,7 +111,7 @@ pub(super) fn receive(
     reached: Option<[std::net::Ipv4Addr; 2]>,
 ) -> Result<()> {
     let inbox = Inbox::start(listener)?;
-    let host = host()?;
+    let host = host_name()?;
     speaker.say(&FromReceiver::Here { host: host.clone(), boot: boot()?, reached })?;
     let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
     match station.work(secret, whither) {
@@ -126,11 +127,6 @@ pub(super) fn receive(
             Err(error)
         }
     }
-}
-
-/// The name of this host.
-pub(super) fn host() -> Result<String> {
-    Ok(nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned())
 }
 
 /// The number of this start of the machine.

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::page::millis;
 use super::words::Progress;
+use crate::bench::job::host_name;
 use crate::exit::Exit;
 
 /// How often a board is renewed.
@@ -259,7 +260,7 @@ fn is_plain(name: &str) -> bool {
 /// # Errors
 /// There is no such run, or its host cannot be reached.
 pub(crate) fn watch(job: &str, program: Option<&Path>, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
-    let own = nix::unistd::gethostname().context("the name of this host")?;
+    let own = host_name()?;
     match job.split_once('@') {
         Some((job, host)) if own != host => watch_there(job, host, program),
         here => watch_here(here.map_or(job, |(job, _)| job), show),

@@ -45,7 +45,7 @@ impl Card {
     /// This process's.
     pub(super) fn own(door: Option<&Door>) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
-        let host = nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned();
+        let host = super::host_name()?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
         let namespace = fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?.ino();
         let addresses = addresses()?;

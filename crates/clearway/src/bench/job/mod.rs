@@ -87,6 +87,11 @@ pub(crate) struct Guest {
     pub(crate) connection: TcpStream,
 }
 
+/// The name of this host.
+pub(crate) fn host_name() -> Result<String> {
+    Ok(nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned())
+}
+
 /// What becomes of a job one of whose ranks ends, the conductor's aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Losses {

@@ -81,7 +81,7 @@ impl Held {
     pub(crate) fn conductor(&self) -> Option<String> {
         match &self.holder {
             Holder::Lab(_) => None,
-            Holder::Job(_) => Some(nix::unistd::gethostname().ok()?.to_string_lossy().into_owned()),
+            Holder::Job(_) => crate::bench::job::host_name().ok(),
         }
     }
 
