@@ -1,5 +1,5 @@
 //! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of
-//! bytes, one tree over places.
+//! bytes, one tree over places, the steps in which all ranks act together.
 //!
 //! # Invariants
 //! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
@@ -12,6 +12,7 @@ mod digest;
 mod nomial;
 mod random;
 mod rank;
+mod schedule;
 mod smooth;
 mod time;
 mod units;
@@ -21,6 +22,7 @@ pub use digest::crc32c;
 pub use nomial::{NOMIAL_BASE, elder, juniors};
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
+pub(crate) use schedule::{Place, STEPS_MAX, Schedule, Step};
 pub use smooth::Smoothed;
 pub use time::{LocalNs, Nanos, PeerNs, SharedClock};
 pub use units::{BitsPerSec, Bytes, UnitError};

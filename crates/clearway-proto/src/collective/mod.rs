@@ -1,7 +1,7 @@
 //! Collectives of small things: a barrier, a sum or an extreme of a few numbers, a block of each rank for all.
 //!
 //! # Model
-//! Ranks ask for the same operations in the same order; each operation is a schedule of steps (`schedule`) that follows from rank, number
+//! Ranks ask for the same operations in the same order; each operation is a schedule of steps (`base`) that follows from rank, number
 //! of ranks and kind alone, and a step is at most one message to one rank and one from another. A rank may be one operation ahead
 //! of another and never two, for none of these ends anywhere before all ranks have begun it; so what comes early is kept in one of two places.
 //!
@@ -9,8 +9,8 @@
 //! flushed is *lost*, and then this engine tells its neighbours, they tell theirs, and every operation fails from then on.
 //!
 //! # Source
-//! Barrier: dissemination (Hensgen, Finkel, Manber 1988). Reduction: recursive doubling, ranks above the largest power of two folded in. Blocks: Bruck et
-//! al. 1997. For a few numbers all three need the least rounds that are possible.
+//! Of the schedules: `base`. For a few numbers and short blocks the number of steps is what counts; they take the least that is possible, reductions
+//! among no power of two one more.
 //!
 //! # Invariants
 //! I1. All ranks that complete an operation have the same result, to the bit: numbers are combined in an order that only the number of ranks sets.
@@ -21,14 +21,14 @@
 
 mod frame;
 mod node;
-mod schedule;
 
 pub use node::Node;
-pub use schedule::RANKS_MAX;
 
 use crate::base::{Class, Rank};
 use crate::wire::{RegionId, Span};
 
+/// Ranks of a group: their numbers have 24 bits in tokens of wires.
+pub const RANKS_MAX: u32 = 1 << 24;
 /// Numbers of one reduction.
 pub const NUMBERS_MAX: usize = 8;
 

@@ -14,9 +14,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::frame::{Frame, Kind, LONGEST, Part};
-use super::schedule::{Place, STEPS_MAX, Shape};
-use super::{Command, Config, Event, Failure, Lower, Numbers};
-use crate::base::{LocalNs, Nanos, Rank};
+use super::{Command, Config, Event, Failure, Lower, Numbers, RANKS_MAX};
+use crate::base::{LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule};
 use crate::wire::{
     Arrival, Datagram, Destination, Engine, Head, Input, Missing, More, Operation, Out, RegionId, Span, Status, Token,
 };
@@ -28,13 +27,14 @@ const ASK_AFTER: Nanos = Nanos::from_secs(1);
 const FLIGHTS: usize = 4 * STEPS_MAX;
 /// Effects of one step of an operation.
 const EFFECTS: usize = 4;
+const _: () = assert!(Place { rank: 0, ranks: RANKS_MAX }.steps(Schedule::Allreduce) as usize <= STEPS_MAX);
 
 impl Kind {
-    const fn shape(self) -> Shape {
+    const fn schedule(self) -> Schedule {
         match self {
-            Self::Barrier => Shape::Barrier,
-            Self::Reduce(_) => Shape::Allreduce,
-            Self::Gather => Shape::Allgather,
+            Self::Barrier => Schedule::Barrier,
+            Self::Reduce(_) => Schedule::Allreduce,
+            Self::Gather => Schedule::Allgather,
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Node {
 impl Node {
     /// A member that has done nothing yet; `None` for no rank of a group, or a group of more than [`super::RANKS_MAX`].
     pub fn new(config: Config) -> Option<Self> {
-        let is_possible = config.rank.0 < config.ranks && config.ranks <= super::RANKS_MAX;
+        let is_possible = config.rank.0 < config.ranks && config.ranks <= RANKS_MAX;
         is_possible.then(|| Self {
             place: Place { rank: config.rank.0, ranks: config.ranks },
             config,
@@ -150,13 +150,13 @@ impl Node {
                 self.wants_more = true;
                 return;
             }
-            let shape = running.kind.shape();
-            if running.step == self.place.steps(shape) {
+            let schedule = running.kind.schedule();
+            if running.step == self.place.steps(schedule) {
                 (self.running, self.waits_since) = (None, None);
                 out.tell(Event::Complete(running.numbers));
                 return;
             }
-            let step = self.place.step(shape, running.step);
+            let step = self.place.step(schedule, running.step);
             let (kind, numbers) = (running.kind, running.numbers);
             if let Some(to) = step.to.filter(|_| !running.is_sent) {
                 let part = Part { kind, operation: self.operation, step: running.step as u8, numbers };
@@ -185,7 +185,7 @@ impl Node {
             return None;
         }
         if let Kind::Reduce(reduction) = running.kind {
-            let is_result = running.step + 1 == self.place.steps(Shape::Allreduce);
+            let is_result = running.step + 1 == self.place.steps(Schedule::Allreduce);
             if is_result {
                 return Some(part.numbers);
             }
@@ -225,11 +225,11 @@ impl Node {
     }
 
     fn part(&mut self, now: LocalNs, datagram: Datagram<'_>, part: Part, out: &mut Out<Event>) {
-        let shape = part.kind.shape();
+        let schedule = part.kind.schedule();
         let ahead = part.operation.checked_sub(self.operation);
         let is_due = ahead == Some(1) || ahead == Some(0) && self.running.is_some();
-        let is_step = u32::from(part.step) < self.place.steps(shape);
-        let step = is_step.then(|| self.place.step(shape, part.step.into()));
+        let is_step = u32::from(part.step) < self.place.steps(schedule);
+        let step = is_step.then(|| self.place.step(schedule, part.step.into()));
         let Some(step) = step.filter(|step| is_due && step.from == Some(datagram.from.0)) else {
             self.strange += 1;
             return;
@@ -289,7 +289,7 @@ impl Node {
         let is_due = self.waits_since.is_some_and(|since| since + ASK_AFTER <= now);
         if let Some(running) = self.running.filter(|_| is_due) {
             self.waits_since = Some(now);
-            let from = self.place.step(running.kind.shape(), running.step).from;
+            let from = self.place.step(running.kind.schedule(), running.step).from;
             let is_asked = |from: &u32| self.flights.iter().flatten().any(|flight| flight.to == *from);
             if let Some(from) = from.filter(|from| !is_asked(from)) {
                 self.send(from, &Frame::Question, Span::EMPTY, out);

@@ -1,14 +1,9 @@
 //! Sums, least and greatest of one number a rank, by recursive doubling, on a wire that may lose messages.
 //!
 //! # Model
-//! Of `n` ranks the first `p` (the largest power of two) exchange partial results with partner `i xor 2^(s-1)` in steps
-//! `s = 1..=log2 p`. Each of the other `n - p` gives its value to a rank of the first `p` before (step 0) and gets the result
-//! after (the last step). A rank that waits sends its latest message again after a time-out and asks for an answer; a rank that
-//! has that message already sends again what the asker must have missed. Several reductions run side by side on *lanes*.
-//!
-//! # Source
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005), §4.5: what that library
-//! does for 8 bytes.
+//! Ranks exchange partial results by the steps of a reduction (`base`): what MPI does for 8 bytes. A rank that waits sends its latest
+//! message again after a time-out and asks for an answer; a rank that has that message already sends again what the asker must have missed. Several
+//! reductions run side by side on *lanes*.
 //!
 //! # Invariants
 //! I1. Every value enters the result once: messages are known by (round, step), and a step's value is taken once.
@@ -19,10 +14,7 @@ use alloc::vec::Vec;
 use super::context::{Context, Label, Purpose};
 use super::frame::{Answer, Frame};
 use super::trip::{FIRST, MOST, RoundTrip};
-use crate::base::{LocalNs, Nanos, Rank};
-
-/// Steps of a reduction over two million ranks.
-const STEPS_MAX: usize = 23;
+use crate::base::{LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule, Step};
 
 /// The reductions that can run side by side in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +53,7 @@ impl Fold {
 struct Round {
     number: u32,
     value: u64,
+    /// The step to take next.
     step: usize,
     sent: [Option<u64>; STEPS_MAX],
     heard: [Option<u64>; STEPS_MAX],
@@ -78,11 +71,7 @@ impl Round {
 pub(super) struct Reduction {
     lane: Lane,
     ranks: Vec<Rank>,
-    me: usize,
-    /// Ranks that exchange: the largest power of two not above the number of ranks.
-    core: usize,
-    /// The number of the step in which outer ranks get the result.
-    last: usize,
+    place: Place,
     fold: Fold,
     round: Round,
     previous: Round,
@@ -100,12 +89,9 @@ impl Reduction {
     pub(super) fn new(lane: Lane, ranks: &[Rank], me: Rank) -> Self {
         let place = ranks.iter().position(|rank| *rank == me);
         let ranks: Vec<Rank> = if place.is_some() { ranks.into() } else { [me].into() };
-        let core = 1usize << ranks.len().ilog2().min(STEPS_MAX as u32 - 2);
         Self {
             lane,
-            me: place.unwrap_or(0),
-            core,
-            last: core.ilog2() as usize + 1,
+            place: Place { rank: place.unwrap_or(0) as u32, ranks: ranks.len() as u32 },
             fold: Fold::Sum,
             round: Round::new(0, 0, [None; STEPS_MAX]),
             previous: Round::new(u32::MAX, 0, [None; STEPS_MAX]),
@@ -155,7 +141,7 @@ impl Reduction {
         answer: Answer,
     ) {
         let step = usize::from(step);
-        if step > self.last || self.partner(step) != Some(from) {
+        if step >= self.steps() || self.partner(step) != Some(from) {
             return;
         }
         match round.wrapping_sub(self.round.number) {
@@ -176,9 +162,8 @@ impl Reduction {
         if self.deadline().is_none_or(|at| at > cx.now) {
             return;
         }
-        let waiting = if self.me >= self.core { 0 } else { self.round.step };
-        if self.round.sent[waiting].is_some() {
-            self.send(cx, waiting, self.round, Answer::Wanted);
+        if let Some(latest) = self.round.sent.iter().rposition(Option::is_some) {
+            self.send(cx, latest, self.round, Answer::Wanted);
         }
         self.trip.forget();
         self.timeout = MOST.min(self.timeout.times(2));
@@ -195,23 +180,25 @@ impl Reduction {
         if !core::mem::take(&mut self.blocked) {
             return;
         }
-        for step in 0..=self.last {
+        for step in 0..self.steps() {
             if self.round.sent[step].is_some() {
                 self.send(cx, step, self.round, Answer::Given);
             }
         }
     }
 
+    fn steps(&self) -> usize {
+        self.place.steps(Schedule::Allreduce) as usize
+    }
+
+    fn step(&self, step: usize) -> Step {
+        self.place.step(Schedule::Allreduce, step as u32)
+    }
+
     /// With whom this rank exchanges at `step`, if with anyone.
     fn partner(&self, step: usize) -> Option<Rank> {
-        let outer = step == 0 || step == self.last;
-        let place = match (outer, self.me >= self.core) {
-            (true, true) => self.me - self.core,
-            (true, false) => self.me + self.core,
-            (false, true) => return None,
-            (false, false) => self.me ^ (1 << (step - 1)),
-        };
-        self.ranks.get(place).copied()
+        let Step { to, from, .. } = self.step(step);
+        self.ranks.get(to.or(from)? as usize).copied()
     }
 
     /// Takes every step whose message is here.
@@ -225,28 +212,19 @@ impl Reduction {
 
     /// One step; whether there was one to take.
     fn take_step(&mut self, cx: &mut Context<'_>) -> bool {
-        let (step, last) = (self.round.step, self.last);
-        if self.me >= self.core {
-            if self.round.sent[0].is_none() {
-                self.send_first(cx, 0);
-            }
-            self.round.result = self.round.heard[last];
-            return self.round.result.is_some();
-        }
-        let alone = self.partner(step).is_none();
-        if step == last {
-            if !alone {
-                self.send_first(cx, last);
-            }
+        let (step, steps) = (self.round.step, self.steps());
+        if step == steps {
             self.round.result = Some(self.round.value);
-            return true;
+            return false;
         }
-        if step > 0 && self.round.sent[step].is_none() {
+        let Step { to, from, .. } = self.step(step);
+        if to.is_some() && self.round.sent[step].is_none() {
             self.send_first(cx, step);
         }
-        if !alone {
+        if from.is_some() {
             let Some(value) = self.round.heard[step] else { return false };
-            self.round.value = self.fold.of(self.round.value, value);
+            let is_result = step + 1 == steps;
+            self.round.value = if is_result { value } else { self.fold.of(self.round.value, value) };
         }
         self.round.step += 1;
         true
@@ -267,6 +245,6 @@ impl Reduction {
 
     /// The partner of `step` asks: it missed this rank's message of that step, or the result if it is an outer rank.
     fn send_again_to(&self, cx: &mut Context<'_>, step: usize, round: Round) {
-        self.send(cx, if step == 0 { self.last } else { step }, round, Answer::Given);
+        self.send(cx, if step == 0 { self.steps() - 1 } else { step }, round, Answer::Given);
     }
 }
