@@ -19,6 +19,8 @@ pub struct NodeConfig {
     pub payload: Span,
     /// The longest body of one message.
     pub body_max: u32,
+    /// Registered memory for victims that need some; see [`Node::give_memory`](super::Node::give_memory).
+    pub memory: Option<Span>,
     /// Present when one-way times can be taken.
     pub shared_clock: Option<SharedClock>,
     /// Root of this run's randomness.
@@ -49,8 +51,13 @@ pub(super) struct Context<'a> {
 impl Context<'_> {
     /// Sends `frame` with `body` bytes of payload behind it. At most `body_max` bytes are sent.
     pub(super) fn send(&mut self, to: Rank, class: Class, frame: Frame, body: u32, token: Option<Token>) {
-        let head = frame.encode(class, self.phase.number);
         let body = Span { length: body.min(self.config.body_max), ..self.config.payload };
+        self.send_span(to, class, frame, body, token);
+    }
+
+    /// Sends `frame` with the bytes of `body` behind it.
+    pub(super) fn send_span(&mut self, to: Rank, class: Class, frame: Frame, body: Span, token: Option<Token>) {
+        let head = frame.encode(class, self.phase.number);
         self.out.send(Destination::One(to), class, head.bytes(), body, token);
     }
 
@@ -76,8 +83,13 @@ impl Context<'_> {
 
     /// Records how long an iteration that began at `started` took.
     pub(super) fn iteration_over(&mut self, started: LocalNs) {
+        self.iteration_took(started, self.now);
+    }
+
+    /// Records an iteration from `started` until `over`.
+    pub(super) fn iteration_took(&mut self, started: LocalNs, over: LocalNs) {
         let slice = self.slice_at(started);
-        self.record.time(Metric::Iteration, self.config.rank, slice, self.now.since(started));
+        self.record.time(Metric::Iteration, self.config.rank, slice, over.since(started));
     }
 
     /// The bytes of `frame` with `body` on the link, all headers included.

@@ -9,12 +9,12 @@
 
 use alloc::vec::Vec;
 
-use crate::base::{Class, LocalNs, Nanos, Rank};
-use crate::wire::More;
+use crate::base::{Class, LocalNs, Nanos, Rank, Schedule};
+use crate::wire::{More, Span};
 
+use super::collective::Collective;
 use super::context::{Context, NodeConfig};
 use super::frame::Frame;
-use super::reduce::Reduction;
 use super::task::{Phase, VictimKind, VictimTask};
 use super::transfer::{Incoming, Outgoing, Shape};
 
@@ -25,7 +25,7 @@ pub(super) struct Exchange {
     interval: Nanos,
     outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
-    barrier: Option<Reduction>,
+    barrier: Option<Collective>,
     iteration: u32,
     state: State,
 }
@@ -56,7 +56,7 @@ impl Exchange {
             interval: task.interval,
             outgoing: peers.iter().map(|peer| Outgoing::new(*peer, shape)).collect(),
             incoming: peers.iter().map(|peer| Incoming::new(*peer, shape)).collect(),
-            barrier: sync.then(|| Reduction::new(&task.ring, config.rank, task.class)),
+            barrier: sync.then(|| Collective::new(Schedule::Barrier, &task.ring, task.class, config)),
             iteration: 0,
             state: State::Resting(phase.begin),
         }
@@ -74,7 +74,7 @@ impl Exchange {
         match self.state {
             State::Resting(until) => Some(until),
             State::Moving(_) => self.outgoing.iter().filter_map(Outgoing::deadline).min(),
-            State::Syncing(_) => self.barrier.as_ref().and_then(Reduction::deadline),
+            State::Syncing(_) => self.barrier.as_ref().and_then(Collective::deadline),
             State::Ended => None,
         }
     }
@@ -107,11 +107,10 @@ impl Exchange {
                     None => cx.record.foreign += 1,
                 }
             }
-            Frame::Sum { .. } => {
-                if let Some(barrier) = &mut self.barrier {
-                    barrier.arrival(cx, from, frame);
-                }
-            }
+            Frame::Sum { .. } | Frame::Question { .. } => match &mut self.barrier {
+                Some(barrier) => barrier.arrival(cx, from, Span::EMPTY, frame),
+                None => cx.record.foreign += 1,
+            },
             _ => cx.record.foreign += 1,
         }
         self.go_on(cx);

@@ -19,7 +19,9 @@
 //! | 4 | get request | message 4, bytes 4 |
 //! | 5 | segment | iteration 4, index 1, count 1 |
 //! | 6 | segment acknowledgement | iteration 4, received 16 (bit i: segment i) |
-//! | 7 | partial sum | iteration 4, step 1, value 8, wants answer 1 |
+//! | 7 | sum | iteration 4, step 1, value 8 |
+//! | 8 | blocks (in the body) | iteration 4, step 1, part 1 |
+//! | 9 | question | iteration 4, step 1 |
 //!
 //! # Invariants
 //! I1. Any bytes parse to a frame or to an error, never to a panic; surplus bytes are an error.
@@ -81,17 +83,30 @@ pub enum Frame {
         /// Bit `i` is set when segment `i` is here.
         received: u128,
     },
-    /// A step of a reduction.
+    /// A step of a barrier or of a reduction.
     Sum {
         /// Which iteration's.
         iteration: u32,
         /// Which step.
         step: u8,
-        /// The sender's value at that step.
+        /// What the numbers of all ranks make together for which the sender speaks.
         value: u64,
-        /// Wanted when the sender misses the receiver's message of the same step. Without this mark, two ranks that
-        /// both repeat themselves would answer each other for ever.
-        answer: Answer,
+    },
+    /// A step of a gathering: blocks that the receiver has not, in the body.
+    Blocks {
+        /// Which iteration's.
+        iteration: u32,
+        /// Which step.
+        step: u8,
+        /// Which part of the step's blocks.
+        part: u8,
+    },
+    /// The sender misses the receiver's message of this step.
+    Question {
+        /// Which iteration's.
+        iteration: u32,
+        /// Which step.
+        step: u8,
     },
 }
 
@@ -152,11 +167,11 @@ impl Frame {
             Self::GetRequest { message, bytes } => head.put(&message.to_le_bytes()).put(&bytes.to_le_bytes()),
             Self::Segment { iteration, index, count } => head.put(&iteration.to_le_bytes()).put(&[index, count]),
             Self::SegmentAck { iteration, received } => head.put(&iteration.to_le_bytes()).put(&received.to_le_bytes()),
-            Self::Sum { iteration, step, value, answer } => head
-                .put(&iteration.to_le_bytes())
-                .put(&[step])
-                .put(&value.to_le_bytes())
-                .put(&[u8::from(answer == Answer::Wanted)]),
+            Self::Sum { iteration, step, value } => {
+                head.put(&iteration.to_le_bytes()).put(&[step]).put(&value.to_le_bytes())
+            }
+            Self::Blocks { iteration, step, part } => head.put(&iteration.to_le_bytes()).put(&[step, part]),
+            Self::Question { iteration, step } => head.put(&iteration.to_le_bytes()).put(&[step]),
         };
         head
     }
@@ -170,6 +185,8 @@ impl Frame {
             Self::Segment { .. } => 5,
             Self::SegmentAck { .. } => 6,
             Self::Sum { .. } => 7,
+            Self::Blocks { .. } => 8,
+            Self::Question { .. } => 9,
         }
     }
 
@@ -209,7 +226,17 @@ impl Frame {
             7 => {
                 let iteration = rest.u32()?;
                 let [step] = rest.take()?;
-                Self::Sum { iteration, step, value: rest.u64()?, answer: rest.answer()? }
+                Self::Sum { iteration, step, value: rest.u64()? }
+            }
+            8 => {
+                let iteration = rest.u32()?;
+                let [step, part] = rest.take()?;
+                Self::Blocks { iteration, step, part }
+            }
+            9 => {
+                let iteration = rest.u32()?;
+                let [step] = rest.take()?;
+                Self::Question { iteration, step }
             }
             _ => return Err(FrameError::Value),
         };
@@ -256,6 +283,14 @@ mod tests {
     }
 
     #[test]
+    fn encode__steps_are_these_bytes() {
+        let bytes = |frame: Frame| frame.encode(Class::LowLatency, 9).bytes()[6..].to_vec();
+        assert_eq!(bytes(Frame::Sum { iteration: 258, step: 3, value: 7 }), [2, 1, 0, 0, 3, 7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes(Frame::Blocks { iteration: 258, step: 3, part: 4 }), [2, 1, 0, 0, 3, 4]);
+        assert_eq!(bytes(Frame::Question { iteration: 258, step: 3 }), [2, 1, 0, 0, 3]);
+    }
+
+    #[test]
     fn parse__what_is_cut_or_continued_is_refused() {
         let head = Frame::BulkAck { message: 7 }.encode(Class::Bulk, 1);
         let mut longer = head.bytes().to_vec();
@@ -284,9 +319,17 @@ mod tests {
                 count
             }),
             (any::<u32>(), any::<u128>()).prop_map(|(iteration, received)| Frame::SegmentAck { iteration, received }),
-            (any::<u32>(), any::<u8>(), any::<u64>(), any::<bool>()).prop_map(|(iteration, step, value, ask)| {
-                Frame::Sum { iteration, step, value, answer: if ask { Answer::Wanted } else { Answer::Given } }
+            (any::<u32>(), any::<u8>(), any::<u64>()).prop_map(|(iteration, step, value)| Frame::Sum {
+                iteration,
+                step,
+                value
             }),
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, step, part)| Frame::Blocks {
+                iteration,
+                step,
+                part
+            }),
+            (any::<u32>(), any::<u8>()).prop_map(|(iteration, step)| Frame::Question { iteration, step }),
         ]
     }
 

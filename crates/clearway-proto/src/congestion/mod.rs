@@ -22,6 +22,8 @@
 //! # Not here
 //! Processes, files, printing; quantiles and intervals ([`crate::stats`]).
 
+mod blocks;
+mod collective;
 mod context;
 mod exchange;
 mod frame;
@@ -32,8 +34,8 @@ mod plan;
 mod probe;
 mod program;
 mod record;
-mod reduce;
 mod task;
+mod timed;
 mod transfer;
 mod verdict;
 

@@ -5,12 +5,12 @@
 //! I2. A phase that ended is recorded once, also one that the next phase ended: [`Node::take_record`].
 //!
 //! # Not here
-//! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `reduce` (allreduce), `load` (congestors).
+//! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `timed` (barrier, allreduce, allgather), `load` (congestors).
 
 use alloc::collections::VecDeque;
 
-use crate::base::{LocalNs, Nanos, Rank};
-use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
+use crate::base::{LocalNs, Nanos, Rank, Schedule};
+use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Span, Status};
 
 use super::context::{Context, Event, NodeConfig};
 use super::exchange::Exchange;
@@ -18,8 +18,8 @@ use super::frame::{Frame, Part};
 use super::load::{Load, Received};
 use super::probe::Probe;
 use super::record::{Metric, PhaseRecord};
-use super::reduce::AllreduceLoop;
-use super::task::{Phase, VictimKind};
+use super::task::{Phase, VictimKind, VictimTask};
+use super::timed::TimedCollective;
 
 /// An iteration that takes longer than this is stuck: forty first time-outs of a transfer.
 const STUCK: Nanos = Nanos::from_secs(1);
@@ -48,7 +48,7 @@ enum Victim {
     None,
     Probe(Probe),
     Exchange(Exchange),
-    Allreduce(AllreduceLoop),
+    Timed(TimedCollective),
 }
 
 impl Node {
@@ -62,7 +62,19 @@ impl Node {
         self.finished.pop_front()
     }
 
+    /// The victim's part in the phase under way.
+    pub fn victim(&self) -> Option<&VictimTask> {
+        self.running.as_ref()?.phase.victim.as_ref()
+    }
+
+    /// Gives this node memory, as long as [`VictimTask::memory`] says and with the contents of [`VictimTask::fill`]. A victim that needs more than there is
+    /// never ends an iteration. Call it before the phase begins, or, when it began with the last command, before the next step.
+    pub const fn give_memory(&mut self, memory: Span) {
+        self.config.memory = Some(memory);
+    }
+
     fn begin(&mut self, phase: Phase) {
+        let timed = |schedule, task| Victim::Timed(TimedCollective::new(schedule, task, &phase, &self.config));
         let victim = match &phase.victim {
             None => Victim::None,
             Some(task) => match task.kind {
@@ -70,7 +82,9 @@ impl Node {
                 VictimKind::BandwidthSync | VictimKind::Alltoall => {
                     Victim::Exchange(Exchange::new(task, &phase, &self.config))
                 }
-                VictimKind::Allreduce => Victim::Allreduce(AllreduceLoop::new(task, &phase, &self.config)),
+                VictimKind::Barrier => timed(Schedule::Barrier, task),
+                VictimKind::Allreduce => timed(Schedule::Allreduce, task),
+                VictimKind::Allgather => timed(Schedule::Allgather, task),
             },
         };
         let loads = phase.loads.iter().enumerate().map(|(i, task)| Load::new(i, task, &phase, &self.config)).collect();
@@ -85,7 +99,7 @@ impl Node {
             Victim::None => More::No,
             Victim::Probe(probe) => probe.tick(&mut cx),
             Victim::Exchange(exchange) => exchange.tick(&mut cx),
-            Victim::Allreduce(allreduce) => allreduce.tick(&mut cx),
+            Victim::Timed(timed) => timed.tick(&mut cx),
         };
         for load in loads {
             if load.tick(&mut cx) == More::Yes {
@@ -132,10 +146,8 @@ impl Node {
             }
             (Frame::BulkAck { message }, _) => loads.iter_mut().for_each(|load| load.acknowledged(message)),
             (Frame::Probe { .. }, Victim::Probe(probe)) => probe.arrival(&mut cx, datagram, frame),
-            (Frame::Segment { .. } | Frame::SegmentAck { .. } | Frame::Sum { .. }, Victim::Exchange(exchange)) => {
-                exchange.arrival(&mut cx, datagram.from, frame);
-            }
-            (Frame::Sum { .. }, Victim::Allreduce(allreduce)) => allreduce.arrival(&mut cx, datagram.from, frame),
+            (_, Victim::Exchange(exchange)) => exchange.arrival(&mut cx, datagram.from, frame),
+            (_, Victim::Timed(timed)) => timed.arrival(&mut cx, datagram.from, datagram.body, frame),
             _ => cx.record.foreign += 1,
         }
     }
@@ -143,15 +155,16 @@ impl Node {
     fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Event>) {
         match arrival {
             Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
-            Arrival::Done { token, status, .. } if status != Status::Complete => {
-                if let Some(running) = &mut self.running {
-                    running.loads.iter_mut().for_each(|load| load.refused(token, &mut running.record));
+            Arrival::Done { token, status, value, .. } => {
+                let Some(running) = &mut self.running else { return };
+                let (mut cx, victim, loads, _) = running.context(now, &self.config, out);
+                if let Victim::Timed(timed) = victim {
+                    timed.done(&mut cx, token, status, value);
                 }
-            }
-            Arrival::Done { token, .. } => {
-                if let Some(running) = &mut self.running {
-                    running.loads.iter_mut().for_each(|load| load.left(token));
-                }
+                loads.iter_mut().for_each(|load| match status {
+                    Status::Complete => load.left(token),
+                    _ => load.refused(token, cx.record),
+                });
             }
             Arrival::Room { class, .. } => {
                 if let Some(running) = &mut self.running {
@@ -170,7 +183,7 @@ impl Running {
         let begun = match &self.victim {
             Victim::None | Victim::Probe(_) => None,
             Victim::Exchange(exchange) => exchange.begun(),
-            Victim::Allreduce(allreduce) => allreduce.begun(),
+            Victim::Timed(timed) => timed.begun(),
         };
         let end = self.phase.begin + self.phase.length;
         if let Some(begun) = begun.filter(|begun| end.since(*begun) >= STUCK) {
@@ -222,7 +235,7 @@ impl Engine for Node {
             Victim::None => None,
             Victim::Probe(probe) => probe.deadline(),
             Victim::Exchange(exchange) => exchange.deadline(),
-            Victim::Allreduce(allreduce) => allreduce.deadline(),
+            Victim::Timed(timed) => timed.deadline(),
         };
         let loads = running.loads.iter().filter_map(Load::deadline).min();
         [victim, loads].into_iter().flatten().chain([running.over_at()]).min()

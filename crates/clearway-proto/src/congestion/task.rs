@@ -21,15 +21,20 @@ pub enum VictimKind {
     Get,
     /// 128 KiB to both neighbours, then a barrier; timed as a whole.
     BandwidthSync,
+    /// Nobody goes on before all victims have come; timed as a whole.
+    Barrier,
     /// A sum of 8 bytes over all victims; timed as a whole.
     Allreduce,
+    /// 8 bytes of each victim come to all; timed as a whole.
+    Allgather,
     /// 4 KiB from each to each; timed as a whole.
     Alltoall,
 }
 
 impl VictimKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 5] = [Self::Ping, Self::Get, Self::BandwidthSync, Self::Allreduce, Self::Alltoall];
+    pub const ALL: [Self; 7] =
+        [Self::Ping, Self::Get, Self::BandwidthSync, Self::Barrier, Self::Allreduce, Self::Allgather, Self::Alltoall];
 
     /// The name used in scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -37,15 +42,18 @@ impl VictimKind {
             Self::Ping => "ping",
             Self::Get => "get",
             Self::BandwidthSync => "bandwidth-sync",
+            Self::Barrier => "barrier",
             Self::Allreduce => "allreduce",
+            Self::Allgather => "allgather",
             Self::Alltoall => "alltoall",
         }
     }
 
-    /// The bytes of one message of this pattern.
+    /// The bytes of one message of this pattern; of an allgather those of one rank's block.
     pub const fn message(self) -> Bytes {
         match self {
-            Self::Ping | Self::Get | Self::Allreduce => Bytes(8),
+            Self::Barrier => Bytes(0),
+            Self::Ping | Self::Get | Self::Allreduce | Self::Allgather => Bytes(8),
             Self::BandwidthSync => Bytes(128 << 10),
             Self::Alltoall => Bytes(4 << 10),
         }

@@ -6,10 +6,20 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::stats::{Histogram, Quantile};
-use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Arrival, Driver, Effect, Engine, Input, Out, RegionId, SHORT_HEAD, Span, Status, Wire};
+use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::{
+    Arrival, Datagram, Driver, Effect, Engine, Input, Out, PathId, RegionId, SHORT_HEAD, Span, Stamp, Status, Wire,
+};
 
 const MS: Nanos = Nanos::from_millis(1);
+/// Those that iterate, all together.
+const CLOSED: [VictimKind; 5] = [
+    VictimKind::BandwidthSync,
+    VictimKind::Barrier,
+    VictimKind::Allreduce,
+    VictimKind::Allgather,
+    VictimKind::Alltoall,
+];
 
 /// All ranks of a job on one memory fabric.
 struct Job {
@@ -18,30 +28,46 @@ struct Job {
     burns: Vec<Nanos>,
     /// A rank that gets no processor until then.
     asleep: Option<(Rank, LocalNs)>,
+    /// A rank whose blocks say that they are another's.
+    liar: Option<Rank>,
 }
 
 impl Job {
     fn new(config: MemoryConfig) -> Self {
+        Self::with_bodies(config, u32::MAX)
+    }
+
+    /// No body is longer than `longest`.
+    fn with_bodies(config: MemoryConfig, longest: u32) -> Self {
         let mut fabric = MemoryFabric::new(config);
         let drivers = (0..config.ranks).map(|rank| {
             let wire = fabric.wire(Rank(rank));
-            let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
+            let body_max = wire.capabilities().body_beside(SHORT_HEAD).min(longest as usize) as u32;
             let region = wire.register(Bytes(u64::from(body_max))).expect("there is room");
             let payload = Span { region, offset: 0, length: body_max };
             let shared_clock = wire.capabilities().shared_clock;
-            let node =
-                Node::new(NodeConfig { rank: Rank(rank), payload, body_max, shared_clock, key: RandomKey::new(7) });
+            let key = RandomKey::new(7);
+            let node = Node::new(NodeConfig { rank: Rank(rank), payload, body_max, memory: None, shared_clock, key });
             Driver::boot(node, LocalNs(0), 0)
         });
         let drivers = drivers.collect();
-        Self { fabric, drivers, burns: Vec::new(), asleep: None }
+        Self { fabric, drivers, burns: Vec::new(), asleep: None, liar: None }
     }
 
     /// Gives every rank its phase and runs until all have ended; returns the records by rank.
     fn run(&mut self, phase_of: impl Fn(Rank) -> Phase) -> Vec<PhaseRecord> {
         let start = self.fabric.now();
         for (i, driver) in self.drivers.iter_mut().enumerate() {
-            driver.command(start, phase_of(Rank(i as u32)));
+            let me = Rank(i as u32);
+            driver.command(start, phase_of(me));
+            let length = driver.engine_mut().victim().map_or(Bytes(0), VictimTask::memory);
+            if length.0 > 0 {
+                let wire = self.fabric.wire(me);
+                let region = wire.register(length).expect("there is room");
+                let owner = if self.liar == Some(me) { Rank(me.0 + 1) } else { me };
+                VictimTask::fill(wire.region_mut(region).expect("registered"), owner);
+                driver.engine_mut().give_memory(Span { region, offset: 0, length: length.0 as u32 });
+            }
         }
         let mut records: Vec<Option<PhaseRecord>> = self.drivers.iter().map(|_| None).collect();
         while records.iter().any(Option::is_none) {
@@ -133,7 +159,8 @@ fn ping__what_is_lost_is_sent_and_not_received() {
 #[test]
 fn ping__a_rank_that_was_late_sends_what_it_owes_one_by_one() {
     let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
-    let config = NodeConfig { rank: Rank(0), payload, body_max: 4096, shared_clock: None, key: RandomKey::new(7) };
+    let config =
+        NodeConfig { rank: Rank(0), payload, body_max: 4096, shared_clock: None, memory: None, key: RandomKey::new(7) };
     let mut node = Node::new(config);
     let mut out = Out::with_limit(256);
     let mut sent = |node: &mut Node, now: LocalNs, input: Input<'_, Phase>| {
@@ -168,7 +195,7 @@ fn iterations_of(kind: VictimKind, ranks: u32, loss_per_million: u32) -> Vec<Pha
 
 #[test]
 fn iterations__closed_loops_finish_on_any_number_of_ranks() {
-    for kind in [VictimKind::BandwidthSync, VictimKind::Allreduce, VictimKind::Alltoall] {
+    for kind in CLOSED {
         for ranks in [2, 3, 4, 5, 7, 8] {
             let records = iterations_of(kind, ranks, 0);
             let (count, low, _) = samples(&records, Metric::Iteration);
@@ -181,7 +208,7 @@ fn iterations__closed_loops_finish_on_any_number_of_ranks() {
 
 #[test]
 fn iterations__loss_delays_and_never_stops_them() {
-    for kind in [VictimKind::BandwidthSync, VictimKind::Allreduce, VictimKind::Alltoall] {
+    for kind in CLOSED {
         for ranks in [2, 5, 6] {
             let records = iterations_of(kind, ranks, 10_000);
             let per_rank: Vec<u64> =
@@ -197,7 +224,7 @@ fn iterations__loss_delays_and_never_stops_them() {
 
 #[test]
 fn iterations__a_rank_that_woke_up_late_once_is_not_late_for_ever() {
-    for kind in [VictimKind::Allreduce, VictimKind::Alltoall, VictimKind::BandwidthSync] {
+    for kind in CLOSED {
         let p99 = |asleep| {
             let mut job = Job::new(MemoryConfig::lossless(3));
             job.asleep = asleep;
@@ -221,6 +248,156 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
         let never: u64 = record.series.iter().flat_map(|s| &s.slices).map(|(_, h)| h.infinite()).sum();
         assert_eq!((never, samples(core::slice::from_ref(record), Metric::Iteration).0), (1, 1));
     }
+}
+
+#[test]
+fn iterations__loss_copies_and_late_messages_change_no_result() {
+    let rough = Rough { doubled: 50_000, late: 50_000, damaged: 0 };
+    for kind in [VictimKind::Barrier, VictimKind::Allreduce, VictimKind::Allgather] {
+        for ranks in [2, 3, 6, 8, 13] {
+            let config = MemoryConfig { loss_per_million: 20_000, rough, seed: 5, ..MemoryConfig::lossless(ranks) };
+            // Two blocks in a message: the longest of thirteen ranks are three messages.
+            let mut job = Job::with_bodies(config, 16);
+            let records = job.run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]));
+            let (count, ..) = samples(&records, Metric::Iteration);
+            assert!(count >= 15 * u64::from(ranks), "{kind:?} on {ranks}: {count}");
+            assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
+            assert!(records.iter().map(|r| r.resent).sum::<u64>() > 0, "{kind:?} on {ranks}");
+        }
+    }
+}
+
+#[test]
+fn allgather__takes_as_many_steps_as_messages_double() {
+    for (ranks, steps) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)] {
+        let records = iterations_of(VictimKind::Allgather, ranks, 0);
+        let (_, low, high) = samples(&records, Metric::Iteration);
+        assert_eq!((low, high), (steps * 10_000, steps * 10_000), "{ranks}");
+    }
+}
+
+#[test]
+fn allgather__a_wrong_block_is_foreign_and_no_figure() {
+    let mut job = Job::new(MemoryConfig::lossless(5));
+    job.liar = Some(Rank(3));
+    let records = job.run(|_| phase(MS.times(100), victim(VictimKind::Allgather, 5, MS.times(2)), vec![]));
+    for record in &records {
+        assert_eq!(samples(core::slice::from_ref(record), Metric::Iteration).0, 0);
+        assert!(record.foreign >= 48, "{}", record.foreign);
+    }
+}
+
+#[test]
+fn allgather__without_memory_ends_no_iteration() {
+    let mut job = Job::new(MemoryConfig::lossless(2));
+    for (me, driver) in (0..).map(Rank).zip(&mut job.drivers) {
+        driver.command(LocalNs(0), phase(MS.times(100), victim(VictimKind::Allgather, 2, MS), vec![]));
+        driver.step(job.fabric.wire(me), &mut |_| {});
+    }
+    job.fabric.advance(LocalNs(2_000_000_000));
+    for (me, driver) in (0..).map(Rank).zip(&mut job.drivers) {
+        driver.step(job.fabric.wire(me), &mut |_| {});
+        let record = driver.engine_mut().take_record().expect("the phase is over");
+        assert_eq!(samples(&[record], Metric::Iteration).0, 0);
+    }
+}
+
+/// Rank 0 of two in an operation that it began, and what it answers to rank 1.
+struct Half {
+    node: Node,
+    now: LocalNs,
+    out: Out<Event>,
+}
+
+impl Half {
+    fn new(kind: VictimKind) -> Self {
+        let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
+        let memory = Some(Span { region: RegionId(3), ..payload });
+        let key = RandomKey::new(7);
+        let config = NodeConfig { rank: Rank(0), payload, body_max: 4096, memory, shared_clock: None, key };
+        let phase = phase(MS.times(100), victim(kind, 2, MS), vec![]);
+        let (node, now, out) = (Node::new(config), phase.begin, Out::with_limit(64));
+        let mut half = Self { node, now, out };
+        half.give(Input::Command(phase));
+        half.give(Input::Tick);
+        half
+    }
+
+    fn give(&mut self, input: Input<'_, Phase>) -> usize {
+        self.out.clear();
+        let _ = self.node.input(self.now, input, &mut self.out);
+        self.out.effects().len()
+    }
+
+    /// Gives it `frame` with `body` bytes from rank `from`; how much it does then.
+    fn hear(&mut self, from: u32, frame: Frame, body: u32) -> usize {
+        let head = frame.encode(Class::LowLatency, 3);
+        let body = Span { region: RegionId::RECEIVE, offset: 0, length: body };
+        let (class, at) = (Some(Class::LowLatency), Stamp::Taken(self.now));
+        let (from, path, congestion_marked) = (Rank(from), PathId(0), false);
+        let datagram = Datagram { from, path, class, congestion_marked, at, head: head.bytes(), body };
+        self.give(Input::Arrival(Arrival::Datagram(datagram)))
+    }
+
+    /// Samples and foreign arrivals.
+    fn record(mut self) -> (u64, u64) {
+        self.now += MS.times(10_000);
+        self.give(Input::Tick);
+        let record = self.node.take_record().expect("the phase is over");
+        let foreign = record.foreign;
+        (samples(&[record], Metric::Iteration).0, foreign)
+    }
+}
+
+#[test]
+fn barrier__one_that_somebody_left_alone_is_foreign_and_no_figure() {
+    // What rank 1 says when it has come to its first barrier, and when it is in none.
+    let (come, left) = (1_000_004, 1);
+    for (value, expected) in [(come, (1, 0)), (left, (0, 1))] {
+        let mut half = Half::new(VictimKind::Barrier);
+        half.hear(1, Frame::Sum { iteration: 1, step: 0, value }, 0);
+        assert_eq!(half.record(), expected);
+    }
+}
+
+#[test]
+fn collective__what_no_rank_sends_changes_nothing() {
+    let foreign = [
+        (1, Frame::Sum { iteration: 1, step: 0, value: 0 }, 0),
+        (1, Frame::Blocks { iteration: 1, step: 1, part: 0 }, 8),
+        (1, Frame::Blocks { iteration: 1, step: 255, part: 0 }, 8),
+        (1, Frame::Blocks { iteration: 1, step: 0, part: 1 }, 8),
+        (1, Frame::Blocks { iteration: 1, step: 0, part: 255 }, 8),
+        (1, Frame::Blocks { iteration: 1, step: 0, part: 0 }, 16),
+        (1, Frame::Blocks { iteration: 3, step: 0, part: 0 }, 8),
+        (2, Frame::Blocks { iteration: 1, step: 0, part: 0 }, 8),
+        (1, Frame::Question { iteration: 1, step: 1 }, 0),
+        (1, Frame::Question { iteration: 3, step: 0 }, 0),
+        (9, Frame::Question { iteration: 1, step: 0 }, 0),
+        (1, Frame::Segment { iteration: 1, index: 0, count: 1 }, 8),
+    ];
+    let mut half = Half::new(VictimKind::Allgather);
+    for (from, frame, body) in foreign {
+        assert_eq!(half.hear(from, frame, body), 0, "{frame:?}");
+    }
+    assert_eq!(half.record(), (0, foreign.len() as u64));
+}
+
+#[test]
+fn collective__a_question_is_answered_when_there_is_something_to_say() {
+    let mut half = Half::new(VictimKind::Allgather);
+    let block = |iteration| Frame::Blocks { iteration, step: 0, part: 0 };
+    let question = |iteration| Frame::Question { iteration, step: 0 };
+    assert_eq!(half.hear(1, question(1), 0), 1, "sent, so again");
+    assert_eq!(half.hear(1, question(2), 0), 0, "not begun");
+    assert_eq!(half.hear(1, question(0), 0), 0, "never was");
+    assert_eq!(half.hear(1, block(1), 8), 2, "kept, and looked at");
+    assert_eq!(half.hear(1, block(1), 8), 0, "here already");
+    assert_eq!(half.hear(1, block(2), 8), 1, "kept for the next");
+    assert_eq!(half.hear(1, block(0), 8), 0, "long over");
+    half.now += MS.times(30);
+    assert_eq!(half.give(Input::Tick), 0, "waits for nobody");
+    assert_eq!(half.record(), (0, 0));
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
@@ -303,7 +480,8 @@ fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
     let loads = load_under(CongestorKind::Permutation, &ring(2), Rank(1), pressure);
     let payload = Span { region: RegionId(0), offset: 0, length: 4096 };
     let key = RandomKey::new(1);
-    let mut node = Node::new(NodeConfig { rank: Rank(1), payload, body_max: 4096, shared_clock: None, key });
+    let mut node =
+        Node::new(NodeConfig { rank: Rank(1), payload, body_max: 4096, shared_clock: None, memory: None, key });
     let mut out = Out::with_limit(256);
     let mut tokens = Vec::new();
     let mut give = |node: &mut Node, now: u64, input: Input<'_, Phase>| {

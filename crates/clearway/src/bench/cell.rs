@@ -50,7 +50,14 @@ impl Cell<'_> {
             (VictimKind::Ping, Clocks::One) => Metric::OneWay,
             // Two clocks cannot time one way, but each its own messages there and back.
             (VictimKind::Ping, Clocks::Several) | (VictimKind::Get, _) => Metric::RoundTrip,
-            (VictimKind::BandwidthSync | VictimKind::Allreduce | VictimKind::Alltoall, _) => Metric::Iteration,
+            (
+                VictimKind::BandwidthSync
+                | VictimKind::Barrier
+                | VictimKind::Allreduce
+                | VictimKind::Allgather
+                | VictimKind::Alltoall,
+                _,
+            ) => Metric::Iteration,
         }
     }
 

@@ -108,6 +108,23 @@ fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
 }
 
 #[test]
+fn run__collectives_of_a_machine_end_with_the_right_results() {
+    let victims = "victims = [\"barrier\", \"allreduce\", \"allgather\"]\nvictim-hosts = 13";
+    let report = simulated(&MACHINE.replace("victim-hosts = 16", victims).replace("\"shared\", ", ""));
+    for victim in ["barrier", "allreduce", "allgather"] {
+        let is = |figure: &&Figure, key: &str, value: &str| figure.label(key) == Some(value);
+        let mut of_victim = report.figures.iter().filter(|figure| {
+            figure.name == names::LATENCY && is(figure, labels::VICTIM, victim) && is(figure, labels::QUANTILE, "p50")
+        });
+        let alone = of_victim.find(|figure| is(figure, labels::PHASE, labels::ISOLATED)).expect("a figure");
+        // One iteration in each interval; a wrong result would be none.
+        assert!(alone.samples >= 13 * 11, "{victim}: {}", alone.samples);
+        // Thirteen ranks need four steps, and a reduction one more; a message alone takes about one microsecond.
+        assert!((3.0..9.0).contains(&alone.value.get()), "{victim}: {} us", alone.value.get());
+    }
+}
+
+#[test]
 fn run__the_same_scenario_gives_the_same_figures_and_another_seed_others() {
     let [a, b] = [simulated(MACHINE), simulated(MACHINE)];
     assert_eq!(timeless(&a), timeless(&b));

@@ -16,7 +16,7 @@ use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::broadcast::{Command, Laggards, Member, Way};
 use clearway_proto::congestion::{
-    Cast, CastWay, Frame, LoadKind, LoadSeries, LoadTask, Mark, Phase, PhaseRecord, SliceBytes,
+    Cast, CastWay, Frame, LoadKind, LoadSeries, LoadTask, Mark, Phase, PhaseRecord, SliceBytes, VictimTask,
 };
 use clearway_proto::wire::{
     Arrival, Datagram, Effect, Engine, Input, More, Operation, OperationKind, Out, RegionId, Span, TimedOperation,
@@ -50,6 +50,8 @@ const ROOM: usize = 64;
 pub(super) struct TestWithCast {
     test: congestion::Node,
     ground: Option<Ground>,
+    /// How much memory victims were given.
+    memory: Bytes,
     /// The number of the phase under way, and its broadcasts.
     phase: u32,
     seats: Vec<Seat>,
@@ -103,11 +105,12 @@ impl TestWithCast {
             rank: wire.rank(),
             payload: Span { region, offset: 0, length: body_max },
             body_max,
+            memory: None,
             shared_clock: wire.capabilities().shared_clock,
             key,
         });
         let out = Out::with_limit(EFFECTS);
-        Ok(Self { test, ground: None, phase: 0, seats: Vec::new(), left: Vec::new(), out })
+        Ok(Self { test, ground: None, memory: Bytes(0), phase: 0, seats: Vec::new(), left: Vec::new(), out })
     }
 
     /// Gets from `wire` what `loads` need; a symbol is no longer than `symbol_max`.
@@ -142,8 +145,31 @@ impl TestWithCast {
         Ok(())
     }
 
-    /// The same, for the broadcasts of the phase that was begun last.
+    /// Gets from `wire` the memory that `victim` needs, unless the last one needed as much.
+    ///
+    /// # Errors
+    /// There is no more memory.
+    pub(super) fn prepare_victim(&mut self, wire: &mut dyn Wire, victim: &VictimTask) -> Result<()> {
+        let length = victim.memory();
+        if length <= self.memory {
+            return Ok(());
+        }
+        let region = wire.register(length);
+        let region = region.map_err(|_| anyhow!("{length} of memory for gathered blocks are not to be had"))?;
+        let me = wire.rank();
+        if let Some(memory) = wire.region_mut(region) {
+            VictimTask::fill(memory, me);
+        }
+        self.memory = length;
+        self.test.give_memory(Span { region, offset: 0, length: length.0 as u32 });
+        Ok(())
+    }
+
+    /// Gets from `wire` what the phase that was begun last needs.
     pub(super) fn prepare_phase(&mut self, wire: &mut dyn Wire) -> Result<()> {
+        if let Some(victim) = self.test.victim().cloned() {
+            self.prepare_victim(wire, &victim)?;
+        }
         let loads: Vec<LoadKind> = self.seats.iter().map(|seat| LoadKind::Cast(seat.cast.clone())).collect();
         self.prepare(wire, &loads, u32::MAX)
     }

@@ -177,7 +177,7 @@ pub(crate) struct Output {
 /// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// Timed patterns: ping, get, bandwidth-sync, allreduce, alltoall [default: ping].
+    /// Timed patterns: ping, get, bandwidth-sync, barrier, allreduce, allgather, alltoall [default: ping].
     #[arg(long, value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
     /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet, cast, cast-chain, cast-tree,

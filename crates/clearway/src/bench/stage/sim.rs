@@ -135,14 +135,18 @@ impl Armed {
     fn world(&self, key: RandomKey, options: Options, orders: &[Phase]) -> Result<World<TestWithCast, fabric::Fabric>> {
         let seed = key.purpose("fabric").stream().next_u64();
         let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), seed, options);
-        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
+        // What victims look at must be there.
+        let looks = |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
+        let bodies = if orders.iter().any(looks) { Bodies::Real } else { Bodies::Phantom };
+        let config = NetworkConfig { hosts: self.hosts.clone(), bodies, disk: None, key };
         let symbol_max = (self.spec.packet.payload.0.saturating_sub(SYMBOL_HEAD)).clamp(1, u64::from(u16::MAX)) as u32;
         let mut refused = None;
         let world = World::new(Network::new(carrier, &self.spec, config), |wire| {
-            let loads = &orders[wire.rank().index()].loads;
+            let Phase { loads, victim, .. } = &orders[wire.rank().index()];
             let mut engine = TestWithCast::new(wire, self.body_max, key).expect("a fresh end has room for a region");
             let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
-            refused = refused.take().or(prepared.err());
+            let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
+            refused = refused.take().or(prepared.err()).or(given.err());
             engine
         });
         refused.map_or(Ok(world), Err)
