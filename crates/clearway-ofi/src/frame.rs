@@ -8,7 +8,7 @@
 //! | 0 | 1 | magic `c2` |
 //! | 1 | 1 | kind |
 //! | 2 | 1 | class, by its index |
-//! | 3 | 1 | length of the engine's header, 0 to 80 (kind 0 only) |
+//! | 3 | 1 | length of the engine's header, 0 to 128 (kind 0 only) |
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number: the job's, or one of this direction between two ranks |
 //!
@@ -25,7 +25,7 @@ use clearway_proto::wire::{AtomicKind, RegionId, RemoteSpan};
 /// Bytes in front of everything.
 pub(crate) const FRAME_LENGTH: usize = 16;
 /// The longest engine's header: as on the UDP wire, so that an engine that fits here fits there.
-pub(crate) const HEAD_MAX: usize = 80;
+pub(crate) const HEAD_MAX: usize = 128;
 /// The longest body: two pages. With both headers it stays below the 16 KiB up to which `ofi_rxm` sends a message in one
 /// piece (`FI_OFI_RXM_BUFFER_SIZE`, `fi_rxm(7)`); what is longer is what one-sided writes are for.
 pub(crate) const BODY_MAX: usize = 8_192;

@@ -24,11 +24,11 @@ use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, Missing, Operation, PathId, RegionId,
-    Span, StampSource, Wire,
+    Answer, Arrival, Capabilities, Counters, Destination, Missing, Operation, PathId, RegionId, Span, Wire,
 };
 
 use crate::RuntimeError;
+use crate::combined::{bytes_of, weaker};
 use crate::shm::ShmWire;
 use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
 
@@ -67,7 +67,7 @@ impl<F: Wire + Source> Joined<F> {
         if near.rank() != far.rank() {
             return Err(RuntimeError::OtherRank { near: near.rank(), far: far.rank() });
         }
-        let capabilities = weaker(near.capabilities(), far.capabilities());
+        let capabilities = weaker("joined", near.capabilities(), far.capabilities());
         let passage = far.register(Bytes(capabilities.body_max as u64)).map_err(|_| RuntimeError::System {
             what: "allocate memory",
             cause: std::io::ErrorKind::OutOfMemory.into(),
@@ -188,12 +188,6 @@ impl<F: Wire + Source> Joined<F> {
     }
 }
 
-/// The bytes of `span` in the memory of `wire`.
-fn bytes_of(wire: &dyn Wire, span: Span) -> Option<&[u8]> {
-    let region = wire.region(span.region)?;
-    Some(&region[span.range_in(region.len())?])
-}
-
 /// What of `operation` may name arrived bytes.
 const fn source_of(operation: &Operation) -> Option<Span> {
     match *operation {
@@ -201,36 +195,6 @@ const fn source_of(operation: &Operation) -> Option<Span> {
         Operation::Send { body, .. } => Some(body),
         Operation::Digest { of, .. } => Some(of),
         _ => None,
-    }
-}
-
-/// What two wires can do together: paths and operations are the far one's.
-fn weaker(near: &Capabilities, far: &Capabilities) -> Capabilities {
-    let reliable = near.delivery == Delivery::Reliable && far.delivery == Delivery::Reliable;
-    let mut classes = far.classes;
-    for (class, near) in classes.iter_mut().zip(near.classes) {
-        *class = weaker_grant(near, *class);
-    }
-    Capabilities {
-        name: "joined",
-        operations: far.operations,
-        delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
-        head_max: near.head_max.min(far.head_max),
-        body_max: near.body_max.min(far.body_max),
-        message_max: near.message_max.min(far.message_max),
-        stamp: if near.stamp == far.stamp { near.stamp } else { StampSource::Reading },
-        shared_clock: near.shared_clock.and(far.shared_clock),
-        classes,
-        paths: far.paths.clone(),
-    }
-}
-
-/// A mark also keeps a class apart; being kept apart is no mark.
-const fn weaker_grant(a: Granted, b: Granted) -> Granted {
-    match (a, b) {
-        (Granted::Ignored, _) | (_, Granted::Ignored) => Granted::Ignored,
-        (Granted::Separate, _) | (_, Granted::Separate) => Granted::Separate,
-        (Granted::Marked, Granted::Marked) => Granted::Marked,
     }
 }
 
@@ -318,16 +282,7 @@ impl<F: Wire + Source> Wire for Joined<F> {
     }
 
     fn counters(&self) -> Counters {
-        let (near, far) = (self.near.counters(), self.far.counters());
-        Counters {
-            sent: near.sent + far.sent,
-            received: near.received + far.received,
-            receive_overflow: near.receive_overflow + far.receive_overflow,
-            transmit_dropped: near.transmit_dropped + far.transmit_dropped,
-            no_room: near.no_room + far.no_room,
-            strangers: near.strangers + far.strangers,
-            errors: near.errors + far.errors,
-        }
+        self.near.counters() + self.far.counters()
     }
 }
 

@@ -54,6 +54,7 @@ pub use out::{Effect, Out, TimedOperation};
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Add;
 
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank, crc32c};
 
@@ -260,6 +261,22 @@ pub struct Counters {
     pub strangers: u64,
     /// System calls that failed in a way no other counter names (a peer's port unreachable, for example).
     pub errors: u64,
+}
+
+impl Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            receive_overflow: self.receive_overflow + other.receive_overflow,
+            transmit_dropped: self.transmit_dropped + other.transmit_dropped,
+            no_room: self.no_room + other.no_room,
+            strangers: self.strangers + other.strangers,
+            errors: self.errors + other.errors,
+        }
+    }
 }
 
 /// A carrier. One value is one rank's end of it.

@@ -6,7 +6,7 @@ use std::thread;
 
 use clearway_proto::base::Class;
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
-use clearway_proto::wire::{OperationKind, Out, Token};
+use clearway_proto::wire::{Delivery, Granted, OperationKind, Out, StampSource, Token};
 
 use super::*;
 use crate::clock;
@@ -237,7 +237,7 @@ fn weaker__is_what_both_can_do() {
     assert_eq!(both.operations, far.operations);
     assert!(both.shared_clock.is_some() && both.classes == [Granted::Separate; Class::ALL.len()]);
     let none = Capabilities { shared_clock: None, classes: [Granted::Ignored; Class::ALL.len()], ..far.clone() };
-    let both = weaker(near, &none);
+    let both = weaker("joined", near, &none);
     assert!(both.shared_clock.is_none() && both.classes == [Granted::Ignored; Class::ALL.len()]);
 }
 

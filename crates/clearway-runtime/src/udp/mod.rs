@@ -325,6 +325,16 @@ impl UdpWire {
         given
     }
 
+    /// What becomes readable when something arrives.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listener.sockets()
+    }
+
+    /// Whether a class waits for room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.blocked.is_some())
+    }
+
     /// When a class that waits for a device's queue tries again.
     fn next_attempt(&self) -> Option<LocalNs> {
         let attempt = |lane: &Lane| match lane.blocked {

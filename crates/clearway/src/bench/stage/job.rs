@@ -175,7 +175,7 @@ impl Stage for JobStage {
         // Only UDP shows its receiver the mark that arrived; elsewhere a message says which class it was sent in.
         let unseen = match self.far {
             Far::Udp | Far::Best => None,
-            Far::Ofi => Some("not shown"),
+            Far::Ofi | Far::Both => Some("not shown"),
             Far::Nothing => Some("no network"),
         };
         if let Some(unseen) = unseen {

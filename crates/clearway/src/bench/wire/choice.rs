@@ -92,7 +92,7 @@ impl Ways {
     ) -> Result<Choice> {
         let mut notes = self.notes.clone();
         let far = match self.far {
-            Far::Ofi => {
+            far @ (Far::Ofi | Far::Both) => {
                 let ends = common_fabric(ranks, name).map_err(|why| why.context("--wire ofi"))?;
                 if network == Network::Sealed && !ends.iter().all(|end| end.isolated) {
                     let provider = ends.first().map_or("", |end| &end.provider);
@@ -101,7 +101,7 @@ impl Ways {
                          others can reach; add --insecure if that is right, or use --wire udp, which seals them"
                     );
                 }
-                Far::Ofi
+                far
             }
             Far::Best => match common_fabric(ranks, name) {
                 Ok(_) => Far::Ofi,
@@ -118,7 +118,8 @@ impl Ways {
         if !notes.is_empty() {
             facts.insert(UNUSED.to_owned(), notes.join("; "));
         }
-        if let (Far::Ofi, Some(Fabric::End(end))) = (far, ranks.first().and_then(|rank| rank.fabric.as_ref())) {
+        if let (true, Some(Fabric::End(end))) = (far.has_fabric(), ranks.first().and_then(|rank| rank.fabric.as_ref()))
+        {
             facts.insert(LIBRARY.to_owned(), format!("provider {} on {}, {}", end.provider, end.domain, end.library));
             facts.insert(OFFERS.to_owned(), end.judged.join("; "));
         }
@@ -132,16 +133,16 @@ impl Ways {
             Network::Insecure => "NOT sealed",
             Network::Lab | Network::Machine => "within one machine, not sealed",
         };
+        let provider = ranks.first().and_then(|rank| match &rank.fabric {
+            Some(Fabric::End(end)) => Some(end.provider.as_str()),
+            _ => None,
+        });
+        let fabric = format!("libfabric ({}), not sealed by Clearway", provider.unwrap_or("?"));
         let between = match far {
             Far::Nothing => return "all ranks are on one host and share memory; no network is between them".to_owned(),
             Far::Udp | Far::Best => format!("UDP, {sealed}"),
-            Far::Ofi => {
-                let provider = ranks.first().and_then(|rank| match &rank.fabric {
-                    Some(Fabric::End(end)) => Some(end.provider.as_str()),
-                    _ => None,
-                });
-                format!("libfabric ({}), not sealed by Clearway", provider.unwrap_or("?"))
-            }
+            Far::Ofi => fabric,
+            Far::Both => format!("{fabric}, and UDP, {sealed}, one for the other when it fails,"),
         };
         match &self.hosts {
             None => format!("{between} between all ranks"),

@@ -38,8 +38,22 @@ pub(super) enum Far {
     Udp,
     /// libfabric, whatever its provider.
     Ofi,
+    /// libfabric and UDP, each message over either, and all over the other one when one fails.
+    Both,
     /// libfabric if it has a fabric that only trusted hosts reach, else UDP.
     Best,
+}
+
+impl Far {
+    /// Whether ranks send datagrams, or may have to.
+    const fn has_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::Both | Self::Best)
+    }
+
+    /// Whether ranks use libfabric for sure.
+    const fn has_fabric(self) -> bool {
+        matches!(self, Self::Ofi | Self::Both)
+    }
 }
 
 /// Where a rank is.
@@ -59,11 +73,11 @@ pub(super) struct Whereabouts {
 impl Whereabouts {
     /// Forgets what nobody needs who reaches it over `far`: lists of a thousand ranks are long.
     pub(super) fn keep(&mut self, far: Far) {
-        if far != Far::Udp {
+        if !far.has_udp() {
             self.address = None;
         }
         match &mut self.fabric {
-            Some(Fabric::End(end)) if far == Far::Ofi => {
+            Some(Fabric::End(end)) if far.has_fabric() => {
                 let address = std::mem::take(&mut end.address);
                 **end = FabricEnd { address, ..FabricEnd::default() };
             }

@@ -12,6 +12,7 @@ use clearway_proto::reliable::{self, Reliable};
 use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::joined::Joined;
 use clearway_runtime::keys::{Identity, Keys};
+use clearway_runtime::multipath::Multipath;
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::udp::{self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
@@ -55,7 +56,7 @@ pub(in crate::bench) struct Opened {
 impl Port {
     /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, if it has any.
     pub(in crate::bench) fn take(bind: &Bind, identity: Option<Identity>) -> Result<Self> {
-        let udp = matches!(bind.far, Far::Udp | Far::Best).then(|| UdpPort::bind(bind.address)).transpose()?;
+        let udp = bind.far.has_udp().then(|| UdpPort::bind(bind.address)).transpose()?;
         let fabric = Self::wants_fabric(bind).then(|| OfiPort::open(fabric_config(bind)));
         let fabric = match (fabric, bind.far) {
             (Some(Ok(port)), Far::Best) if !is_isolated(&port) => Some(Err(SHARED.to_owned())),
@@ -74,7 +75,7 @@ impl Port {
 
     /// Whether a rank has an end over libfabric ready.
     pub(in crate::bench) fn wants_fabric(bind: &Bind) -> bool {
-        bind.far == Far::Ofi || bind.far == Far::Best && has_fabric_device()
+        bind.far.has_fabric() || bind.far == Far::Best && has_fabric_device()
     }
 
     /// What to tell the conductor.
@@ -86,6 +87,8 @@ impl Port {
     pub(in crate::bench) fn open(self, bind: &Bind, setup: &Setup, orders: BorrowedFd<'_>) -> Result<Opened> {
         let setting = &setup.wire;
         let near = setting.beside(bind.rank).map(|local| share_memory(bind, local, orders)).transpose()?;
+        let has_keys = setting.far.has_fabric() || setting.far.has_udp() && bind.network == Network::Sealed;
+        let keys = self.identity.filter(|_| has_keys).map(|identity| agree(identity, setting)).transpose()?;
         match setting.far {
             Far::Nothing => {
                 let wire = near.context("a rank without any wire")?;
@@ -93,7 +96,7 @@ impl Port {
                 Ok(Opened { wire: Box::new(wire), overhead: 0, classes })
             }
             Far::Udp => {
-                let wire = open_udp(self.udp, self.identity, bind, setup)?;
+                let wire = open_udp(self.udp, keys, bind, setup)?;
                 let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
                 let wire = match setup.measure {
                     Measure::Congestion | Measure::Gpcnet | Measure::Broadcast => joined(near, wire, bind)?,
@@ -103,9 +106,17 @@ impl Port {
                 Ok(Opened { wire, overhead, classes })
             }
             Far::Ofi => {
-                let wire = open_fabric(self.fabric, self.identity, bind, setting)?;
+                let wire = open_fabric(self.fabric, keys.as_ref(), bind, setting)?;
                 let classes = wire.capabilities().classes;
                 Ok(Opened { wire: joined(near, wire, bind)?, overhead: OFI_OVERHEAD, classes })
+            }
+            Far::Both => {
+                let fabric = open_fabric(self.fabric, keys.as_ref(), bind, setting)?;
+                let udp = open_udp(self.udp, keys, bind, setup)?;
+                let overhead = OFI_OVERHEAD.max(UDP_OVERHEAD + udp.overhead().0);
+                let wire = Multipath::new(fabric, udp, waiting(bind.network))?;
+                let classes = wire.capabilities().classes;
+                Ok(Opened { wire: joined(near, reliable(wire, setting)?, bind)?, overhead, classes })
             }
             Far::Best => bail!("the conductor has not chosen a wire; this is a defect of the program"),
         }
@@ -183,7 +194,7 @@ fn joined<F: Waitable + waiting::Source + 'static>(
     })
 }
 
-fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
+fn open_udp(port: Option<UdpPort>, keys: Option<Keys>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
     let setting = &setup.wire;
     let peers = setting.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
     let mut config = UdpConfig::new(bind.rank, bind.session, peers.context("a rank without an address")?);
@@ -203,7 +214,7 @@ fn open_udp(port: Option<UdpPort>, identity: Option<Identity>, bind: &Bind, setu
         Network::Machine => config.placement = udp::Placement::OneMachine,
         Network::Insecure => config.protection = Protection::Insecure,
         Network::Sealed => {
-            config.protection = Protection::Keys(agree(identity.context("keys that were not made")?, setting)?);
+            config.protection = Protection::Keys(keys.context("keys that were not made")?);
         }
     }
     Ok(UdpWire::open([port.context("an address that was not taken")?], config)?)
@@ -217,7 +228,7 @@ const fn multicast(session: u64) -> Multicast {
 }
 
 /// What carries timeslices.
-fn reliable(wire: UdpWire, setting: &Setting) -> Result<Reliable<UdpWire>> {
+fn reliable<W: Wire>(wire: W, setting: &Setting) -> Result<Reliable<W>> {
     let ranks = setting.peers.len() as u32;
     let mut config = reliable::Config::of(ranks);
     config.allowance[Class::Bulk.index()] = LET_IN_FOR;
@@ -229,15 +240,15 @@ fn agree(identity: Identity, setting: &Setting) -> Result<Keys> {
     Ok(identity.agree(&cards)?)
 }
 
-fn open_fabric(port: Option<OfiPort>, identity: Option<Identity>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
+fn open_fabric(port: Option<OfiPort>, keys: Option<&Keys>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
     let address = |peer: &Whereabouts| match &peer.fabric {
         Some(Fabric::End(end)) => bytes_of(&end.address),
         _ => None,
     };
     let peers = setting.peers.iter().map(address).collect::<Option<Vec<_>>>().context("a rank without an end")?;
     let port = port.context("an end that was not opened")?;
-    let trust = match identity {
-        Some(identity) => Trust::Proofs(agree(identity, setting)?.proofs()),
+    let trust = match keys {
+        Some(keys) => Trust::Proofs(keys.proofs()),
         None => Trust::Session(bind.session),
     };
     Ok(Libfabric::new(OfiWire::open(port, bind.rank, &trust, &peers)?, waiting(bind.network)))

@@ -13,9 +13,9 @@ pub(crate) enum WireName {
     Auto,
     /// UDP between all ranks, also those of one host.
     Udp,
-    /// Shared memory between ranks of one host; name udp or ofi as well for those of several.
+    /// Shared memory between ranks of one host; name udp, ofi or both as well for those of several.
     Shm,
-    /// libfabric between all ranks, also those of one host.
+    /// libfabric between all ranks, also those of one host; with udp beside it, messages take either, and one goes on when the other fails.
     Ofi,
 }
 
@@ -44,16 +44,21 @@ impl Wanted {
     /// Words that do not go together.
     pub(crate) fn of(names: &[WireName]) -> Result<Self> {
         use WireName::{Auto, Ofi, Shm, Udp};
-        let (near, far) = match names {
-            [] | [Auto] => return Ok(Self::AUTO),
-            [Udp] => (Near::Never, Far::Udp),
-            [Ofi] => (Near::Never, Far::Ofi),
-            [Shm] => (Near::Always, Far::Nothing),
-            [Shm, Udp] | [Udp, Shm] => (Near::Always, Far::Udp),
-            [Shm, Ofi] | [Ofi, Shm] => (Near::Always, Far::Ofi),
-            _ => bail!("--wire takes one of auto, udp, shm and ofi, or shm with udp or ofi, as in --wire shm,ofi"),
+        if names.is_empty() || names == [Auto] {
+            return Ok(Self::AUTO);
+        }
+        let count = |name| names.iter().filter(|given| **given == name).count();
+        let far = match [Auto, Udp, Ofi, Shm].map(count) {
+            [0, 0, 0, 1] => Far::Nothing,
+            [0, 1, 0, 0 | 1] => Far::Udp,
+            [0, 0, 1, 0 | 1] => Far::Ofi,
+            [0, 1, 1, 0 | 1] => Far::Both,
+            _ => bail!(
+                "--wire takes auto, or some of shm, udp and ofi: shm,ofi for memory within a host and libfabric between hosts, \
+                 ofi,udp for both between hosts, one of which goes on when the other fails"
+            ),
         };
-        Ok(Self { near, far })
+        Ok(Self { near: if count(Shm) == 1 { Near::Always } else { Near::Never }, far })
     }
 
     /// What ranks of a laboratory talk over for `measure`: UDP, whose packets queues see one by one; where one-sided writes are needed
@@ -68,6 +73,7 @@ impl Wanted {
                 Ok(Far::Udp)
             }
             (Far::Ofi | Far::Best, Measure::Timeslice) | (Far::Ofi, Measure::Broadcast) => Ok(Far::Ofi),
+            (Far::Both, Measure::Timeslice | Measure::Broadcast) => Ok(Far::Both),
         }
     }
 }
@@ -81,9 +87,11 @@ mod tests {
         use WireName::{Auto, Ofi, Shm, Udp};
         assert_eq!(Wanted::of(&[]).ok(), Wanted::of(&[Auto]).ok());
         assert_eq!(Wanted::of(&[Shm, Ofi]).ok(), Some(Wanted { near: Near::Always, far: Far::Ofi }));
-        for names in [&[Udp, Ofi][..], &[Auto, Shm], &[Shm, Shm], &[Shm, Udp, Ofi]] {
+        assert_eq!(Wanted::of(&[Udp, Ofi]).ok(), Some(Wanted { near: Near::Never, far: Far::Both }));
+        assert_eq!(Wanted::of(&[Ofi, Shm, Udp]).ok(), Some(Wanted { near: Near::Always, far: Far::Both }));
+        for names in [&[Auto, Shm][..], &[Shm, Shm], &[Udp, Udp], &[Ofi, Udp, Ofi]] {
             let said = Wanted::of(names).expect_err("no meaning").to_string();
-            assert!(said.contains("as in --wire shm,ofi"), "{said}");
+            assert!(said.contains("ofi,udp for both between hosts"), "{said}");
         }
     }
 }

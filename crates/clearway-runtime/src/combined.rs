@@ -1,0 +1,39 @@
+//! What wires made of two have in common: bytes of either, and what both can do.
+
+use clearway_proto::wire::{Capabilities, Delivery, Granted, Span, StampSource, Wire};
+
+/// The bytes of `span` in the memory of `wire`.
+pub(crate) fn bytes_of(wire: &dyn Wire, span: Span) -> Option<&[u8]> {
+    let region = wire.region(span.region)?;
+    Some(&region[span.range_in(region.len())?])
+}
+
+/// What two wires can do together, as `name`: paths and operations are the far one's.
+pub(crate) fn weaker(name: &'static str, near: &Capabilities, far: &Capabilities) -> Capabilities {
+    let reliable = near.delivery == Delivery::Reliable && far.delivery == Delivery::Reliable;
+    let mut classes = far.classes;
+    for (class, near) in classes.iter_mut().zip(near.classes) {
+        *class = weaker_grant(near, *class);
+    }
+    Capabilities {
+        name,
+        operations: far.operations,
+        delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
+        head_max: near.head_max.min(far.head_max),
+        body_max: near.body_max.min(far.body_max),
+        message_max: near.message_max.min(far.message_max),
+        stamp: if near.stamp == far.stamp { near.stamp } else { StampSource::Reading },
+        shared_clock: near.shared_clock.and(far.shared_clock),
+        classes,
+        paths: far.paths.clone(),
+    }
+}
+
+/// A mark also keeps a class apart; being kept apart is no mark.
+const fn weaker_grant(a: Granted, b: Granted) -> Granted {
+    match (a, b) {
+        (Granted::Ignored, _) | (_, Granted::Ignored) => Granted::Ignored,
+        (Granted::Separate, _) | (_, Granted::Separate) => Granted::Separate,
+        (Granted::Marked, Granted::Marked) => Granted::Marked,
+    }
+}

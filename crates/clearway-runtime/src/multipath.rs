@@ -1,0 +1,374 @@
+//! One wire made of two that both reach every rank: its paths are those of the first, then those of the second.
+//!
+//! # Model
+//! Each message goes the way that its path says; who chooses paths, and goes on over others when one fails, is the engine above
+//! ([`Reliable`](clearway_proto::reliable::Reliable)). The second wire is UDP, the first one any other, as a rule libfabric: when a device, a
+//! driver or a connection fails there, messages go on in datagrams, and back when it is mended.
+//!
+//! The first wire has the regions. Bodies that leave over the other one are copied through a *passage*, memory of that wire. Arrived bodies stay
+//! where each wire put them: a harvest gives arrivals of one wire only, of the two in turns while both have some, and [`RegionId::RECEIVE`]
+//! is the memory of that one.
+//!
+//! # Invariants
+//! I1. What this wire says it can do both can, and no more: messages to one rank, copies, digests.
+//! I2. It promises to deliver nothing, whatever its two wires do: what one of them accepted is lost when that one fails.
+//! I3. Operations that read or change memory apply in the order written, whichever wires they concern.
+//!
+//! # Not here
+//! One-sided operations: a region lies in one memory, so only one of the two could have them. Choosing a path.
+
+use std::os::fd::BorrowedFd;
+
+use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::wire::{
+    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Missing, Operation, OperationKind,
+    OperationSet, PathId, RegionId, Span, Wire,
+};
+
+use crate::RuntimeError;
+use crate::combined::{bytes_of, weaker};
+use crate::udp::UdpWire;
+use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
+
+/// Bytes of a passage: as many as one call hands to the kernel at a time, 64 datagrams of Ethernet.
+const PASSAGE: u64 = 128 << 10;
+/// How soon a class of the second wire that was full is looked at again while the first one is waited for: as the UDP wire does where the kernel
+/// does not tell.
+const FULL_AGAIN: Nanos = Nanos::from_micros(200);
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    First,
+    Second,
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// It was done here.
+    Done(Answer),
+    /// It is to be handed over.
+    For(Side, Operation),
+}
+
+/// Operations for one of the two that were not handed over yet.
+#[derive(Debug)]
+struct Batch {
+    operations: Vec<Operation>,
+    /// The places of their answers.
+    places: Vec<usize>,
+    /// One of them changes memory.
+    copies: bool,
+    /// Memory for bodies that lie in the other wire's, and how much of it is in use.
+    passage: RegionId,
+    passing: u64,
+}
+
+impl Batch {
+    const fn new(passage: RegionId) -> Self {
+        Self { operations: Vec::new(), places: Vec::new(), copies: false, passage, passing: 0 }
+    }
+}
+
+/// One rank's end of a job over two wires.
+#[derive(Debug)]
+pub struct Multipath<F> {
+    first: F,
+    second: UdpWire,
+    capabilities: Capabilities,
+    pause: Pause,
+    /// Whose arrivals the last harvest gave.
+    received: Side,
+    /// By [`Side`].
+    batches: [Batch; 2],
+    answered: Vec<Answer>,
+}
+
+impl<F: Wire + Source> Multipath<F> {
+    /// Makes one wire of two ends of one rank. Both reach all ranks, have no region yet, and take a body before `post` returns.
+    ///
+    /// # Errors
+    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`] without memory.
+    pub fn new(mut first: F, mut second: UdpWire, waiting: Waiting) -> Result<Self, RuntimeError> {
+        if first.rank() != second.rank() {
+            return Err(RuntimeError::OtherRank { near: first.rank(), far: second.rank() });
+        }
+        let no_memory =
+            |_| RuntimeError::System { what: "allocate memory", cause: std::io::ErrorKind::OutOfMemory.into() };
+        let passages = [first.register(Bytes(PASSAGE)), second.register(Bytes(PASSAGE))];
+        let [in_first, in_second] = passages.map(|passage| passage.map_err(no_memory));
+        let capabilities = together(first.capabilities(), second.capabilities());
+        Ok(Self {
+            first,
+            second,
+            capabilities,
+            pause: Pause::new(waiting),
+            received: Side::First,
+            batches: [Batch::new(in_first?), Batch::new(in_second?)],
+            answered: Vec::new(),
+        })
+    }
+
+    /// The wire of the first paths.
+    pub const fn first(&self) -> &F {
+        &self.first
+    }
+
+    fn wire(&mut self, side: Side) -> &mut dyn Wire {
+        match side {
+            Side::First => &mut self.first,
+            Side::Second => &mut self.second,
+        }
+    }
+
+    /// Which wire has the path, and as which of its own.
+    fn way(&self, path: PathId) -> Result<(Side, PathId), Missing> {
+        let before = self.first.capabilities().paths.len();
+        match usize::from(path.0) {
+            number if number < before => Ok((Side::First, path)),
+            number if number < self.capabilities.paths.len() => Ok((Side::Second, PathId((number - before) as u8))),
+            _ => Err(Missing::Path),
+        }
+    }
+
+    /// Where the bytes of `span` lie.
+    fn side_of(&self, span: Span) -> Side {
+        if span.region == RegionId::RECEIVE { self.received } else { Side::First }
+    }
+
+    /// Copies the bytes of `body` to where `side` can send them from.
+    fn pass(&mut self, side: Side, body: Span, heads: &[u8], answers: &mut [Answer]) -> Result<Span, Missing> {
+        if body.length == 0 || self.side_of(body) == side {
+            return Ok(body);
+        }
+        if self.batches[Side::First as usize].copies {
+            self.flush(Side::First, heads, answers);
+        }
+        if self.batches[side as usize].passing + u64::from(body.length) > PASSAGE {
+            self.flush(side, heads, answers);
+        }
+        let batch = &mut self.batches[side as usize];
+        let into = Span { region: batch.passage, offset: batch.passing, length: body.length };
+        batch.passing += u64::from(body.length);
+        match side {
+            Side::First => copy(&self.second, body, &mut self.first, into)?,
+            Side::Second => copy(&self.first, body, &mut self.second, into)?,
+        }
+        Ok(into)
+    }
+
+    /// Puts `operation` into its wire's batch, or does it.
+    fn begin(&mut self, operation: &Operation, heads: &[u8], answers: &mut Vec<Answer>, first: usize) {
+        match self.turn(operation, heads, &mut answers[first..]) {
+            Ok(Turn::Done(answer)) => answers.push(answer),
+            Err(missing) => answers.push(Answer::Refused(missing)),
+            Ok(Turn::For(side, operation)) => {
+                let batch = &mut self.batches[side as usize];
+                batch.copies |= matches!(operation, Operation::Copy { .. });
+                batch.operations.push(operation);
+                batch.places.push(answers.len() - first);
+                // Overwritten when the batch leaves.
+                answers.push(Answer::Posted);
+            }
+        }
+    }
+
+    fn turn(&mut self, operation: &Operation, heads: &[u8], answers: &mut [Answer]) -> Result<Turn, Missing> {
+        match *operation {
+            Operation::Send { to, path, class, head, body, token } => {
+                if matches!(to, Destination::Group(_)) {
+                    return Err(Missing::Operation(OperationKind::Multicast));
+                }
+                let (side, path) = self.way(path)?;
+                if !self.capabilities.carries(head.of(heads).map_or(0, <[u8]>::len), body.length as usize) {
+                    return Err(Missing::Length);
+                }
+                let body = self.pass(side, body, heads, answers)?;
+                Ok(Turn::For(side, Operation::Send { to, path, class, head, body, token }))
+            }
+            Operation::Copy { from, into } if from.length > 0 && self.side_of(from) == Side::Second => {
+                self.flush(Side::First, heads, answers);
+                copy(&self.second, from, &mut self.first, into).map(|()| Turn::Done(Answer::Done(0)))
+            }
+            Operation::Digest { of, .. } if self.side_of(of) == Side::Second => {
+                self.second.digest(of).map(|digest| Turn::Done(Answer::Done(u64::from(digest))))
+            }
+            Operation::Copy { .. } | Operation::Digest { .. } => Ok(Turn::For(Side::First, *operation)),
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    /// Hands a batch over, and puts its answers in their places.
+    fn flush(&mut self, side: Side, heads: &[u8], answers: &mut [Answer]) {
+        let mut answered = core::mem::take(&mut self.answered);
+        let operations = core::mem::take(&mut self.batches[side as usize].operations);
+        if !operations.is_empty() {
+            self.wire(side).post(&operations, heads, &mut answered);
+        }
+        let batch = &mut self.batches[side as usize];
+        for (place, answer) in batch.places.drain(..).zip(answered.drain(..)) {
+            answers[place] = answer;
+        }
+        (batch.operations, batch.copies, batch.passing) = (operations, false, 0);
+        batch.operations.clear();
+        self.answered = answered;
+    }
+
+    /// Harvests one of the two; paths are told as this wire's.
+    fn harvest_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let before = self.first.capabilities().paths.len() as u8;
+        let shift = |path: PathId| PathId(path.0 + before);
+        match side {
+            Side::First => self.first.harvest(limit, sink),
+            Side::Second => self.second.harvest(limit, &mut |arrival| {
+                sink(match arrival {
+                    Arrival::Datagram(datagram) => {
+                        Arrival::Datagram(Datagram { path: shift(datagram.path), ..datagram })
+                    }
+                    Arrival::Room { path, class } => Arrival::Room { path: shift(path), class },
+                    Arrival::PathState { path, rate } => Arrival::PathState { path: shift(path), rate },
+                    other => other,
+                });
+            }),
+        }
+    }
+}
+
+/// Copies bytes of one wire's memory into another's.
+fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), Missing> {
+    let bytes = bytes_of(source, from).ok_or(Missing::Memory)?;
+    let region = target.region_mut(into.region).ok_or(Missing::Memory)?;
+    let place = into.range_in(region.len()).and_then(|range| region.get_mut(range)).ok_or(Missing::Memory)?;
+    if place.len() != bytes.len() {
+        return Err(Missing::Memory);
+    }
+    place.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// What both can do.
+fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
+    let kinds = OperationSet::of(&[OperationKind::Send, OperationKind::Copy, OperationKind::Digest]);
+    Capabilities {
+        operations: kinds.and(first.operations).and(second.operations),
+        delivery: Delivery::Lossy,
+        paths: first.paths.iter().chain(&second.paths).copied().collect(),
+        ..weaker("multipath", first, second)
+    }
+}
+
+impl<F: Wire + Source> Wire for Multipath<F> {
+    fn rank(&self) -> Rank {
+        self.first.rank()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        self.first.now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.first.register(length)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        match self.received {
+            Side::Second if region == RegionId::RECEIVE => self.second.region(region),
+            _ => self.first.region(region),
+        }
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.first.region_mut(region)
+    }
+
+    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
+        Err(Missing::Operation(OperationKind::Multicast))
+    }
+
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+        let first = answers.len();
+        for operation in operations {
+            self.begin(operation, heads, answers, first);
+        }
+        for side in [Side::First, Side::Second] {
+            self.flush(side, heads, &mut answers[first..]);
+        }
+    }
+
+    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let order = match self.received {
+            Side::First => [Side::Second, Side::First],
+            Side::Second => [Side::First, Side::Second],
+        };
+        for side in order {
+            let given = self.harvest_side(side, limit, sink);
+            if given > 0 {
+                self.received = side;
+                return given;
+            }
+        }
+        0
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        [self.first.deadline(), self.second.deadline()].into_iter().flatten().min()
+    }
+
+    fn abandon(&mut self, peer: Rank) {
+        self.first.abandon(peer);
+        self.second.abandon(peer);
+    }
+
+    fn counters(&self) -> Counters {
+        self.first.counters() + self.second.counters()
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        match self.side_of(of) {
+            Side::First => self.first.digest(of),
+            Side::Second => self.second.digest(of),
+        }
+    }
+}
+
+/// Both wires, as one waits for them.
+struct Both<'a, F> {
+    first: &'a mut F,
+    second: &'a mut UdpWire,
+}
+
+impl<F: Source> Source for Both<'_, F> {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let is_ready = self.second.poll(Some(Nanos::ZERO), &[]).wire;
+        if is_ready || timeout == Some(Nanos::ZERO) {
+            let woken = self.first.poll(Some(Nanos::ZERO), extra);
+            return Woken::new(woken.wire || is_ready, woken.extra_set());
+        }
+        let again = self.second.is_full().then_some(FULL_AGAIN);
+        let timeout = [timeout, again].into_iter().flatten().min();
+        let descriptors: Vec<BorrowedFd<'_>> = extra.iter().copied().chain(self.second.descriptors()).collect();
+        let woken = self.first.poll(timeout, &descriptors);
+        let others = 1u64.checked_shl(extra.len() as u32).map_or(u64::MAX, |bit| bit - 1);
+        Woken::new(woken.wire || woken.extra_set() & !others != 0, woken.extra_set() & others)
+    }
+}
+
+impl<F: Wire + Source> Source for Multipath<F> {
+    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        Both { first: &mut self.first, second: &mut self.second }.poll(timeout, extra)
+    }
+}
+
+impl<F: Wire + Source> Waitable for Multipath<F> {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.pause.wait(&mut Both { first: &mut self.first, second: &mut self.second }, until, extra)
+    }
+}
+
+#[cfg(test)]
+mod tests;
