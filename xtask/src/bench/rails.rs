@@ -1,13 +1,14 @@
-//! `cargo xtask bench rails`: reliable messages over one and two rails, and over two of which one fails in the middle and comes back.
+//! `cargo xtask bench rails`: reliable messages over one and two rails, and over two of which one fails in the middle and comes back; the same over two wires.
 //!
 //! # Model
 //! Two hosts of a lab with two rails of 100 Mb/s each. A rail fails in two ways: its interface goes down at the sender, which the kernel knows,
 //! and everything that comes in over it is dropped at both ends, which nobody knows. It comes back while the transfer goes on. Told are
-//! the longest time between two writes of 64 KiB that landed, and what the rail carried after its return. `loopback` is the same program
+//! the longest time between two writes of 64 KiB that landed, and what the rail carried after its return. Two wires are libfabric (over TCP)
+//! and UDP on one rail; there the packets of one of them are dropped at both ends. `loopback` is the same program
 //! without a network, checked and unchecked: what looking at the bytes costs.
 //!
 //! # Not here
-//! The ends: `crates/clearway-runtime/examples/reliable_bench.rs`.
+//! The ends: `crates/clearway-runtime/examples/reliable_bench/` and `crates/clearway/examples/two_wires/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -41,12 +42,25 @@ enum Case {
     Two,
     Down,
     Filtered,
+    Wires,
+    WithoutTcp,
+    WithoutUdp,
     Checked,
     Unchecked,
 }
 
 impl Case {
-    const ALL: [Self; 6] = [Self::One, Self::Two, Self::Down, Self::Filtered, Self::Checked, Self::Unchecked];
+    const ALL: [Self; 9] = [
+        Self::One,
+        Self::Two,
+        Self::Down,
+        Self::Filtered,
+        Self::Wires,
+        Self::WithoutTcp,
+        Self::WithoutUdp,
+        Self::Checked,
+        Self::Unchecked,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -54,6 +68,9 @@ impl Case {
             Self::Two => "two rails",
             Self::Down => "two, one goes down",
             Self::Filtered => "two, one is filtered",
+            Self::Wires => "two wires",
+            Self::WithoutTcp => "two, TCP is filtered",
+            Self::WithoutUdp => "two, UDP is filtered",
             Self::Checked => "loopback",
             Self::Unchecked => "loopback, unchecked",
         }
@@ -77,8 +94,9 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     if lacks_programs("rails") {
         return Ok(ExitCode::SUCCESS);
     }
-    let bench = build("clearway-runtime", "reliable_bench")?;
-    let bench = bench.to_str().context("a path that is no text")?;
+    let benches = [build("clearway-runtime", "reliable_bench")?, build("clearway", "two_wires")?];
+    let [over_rails, over_wires] = benches.each_ref().map(|bench| bench.to_str());
+    let benches = over_rails.zip(over_wires).context("a path that is no text")?;
     let lab = Pair::up(build_program()?, 2, RATE, "fifo", FRAMES)?;
     let loaded = load();
     let mut figures = Figures::new();
@@ -89,7 +107,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         }
         for case in cases {
             let seen = figures.entry(case).or_default();
-            if let Err(error) = measure(&lab, bench, case, seen) {
+            if let Err(error) = measure(&lab, benches, case, seen) {
                 eprintln!("skipped: {} in round {round}: {error:#}", case.name());
             }
         }
@@ -102,23 +120,28 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
+fn measure(lab: &Pair, (bench, wires): (&str, &str), case: Case, seen: &mut Seen) -> Result<()> {
     let usual = [bench, "send", "receive"];
-    let mut returned = f64::NAN;
     let mut at_return = 0;
+    let fails_and_returns = |at_return: &mut u64| {
+        thread::sleep(BEFORE);
+        fail(lab, case)?;
+        thread::sleep(AWAY);
+        *at_return = sent_on_second(lab)?;
+        mend(lab, case)
+    };
     let carried = match case {
         Case::One => lab.carry(usual, 1, MIB, || Ok(()))?,
         Case::Two => lab.carry(usual, 2, MIB, || Ok(()))?,
         Case::Checked => lab.carry_within(usual, MIB_WITHIN)?,
         Case::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
-        Case::Down | Case::Filtered => lab.carry(usual, 2, MIB, || {
-            thread::sleep(BEFORE);
-            fail(lab, case)?;
-            thread::sleep(AWAY);
-            at_return = sent_on_second(lab)?;
-            mend(lab, case)
-        })?,
+        Case::Down | Case::Filtered => lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?,
+        Case::Wires => lab.carry([wires, "send", "receive"], 1, MIB, || Ok(()))?,
+        Case::WithoutTcp | Case::WithoutUdp => {
+            lab.carry([wires, "send", "receive"], 1, MIB, || fails_and_returns(&mut at_return))?
+        }
     };
+    let mut returned = f64::NAN;
     if matches!(case, Case::Down | Case::Filtered) {
         let since = sent_on_second(lab)?.saturating_sub(at_return);
         returned = since as f64 / (f64::from(MIB) * f64::from(1 << 20));
@@ -133,8 +156,14 @@ fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
 fn fail(lab: &Pair, case: Case) -> Result<()> {
     match case {
         Case::Down => set_link(lab, "down"),
-        _ => (0..2).try_for_each(|host| lab.filter(host, &incoming(&format!("iifname \"{SECOND}\" drop")))),
+        Case::WithoutTcp => drop_at_both(lab, "ip protocol tcp drop"),
+        Case::WithoutUdp => drop_at_both(lab, "ip protocol udp drop"),
+        _ => drop_at_both(lab, &format!("iifname \"{SECOND}\" drop")),
     }
+}
+
+fn drop_at_both(lab: &Pair, rule: &str) -> Result<()> {
+    (0..2).try_for_each(|host| lab.filter(host, &incoming(rule)))
 }
 
 fn mend(lab: &Pair, case: Case) -> Result<()> {
@@ -163,7 +192,7 @@ fn median(figures: &Figures, case: Case, column: fn(&Seen) -> &Vec<f64>) -> Opti
 
 fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     let mut text = format!(
-        "{MIB} MiB between two hosts with two rails of {RATE}, {MIB_WITHIN} MiB within one; {} rounds, load {loaded} before and {} after\n\
+        "{MIB} MiB between two hosts with two rails of {RATE} (two wires: one rail), {MIB_WITHIN} MiB within one; {} rounds, load {loaded} before and {} after\n\
          median (least to greatest); gap: the longest between two writes of 64 KiB that landed\n\n",
         asked.rounds,
         load()

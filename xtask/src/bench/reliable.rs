@@ -7,7 +7,7 @@
 //! byte sent to the last one known to be there.
 //!
 //! # Not here
-//! The ends: `crates/clearway-runtime/examples/reliable_bench.rs`.
+//! The ends: `crates/clearway-runtime/examples/reliable_bench/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -212,6 +212,12 @@ impl Outgoing {
         self.lines.get(line).and_then(|line| line.to)
     }
 
+    /// Whether a symbol is to leave on a line.
+    pub(super) fn wants(&self, line: usize, sequence: u64) -> bool {
+        let is_wanted = |line: &Line| line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0;
+        self.lines.get(line).is_some_and(is_wanted)
+    }
+
     pub(super) fn want(&mut self, line: usize, sequence: u64) {
         if let Some(line) = self.lines.get_mut(line) {
             line.want(sequence / BLOCK, 1 << (sequence % BLOCK));

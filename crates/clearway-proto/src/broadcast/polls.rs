@@ -1,6 +1,9 @@
 //! When the root asks how far everybody is: with every 64 symbols, at the end of a long object, once for many short messages, and
 //! again and again at the tail until everything is stable.
 //!
+//! A long object behind which others leave at once has a question of its own if it took longer than a round trip to leave, and otherwise shares
+//! that of the next: an answer comes a round trip later anyway. So where sharing ends is measured: at the bytes that are under way.
+//!
 //! # Source
 //! Synchronisation that is delayed and shared by many messages is LA-MPI's; its published code had that or reliability, never both.
 
@@ -28,6 +31,8 @@ pub(super) enum Leaves {
     Long,
     /// The last one.
     End,
+    /// The last one, behind which the next object leaves at once.
+    Seam,
 }
 
 /// Whether an answer to a poll can change anything.
@@ -56,6 +61,8 @@ pub(super) struct Polls {
     /// When the last poll of its own left, and how long the next one may wait for those whom no other reaches.
     beat_at: LocalNs,
     most: Nanos,
+    /// When was asked last.
+    asked_at: LocalNs,
     /// Asked since everybody answered, and whether the last one was because somebody was silent.
     unanswered: u32,
     is_for_silent: bool,
@@ -77,17 +84,18 @@ impl Polls {
             due: now,
             beat_at: now,
             most: Nanos(silence.0 / BEATS),
+            asked_at: now,
             unanswered: 0,
             is_for_silent: false,
         }
     }
 
-    /// The symbol with `sequence` leaves at `slot`; says whether a poll shall go with it.
-    pub(super) fn left(&mut self, leaves: Leaves, sequence: u64, slot: LocalNs) -> bool {
+    /// The symbol with `sequence` leaves at `slot`, where a round trip takes `trip`; says whether a poll shall go with it.
+    pub(super) fn left(&mut self, leaves: Leaves, sequence: u64, slot: LocalNs, trip: Nanos) -> bool {
         match leaves {
             Leaves::Again => {}
             Leaves::Short => self.shorts += 1,
-            Leaves::Long | Leaves::End => self.symbols += 1,
+            Leaves::Long | Leaves::End | Leaves::Seam => self.symbols += 1,
         }
         if self.somebody_is_silent() {
             // What symbols carry may not reach everybody: they do not put off what is asked by itself.
@@ -98,7 +106,8 @@ impl Polls {
             }
             self.due = self.due.max(slot + self.gap);
         }
-        let is_last = leaves == Leaves::End || sequence + 1 == self.flush;
+        let is_seam = leaves == Leaves::Seam && slot.since(self.asked_at) >= trip;
+        let is_last = leaves == Leaves::End || is_seam || sequence + 1 == self.flush;
         let counted = self.symbols >= self.every || self.shorts >= self.short_every;
         // While somebody is silent, what many symbols carry would only put off the answer to what is asked by itself.
         let asks = leaves != Leaves::Again && (is_last || counted && !self.somebody_is_silent());
@@ -155,6 +164,7 @@ impl Polls {
 
     fn asked(&mut self, at: LocalNs) {
         (self.symbols, self.shorts) = (0, 0);
+        self.asked_at = at;
         self.unanswered += 1;
         self.due = at.min(if self.somebody_is_silent() { self.beat_at } else { at }) + self.gap;
     }
@@ -167,26 +177,45 @@ mod tests {
     use super::*;
 
     const SILENCE: Nanos = Nanos::from_secs(16);
+    const TRIP: Nanos = Nanos::from_micros(1);
 
     #[test]
     fn left__one_poll_for_many_short_messages_and_one_for_each_long_object() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
-        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Leaves::Short, *at, LocalNs(*at))).collect();
+        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Leaves::Short, *at, LocalNs(*at), TRIP)).collect();
         assert_eq!(asks, [15, 31]);
-        assert!(!polls.left(Leaves::Long, 40, LocalNs(40)) && polls.left(Leaves::End, 41, LocalNs(41)));
+        assert!(!polls.left(Leaves::Long, 40, LocalNs(40), TRIP) && polls.left(Leaves::End, 41, LocalNs(41), TRIP));
         polls.answered();
         assert!(
-            (42..105).all(|at| !polls.left(Leaves::Long, at, LocalNs(at)))
-                && polls.left(Leaves::Long, 105, LocalNs(105))
+            (42..105).all(|at| !polls.left(Leaves::Long, at, LocalNs(at), TRIP))
+                && polls.left(Leaves::Long, 105, LocalNs(105), TRIP)
         );
         polls.flush(107);
-        assert!(!polls.left(Leaves::Short, 106 - 1, LocalNs(106)) && polls.left(Leaves::Short, 106, LocalNs(107)));
+        assert!(
+            !polls.left(Leaves::Short, 106 - 1, LocalNs(106), TRIP)
+                && polls.left(Leaves::Short, 106, LocalNs(107), TRIP)
+        );
+    }
+
+    #[test]
+    fn left__long_objects_that_follow_each_other_within_a_round_trip_share_a_poll() {
+        let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
+        // Objects of two symbols, one symbol each 100 ns.
+        let asks: Vec<u64> = (1..=40)
+            .filter(|at| {
+                polls.left(if at % 2 == 0 { Leaves::Seam } else { Leaves::Long }, *at, LocalNs(at * 100), TRIP)
+            })
+            .collect();
+        assert_eq!(asks, [10, 20, 30, 40], "once in a round trip");
+        assert!(!polls.left(Leaves::Long, 41, LocalNs(4_100), TRIP));
+        assert!(polls.left(Leaves::End, 42, LocalNs(4_200), TRIP), "behind the last one nothing would ask");
+        assert!(polls.left(Leaves::Seam, 80, LocalNs(5_200), TRIP), "what takes a round trip is asked about by itself");
     }
 
     #[test]
     fn beat__half_a_millisecond_then_twice_as_long_each_time() {
         let mut polls = Polls::new(64, 16, SILENCE, LocalNs(0));
-        assert!(!polls.left(Leaves::Short, 0, LocalNs(1_000)));
+        assert!(!polls.left(Leaves::Short, 0, LocalNs(1_000), TRIP));
         let mut gaps = Vec::new();
         for _ in 0..10 {
             let due = polls.due();
@@ -210,11 +239,11 @@ mod tests {
     fn left__a_stream_of_symbols_does_not_put_off_what_the_silent_are_asked() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
         let ms = |at: u64| LocalNs(at * 1_000_000);
-        let asks: Vec<u64> = (0..1_900).filter(|at| polls.left(Leaves::Long, *at, ms(*at))).collect();
+        let asks: Vec<u64> = (0..1_900).filter(|at| polls.left(Leaves::Long, *at, ms(*at), TRIP)).collect();
         assert_eq!(asks, [63, 127], "what nobody answers is not asked again and again");
         assert_eq!(polls.due(), LocalNs(0) + FIRST_GAP);
         polls.answered();
-        assert!(polls.left(Leaves::Long, 1_900, ms(1_900)), "symbols carry what all are asked");
+        assert!(polls.left(Leaves::Long, 1_900, ms(1_900), TRIP), "symbols carry what all are asked");
         assert_eq!(polls.due(), ms(1_900) + FIRST_GAP);
     }
 }

@@ -289,11 +289,12 @@ impl State {
             Size::Long(_) => ((sequence - object.first) as u32, Extent::Long),
         };
         let to_group = self.outgoing.to(line).is_none();
-        let leaves = self.leaves(object, sequence);
+        let leaves = self.leaves(line, object, sequence);
         self.to_group = self.to_group.saturating_add(u32::from(to_group));
         self.record.sent += 1;
         self.edge = self.edge.max(sequence + 1);
-        let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot));
+        let trip = self.reports.trip();
+        let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot, trip));
         let reaches_all = to_group && self.way == Way::Multicast;
         let poll = if asks { self.ask(slot, reaches_all, out) } else { 0 };
         let symbol = Symbol {
@@ -317,14 +318,20 @@ impl State {
         out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
     }
 
-    /// What a symbol of `object` is to the root that sends it; of others everything left the root before.
-    fn leaves(&self, object: &Object, sequence: u64) -> Leaves {
+    /// What a symbol of `object` on `line` is to the root that sends it; of others everything left the root before.
+    fn leaves(&self, line: usize, object: &Object, sequence: u64) -> Leaves {
         match object.size {
             _ if sequence < self.edge => Leaves::Again,
             Size::Short(_) => Leaves::Short,
-            Size::Long(_) if sequence + 1 == object.end(self.config.symbol) => Leaves::End,
-            Size::Long(_) => Leaves::Long,
+            Size::Long(_) if sequence + 1 < object.end(self.config.symbol) => Leaves::Long,
+            Size::Long(_) if self.follows(line, sequence) => Leaves::Seam,
+            Size::Long(_) => Leaves::End,
         }
+    }
+
+    /// Whether the symbol behind `sequence` leaves as soon as it can.
+    fn follows(&self, line: usize, sequence: u64) -> bool {
+        self.holding.awaits(sequence + 1) || self.outgoing.wants(line, sequence + 1)
     }
 
     /// This member is the root from `now` on, and asks.

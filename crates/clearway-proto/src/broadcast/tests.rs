@@ -48,6 +48,18 @@ fn cast__short_messages_share_their_polls() {
     assert!(polls <= 200 / 16 + 12, "{polls} polls for 200 messages");
 }
 
+/// A round trip takes 20 us, three symbols 5 us at 1 Gb/s, thirty symbols 480 us at 100 Mb/s.
+#[test]
+fn cast__long_objects_share_polls_as_far_as_a_round_trip_reaches() {
+    let polls = |rate, length| {
+        let plan = Plan { rate: Some(BitsPerSec::mega(rate)), places_first: Some(100), ..Plan::of(4, &[length; 100]) };
+        run(plan).record(0).polls
+    };
+    let (shared, own) = (polls(1_000, 300), polls(100, 3_000));
+    assert!(shared <= 100 / 2, "{shared} polls for 100 short objects");
+    assert!((100..200).contains(&own), "{own} polls for 100 long objects");
+}
+
 #[test]
 fn flush__the_poll_travels_with_the_last_message() {
     let mut trial = Trial::new(Plan::of(3, &[4, 4]));

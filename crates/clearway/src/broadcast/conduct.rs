@@ -8,6 +8,7 @@
 //! I1. What was seen is told only if every byte was right and all survivors were told the same end.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -30,8 +31,10 @@ pub(super) const STUCK: Duration = Duration::from_secs(60);
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Between short objects: longer than one takes on an idle network, and than the machine takes to come to rest.
 const APART: Nanos = Nanos::from_millis(1);
-/// Short objects of a batch: as many as share a synchronisation.
+/// Objects of a batch: as many short ones as share a synchronisation.
 const BATCH: u32 = 16;
+/// The longest that are cast in batches: a longer one keeps the link busy for many round trips, and nothing is shared.
+const BATCHED_MAX: Bytes = Bytes(64 << 10);
 /// Batches, and bare exchanges.
 const BATCHES: u32 = 100;
 const ROUNDS: u32 = 500;
@@ -101,12 +104,13 @@ impl Conductor<'_> {
     }
 
     pub(super) fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
-        if length > symbol(self.held) {
-            return vec![(Rhythm::Ordered, self.plan.objects_of(length))];
-        }
-        let apart = self.plan.objects.unwrap_or(SHORT);
+        let alone = match length > symbol(self.held) {
+            true => (Rhythm::Ordered, self.plan.objects_of(length)),
+            false => (Rhythm::Apart(APART), self.plan.objects.unwrap_or(SHORT)),
+        };
         let batches = self.plan.objects.map_or(BATCHES, |objects| objects.div_ceil(BATCH));
-        vec![(Rhythm::Apart(APART), apart), (Rhythm::Batches(BATCH), batches * BATCH)]
+        let together = (length <= BATCHED_MAX).then_some((Rhythm::Batches(BATCH), batches * BATCH));
+        iter::once(alone).chain(together).collect()
     }
 
     /// Runs one cast.

@@ -159,16 +159,18 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == loss;
         figures.iter().filter(is_median).find(same).map(|figure| figure.value.get())
     };
-    let is_short = |figure: &Figure| {
+    let is_told = |name, figure: &Figure| {
         let same = |other: &&Figure| {
-            other.name == AMORTISED && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
+            other.name == name && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
         };
         figures.iter().any(|other| same(&other))
     };
+    // Long objects have stalls.
+    let is_short = |figure: &Figure| is_told(AMORTISED, figure) && !is_told(STALL, figure);
     let one = |figure: &Figure| {
         let kind = match figure.name.as_str() {
             SECONDS if is_short(figure) => "alone",
-            AMORTISED => "amortised",
+            AMORTISED if is_short(figure) => "amortised",
             _ => return None,
         };
         let ratio = figure.value.get() / bare(figure.label(LOSS))?;

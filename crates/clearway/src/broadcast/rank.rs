@@ -127,8 +127,13 @@ fn take(
     }
     let symbol = symbol_of(wire)?;
     let slots = SLOTS * symbol;
-    let region = Memory::of(memory, wire, assignment.length.0 + u64::from(slots))?;
-    let places = Places { region, symbol, slots_at: assignment.length.0 };
+    let count = match assignment.rhythm {
+        Rhythm::Batches(count) => count,
+        Rhythm::Ordered | Rhythm::Apart(_) | Rhythm::Bare => 1,
+    };
+    let slots_at = assignment.length.0 * u64::from(count);
+    let region = Memory::of(memory, wire, slots_at + u64::from(slots))?;
+    let places = Places { region, symbol, count, slots_at };
     let slots = Span { region, offset: places.slots_at, length: slots };
     let node = member(&assignment, wire.rank(), ROOT, group, symbol, slots);
     let mut casting = Casting::new(assignment, places, wire, orders);
@@ -172,11 +177,13 @@ pub(super) fn member(
     })
 }
 
-/// Where things lie in a rank's region: the long object, and slots of short ones behind it.
+/// Where things lie in a rank's region: long objects, and slots of short ones behind them.
 #[derive(Clone, Copy)]
 struct Places {
     region: RegionId,
     symbol: u32,
+    /// Long objects that have room at once.
+    count: u32,
     slots_at: u64,
 }
 
@@ -185,7 +192,7 @@ impl Places {
     fn of(&self, number: u32, length: Bytes) -> Span {
         let offset = match self.is_short(length) {
             true => self.slots_at + u64::from(number % SLOTS) * u64::from(self.symbol),
-            false => 0,
+            false => u64::from(number % self.count) * length.0,
         };
         Span { region: self.region, offset, length: length.0 as u32 }
     }
@@ -203,7 +210,7 @@ struct Casting<'a> {
     is_root: bool,
     /// The wire's: what goes to the group reaches nobody.
     is_filtered: Rc<Cell<bool>>,
-    /// Root: short objects are cast, the next one at.
+    /// Root: objects are cast, the next one at.
     cast_at: Option<LocalNs>,
     cast: u32,
     stable: u32,
@@ -229,7 +236,8 @@ impl<'a> Casting<'a> {
         let (is_root, is_filtered) = (wire.rank() == ROOT, wire.is_filtered());
         let mut commands = Vec::new();
         if !is_root && !places.is_short(assignment.length) {
-            commands.push(Command::Place { into: places.of(0, assignment.length) });
+            let first = 0..places.count.min(assignment.objects);
+            commands.extend(first.map(|object| Command::Place { into: places.of(object, assignment.length) }));
         }
         Self {
             assignment,
@@ -326,7 +334,8 @@ impl<'a> Casting<'a> {
             times[1] = now;
         }
         let is_short = self.places.is_short(self.assignment.length);
-        if self.is_root && (!is_short || self.stable == self.assignment.objects) {
+        let is_ordered = self.assignment.rhythm == Rhythm::Ordered;
+        if self.is_root && (is_ordered || self.stable == self.assignment.objects) {
             self.account.processor.push(processor() - self.processor);
         }
         if is_short {
@@ -334,12 +343,15 @@ impl<'a> Casting<'a> {
         }
         if !self.is_root {
             self.compare(object, self.places.of(object, self.assignment.length), wire);
-            if self.stable < self.assignment.objects {
-                let into = self.places.of(object + 1, self.assignment.length);
+            let next = object + self.places.count;
+            if next < self.assignment.objects {
+                let into = self.places.of(next, self.assignment.length);
                 self.commands.push(Command::Place { into });
             }
         }
-        self.say(Said::Has(object));
+        if is_ordered {
+            self.say(Said::Has(object));
+        }
     }
 
     fn compare(&mut self, object: u32, at: Span, wire: &dyn Wire) {

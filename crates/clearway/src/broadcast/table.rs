@@ -6,7 +6,7 @@ use super::figures::{
 use super::plan::Plan;
 use super::simulated::{FABRIC, RANKS};
 use crate::report::model::{Figure, Real, labels};
-use crate::report::numerals::{digits, digits_or_dash, fit};
+use crate::report::numerals::{digits, fit};
 
 /// The figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
@@ -115,18 +115,19 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
     )
 }
 
-/// Short objects beside the bare exchange.
+/// Objects of a batch; those of one symbol beside the bare exchange.
 fn short(figure: &Figure, figures: &[Figure]) -> String {
-    let ratio = |kind| digits_or_dash(beside(figure, figures, RATIO, Some((KIND, kind))).map(|figure| figure.value));
-    format!(
-        "{} of {}, {} lost: {} of bare alone; 16 at once {} each, {} of bare",
-        figure.label(MODE).unwrap_or_default(),
-        figure.label(BYTES).unwrap_or_default(),
-        figure.label(LOSS).unwrap_or_default(),
-        ratio("alone"),
-        time(Some(figure.value)),
-        ratio("amortised"),
-    )
+    let [mode, bytes, loss] = [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
+    let each = time(Some(figure.value));
+    let ratio = |kind| beside(figure, figures, RATIO, Some((KIND, kind))).map(|figure| digits(figure.value));
+    match ratio("alone").zip(ratio("amortised")) {
+        Some((alone, amortised)) => {
+            format!(
+                "{mode} of {bytes}, {loss} lost: {alone} of bare alone; 16 at once {each} each, {amortised} of bare"
+            )
+        }
+        None => format!("{mode} of {bytes}, {loss} lost: 16 at once {each} each"),
+    }
 }
 
 /// What receivers of long objects felt.

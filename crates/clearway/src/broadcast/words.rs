@@ -61,7 +61,7 @@ pub(crate) enum Rhythm {
     Ordered,
     /// Short ones, so far apart.
     Apart(Nanos),
-    /// So many short ones at once, and the next when all of them are with everybody.
+    /// So many at once, and the next when all of them are with everybody.
     Batches(u32),
     /// No cast at all: a datagram to all and an answer of each.
     Bare,

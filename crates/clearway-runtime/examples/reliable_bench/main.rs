@@ -10,26 +10,21 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{Config, Reliable};
-use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Missing, Operation, PathId, RegionId, RemoteSpan, Span, Status, Token,
-    Wire,
-};
+use clearway_proto::wire::{Answer, Arrival, Capabilities, Counters, Missing, Operation, RegionId, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting, Woken};
 use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
-/// Bytes of one write.
-const MESSAGE: u32 = 64 << 10;
-/// Writes that wait or are under way: 4 MiB, more than a stream's window.
-const WINDOW: u64 = 64;
+use self::transfer::{MESSAGE, Outcome, receive, send, tell};
+
+mod transfer;
+
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 2;
-
-type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,10 +34,10 @@ fn main() -> Outcome {
     let ends = Ends { local: addresses(local)?, peer: addresses(peer)? };
     let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
     match role.as_str() {
-        "send" => send(&mut open(0, &ends, |wire| wire)?, count),
-        "receive" => receive(&mut open(1, &ends, |wire| wire)?, count),
-        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count),
-        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count),
+        "send" => send(&mut open(0, &ends, |wire| wire)?, count, processor_time),
+        "receive" => receive(&mut open(1, &ends, |wire| wire)?, count, processor_time, say_ready),
+        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count, processor_time),
+        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count, processor_time, say_ready),
         "tcp-send" => tcp_send(ends.peer[0], count, None),
         "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),
         "tcp-receive" => tcp_receive(ends.local[0]),
@@ -72,78 +67,13 @@ fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<
     Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
 }
 
+fn say_ready() -> io::Result<()> {
+    writeln!(io::stdout(), "ready")
+}
+
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-fn tell(begin: LocalNs, used: f64, sent: u64, gap: Nanos) -> Outcome {
-    let (seconds, used, gap) = (clock::now().since(begin).as_secs_f64(), processor_time() - used, gap.as_secs_f64());
-    Ok(writeln!(io::stdout(), "seconds {seconds} processor {used} datagrams {sent} gap {gap}")?)
-}
-
-/// Writes `count` messages into the peer's memory.
-fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
-    let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
-    let bytes = wire.region_mut(region).ok_or("registered")?;
-    bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
-    let from = Span { region, offset: 0, length: MESSAGE };
-    let (begin, used) = (clock::now(), processor_time());
-    let (mut posted, mut done) = (0, 0);
-    while done < count {
-        while posted < count && posted - done < WINDOW {
-            let into = RemoteSpan { region, offset: 0 };
-            let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: posted, token };
-            let mut answers = Vec::new();
-            wire.post(&[write], &[], &mut answers);
-            if answers != [Answer::Posted] {
-                break;
-            }
-            posted += 1;
-        }
-        wire.wait(None, &[]);
-        let mut failed = None;
-        wire.harvest(64, &mut |arrival| match arrival {
-            Arrival::Done { status: Status::Complete, .. } => done += 1,
-            Arrival::Done { status, .. } => failed = Some(status),
-            _ => {}
-        });
-        if let Some(status) = failed {
-            return Err(format!("a write ended as {status:?}").into());
-        }
-    }
-    tell(begin, used, wire.counters().sent, Nanos::ZERO)
-}
-
-/// Takes `count` writes; stays until the sender knows of the last.
-fn receive<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
-    wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
-    writeln!(io::stdout(), "ready")?;
-    let (begin, used) = (clock::now(), processor_time());
-    let (mut landed, mut last, mut gap) = (0, None, Nanos::ZERO);
-    while landed < count {
-        wire.wait(None, &[]);
-        let before = landed;
-        wire.harvest(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
-        if landed > before {
-            let now = clock::now();
-            gap = last.map_or(gap, |last| gap.max(now.since(last)));
-            last = Some(now);
-        }
-    }
-    tell(begin, used, wire.counters().sent, gap)?;
-    // Its last answer may be lost: it answers until nothing comes any more.
-    let mut heard = clock::now();
-    while clock::now().since(heard).as_secs_f64() < 0.3 {
-        let before = wire.counters().received;
-        wire.wait(Some(clock::now() + Nanos::from_millis(50)), &[]);
-        wire.harvest(64, &mut |_| {});
-        if wire.counters().received > before {
-            heard = clock::now();
-        }
-    }
-    Ok(())
 }
 
 fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcome {
@@ -154,18 +84,18 @@ fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcom
     (0..count).try_for_each(|_| stream.write_all(&bytes))?;
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut [0])?;
-    tell(begin, used, 0, Nanos::ZERO)
+    tell(begin, processor_time() - used, 0, Nanos::ZERO)
 }
 
 fn tcp_receive(local: SocketAddrV4) -> Outcome {
     let listener = TcpListener::bind(local)?;
-    writeln!(io::stdout(), "ready")?;
+    say_ready()?;
     let mut stream = listener.accept()?.0;
     let (begin, used) = (clock::now(), processor_time());
     let mut bytes = vec![0; MESSAGE as usize];
     while stream.read(&mut bytes)? > 0 {}
     stream.write_all(&[1])?;
-    tell(begin, used, 0, Nanos::ZERO)
+    tell(begin, processor_time() - used, 0, Nanos::ZERO)
 }
 
 /// A wire that says that all bytes are alike: what checking costs is the difference.

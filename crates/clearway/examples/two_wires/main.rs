@@ -1,0 +1,91 @@
+//! One end of one transfer over libfabric and UDP at once, one for the other when it fails.
+//!
+//! `two_wires send|receive LOCAL PEER MIB`, both addresses as IP:PORT, through which the ends also tell each other where they are on libfabric. Who receives
+//! says `ready` first; each ends with one line of `name value` pairs, as `reliable_bench` of `clearway-runtime` does.
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddrV4, TcpListener, TcpStream};
+
+use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Source, Trust};
+use clearway_proto::base::Rank;
+use clearway_proto::reliable::{Config, Reliable};
+use clearway_runtime::multipath::Multipath;
+use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::waiting::Waiting;
+use nix::sys::resource::{UsageWho, getrusage};
+
+use self::libfabric::Libfabric;
+use self::transfer::{MESSAGE, Outcome, receive, send};
+
+#[path = "../../src/bench/wire/libfabric.rs"]
+mod libfabric;
+#[path = "../../../clearway-runtime/examples/reliable_bench/transfer.rs"]
+mod transfer;
+
+/// The number of every run; runs do not overlap.
+const SESSION: u64 = 4;
+
+type End = Reliable<Multipath<Libfabric>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [role, local, peer, mib] = arguments.as_slice() else {
+        return Err("usage: two_wires send|receive LOCAL PEER MIB".into());
+    };
+    let (local, peer) = (local.parse()?, peer.parse()?);
+    let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
+    match role.as_str() {
+        "send" => {
+            let mut stream = TcpStream::connect(peer)?;
+            let mut end = open(0, [local, peer], &mut stream)?;
+            // The receiver has its memory.
+            stream.read_exact(&mut [0])?;
+            send(&mut end, count, processor_time)
+        }
+        "receive" => {
+            let listener = TcpListener::bind(local)?;
+            writeln!(io::stdout(), "ready")?;
+            let mut stream = listener.accept()?.0;
+            let mut end = open(1, [peer, local], &mut stream)?;
+            receive(&mut end, count, processor_time, || stream.write_all(&[1]))
+        }
+        other => Err(format!("no role {other}").into()),
+    }
+}
+
+/// Tells the peer `own` address on libfabric; the peer's.
+fn exchange(stream: &mut TcpStream, own: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(&(own.len() as u32).to_le_bytes())?;
+    stream.write_all(own)?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut theirs = Vec::new();
+    stream.take(u32::from_le_bytes(length).into()).read_to_end(&mut theirs)?;
+    Ok(theirs)
+}
+
+/// The end of `rank`; `addresses` are those of both by rank, and the peer is at the other end of `stream`.
+fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Result<End, Box<dyn Error>> {
+    let own = addresses[rank as usize];
+    let datagrams = UdpPort::bind(own)?;
+    let fabric = OfiPort::open(OfiConfig {
+        source: Source::Address(IpAddr::V4(*own.ip())),
+        placement: clearway_ofi::Placement::OneMachine,
+        ..OfiConfig::default()
+    })?;
+    let theirs = exchange(stream, &fabric.address())?;
+    let both = if rank == 0 { [fabric.address(), theirs] } else { [theirs, fabric.address()] };
+    let fabric = OfiWire::open(fabric, Rank(rank), &Trust::Session(SESSION), &both)?;
+    let mut config = UdpConfig::new(Rank(rank), SESSION, addresses.to_vec());
+    config.placement = Placement::OneMachine;
+    config.waiting = Waiting::Sleep;
+    let fabric = Libfabric::new(fabric, Waiting::Sleep);
+    let wire = Multipath::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
+    Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
+}
+
+fn processor_time() -> f64 {
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_SELF).map_or(f64::NAN, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+}
