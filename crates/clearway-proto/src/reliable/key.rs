@@ -1,7 +1,7 @@
 //! Names of streams, and tokens that say what an operation of ours was for.
 
 use crate::base::{Class, Rank};
-use crate::wire::Token;
+use crate::wire::{PathId, Token};
 
 /// Bits of a token: fragment, rank, class, what for.
 const NUMBER_BITS: u32 = 32;
@@ -20,22 +20,35 @@ impl Key {
     }
 }
 
+/// Paths that a token can tell apart; those behind them count as the last of these.
+const PATHS_TOLD: u8 = 14;
+
 /// What an operation of ours was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The digest of a fragment that is to leave.
     Read,
-    /// A fragment that left.
-    Send,
     /// The digest of a fragment that came.
     Check,
+    /// A fragment that left on a path.
+    Send(PathId),
+}
+
+impl Purpose {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Read => 0,
+            Self::Check => 1,
+            Self::Send(PathId(path)) => 2 + if path < PATHS_TOLD { path } else { PATHS_TOLD - 1 } as u64,
+        }
+    }
 }
 
 /// The token of an operation for fragment `number`.
 pub(super) fn token(purpose: Purpose, key: Key, number: u64) -> Token {
     let low = number & ((1 << NUMBER_BITS) - 1);
     let class = key.class.index() as u64;
-    Token(((purpose as u64) << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
+    Token((purpose.code() << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
 }
 
 /// What a token of ours says; the fragment by its low bits.
@@ -43,11 +56,26 @@ pub(super) fn meaning(token: Token) -> Option<(Purpose, Key, u32)> {
     let top = token.0 >> (NUMBER_BITS + RANK_BITS);
     let purpose = match top >> 4 {
         0 => Purpose::Read,
-        1 => Purpose::Send,
-        2 => Purpose::Check,
+        1 => Purpose::Check,
+        path @ 2..16 => Purpose::Send(PathId(path as u8 - 2)),
         _ => return None,
     };
     let class = *Class::ALL.get((top & 15) as usize)?;
     let peer = (token.0 >> NUMBER_BITS) as u32 & ((1 << RANK_BITS) - 1);
     Some((purpose, Key { peer, class }, token.0 as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meaning__is_what_the_token_was_made_of() {
+        let key = Key { peer: (1 << RANK_BITS) - 1, class: Class::Bulk };
+        for purpose in [Purpose::Read, Purpose::Check, Purpose::Send(PathId(0)), Purpose::Send(PathId(13))] {
+            assert_eq!(meaning(token(purpose, key, 7 << NUMBER_BITS | 9)), Some((purpose, key, 9)));
+        }
+        assert_eq!(meaning(token(Purpose::Send(PathId(200)), key, 0)), Some((Purpose::Send(PathId(13)), key, 0)));
+        assert_eq!(meaning(Token(u64::MAX)), None);
+    }
 }

@@ -157,7 +157,7 @@ impl Node {
                     out.operate(Operation::Digest { of: body, token: token(Purpose::Read, key, number) });
                 }
                 Next::Send { number, path, data, body } => {
-                    let token = token(Purpose::Send, key, number);
+                    let token = token(Purpose::Send(path), key, number);
                     send(out, key, generation, number, Kind::Data(data), path, body, Some(token));
                 }
                 Next::Ask { number, path } => {
@@ -346,13 +346,13 @@ impl Node {
     fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<Event>) {
         let Some((purpose, key, low)) = meaning(ended) else { return };
         match purpose {
-            Purpose::Read | Purpose::Send => {
+            Purpose::Read | Purpose::Send(_) => {
                 let Some(stream) = self.outgoing(key) else { return };
                 let number = stream.whole(low);
                 match (purpose, status) {
-                    (Purpose::Send, Status::Complete) => return,
-                    (Purpose::Send, status) => {
-                        if let Some(path) = stream.posted(now, number, status) {
+                    (Purpose::Send(_), Status::Complete) => return,
+                    (Purpose::Send(path), status) => {
+                        if let Some(path) = stream.posted(now, number, path, status) {
                             self.blocked[key.class.index()].insert((path, key));
                         }
                     }

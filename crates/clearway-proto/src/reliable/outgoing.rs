@@ -211,10 +211,14 @@ impl Outgoing {
         whole(self.base, low)
     }
 
-    /// The send of fragment `number` came to nothing, and it is still to leave; the path whose queue is full, if that is why.
-    pub(super) fn posted(&mut self, now: LocalNs, number: u64, status: Status) -> Option<PathId> {
+    /// The send of fragment `number` on a path came to nothing, and it is still to leave unless it left on another one meanwhile; the path whose
+    /// queue is full, if that is why.
+    pub(super) fn posted(&mut self, now: LocalNs, number: u64, on: PathId, status: Status) -> Option<PathId> {
         let fragment = self.fragment(number)?;
         let State::Away { path, .. } = fragment.state else { return None };
+        if path != on {
+            return None;
+        }
         fragment.state = State::Ready;
         self.ready.insert(number);
         let lane = self.paths.of(path);
@@ -437,5 +441,43 @@ impl Outgoing {
         let old = core::mem::replace(self, Self { armed: self.armed, ..next });
         old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
         old.cutting.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Target;
+    use super::*;
+    use crate::base::Rank;
+    use crate::wire::memory::{MemoryConfig, MemoryFabric};
+    use crate::wire::{RegionId, Wire};
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    fn sent(next: Option<Next>) -> (u64, PathId) {
+        match next {
+            Some(Next::Send { number, path, .. }) => (number, path),
+            other => panic!("nothing left: {other:?}"),
+        }
+    }
+
+    /// A wire that keeps messages for a peer that it does not reach may say so when they left on another path long ago.
+    #[test]
+    fn posted__what_fails_late_on_one_path_says_nothing_of_another() {
+        let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
+        let measures = Measures::of(fabric.wire(Rank(0)).capabilities(), 64 << 10);
+        let mut stream = Outgoing::new(0, measures, 2);
+        let now = LocalNs(5);
+        let target = Target::Inbox { head: crate::wire::Head::new() };
+        let body = Span { region: RegionId(0), offset: 0, length: 0 };
+        stream.push(now, Message { target, body, ticket: Ticket { token: None, kept: None } });
+        assert_eq!(sent(stream.next(now)), (0, A));
+        stream.path_down(now, A);
+        assert_eq!(sent(stream.next(now)), (0, B));
+        assert_eq!(stream.posted(now, 0, A, Status::Flushed), None);
+        assert!(stream.next(now).is_none(), "it is under way");
+        assert!(!stream.paths.of(B).is_down());
+        assert_eq!(stream.posted(now, 0, B, Status::NoRoom), Some(B));
     }
 }
