@@ -92,6 +92,12 @@ impl Context<'_> {
         self.record.time(Metric::Iteration, self.config.rank, slice, over.since(started));
     }
 
+    /// Records an iteration that began at `started` and did not do what it should.
+    pub(super) fn iteration_never(&mut self, started: LocalNs) {
+        let slice = self.slice_at(started);
+        self.record.never(Metric::Iteration, self.config.rank, slice);
+    }
+
     /// The bytes of `frame` with `body` on the link, all headers included.
     pub(super) fn link_bytes(&self, head: usize, body: u64) -> u64 {
         self.phase.overhead.0 + head as u64 + body

@@ -129,6 +129,11 @@ fn samples(records: &[PhaseRecord], metric: Metric) -> (u64, u64, u64) {
     })
 }
 
+/// Iterations that took for ever.
+fn never(record: &PhaseRecord) -> u64 {
+    record.series.iter().flat_map(|s| &s.slices).map(|(_, h)| h.infinite()).sum()
+}
+
 fn sent(records: &[PhaseRecord]) -> u64 {
     records.iter().flat_map(|r| &r.sent).flat_map(|s| &s.slices).map(|(_, n)| n).sum()
 }
@@ -245,8 +250,7 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
     let task = |me: Rank| if me == Rank(2) { None } else { victim(VictimKind::Allreduce, 3, MS) };
     let records = job.run(|me| phase(MS.times(3000), task(me), vec![]));
     for record in &records[..2] {
-        let never: u64 = record.series.iter().flat_map(|s| &s.slices).map(|(_, h)| h.infinite()).sum();
-        assert_eq!((never, samples(core::slice::from_ref(record), Metric::Iteration).0), (1, 1));
+        assert_eq!((never(record), samples(core::slice::from_ref(record), Metric::Iteration).0), (1, 1));
     }
 }
 
@@ -277,13 +281,13 @@ fn allgather__takes_as_many_steps_as_messages_double() {
 }
 
 #[test]
-fn allgather__a_wrong_block_is_foreign_and_no_figure() {
+fn allgather__a_wrong_block_is_foreign_and_takes_for_ever() {
     let mut job = Job::new(MemoryConfig::lossless(5));
     job.liar = Some(Rank(3));
     let records = job.run(|_| phase(MS.times(100), victim(VictimKind::Allgather, 5, MS.times(2)), vec![]));
     for record in &records {
-        assert_eq!(samples(core::slice::from_ref(record), Metric::Iteration).0, 0);
-        assert!(record.foreign >= 48, "{}", record.foreign);
+        let iterations = samples(core::slice::from_ref(record), Metric::Iteration).0;
+        assert!(iterations >= 48 && never(record) == iterations && record.foreign == iterations, "{record:?}");
     }
 }
 
@@ -339,21 +343,20 @@ impl Half {
         self.give(Input::Arrival(Arrival::Datagram(datagram)))
     }
 
-    /// Samples and foreign arrivals.
-    fn record(mut self) -> (u64, u64) {
+    /// Samples, those that took for ever, and what was foreign.
+    fn record(mut self) -> (u64, u64, u64) {
         self.now += MS.times(10_000);
         self.give(Input::Tick);
         let record = self.node.take_record().expect("the phase is over");
-        let foreign = record.foreign;
-        (samples(&[record], Metric::Iteration).0, foreign)
+        (samples(core::slice::from_ref(&record), Metric::Iteration).0, never(&record), record.foreign)
     }
 }
 
 #[test]
-fn barrier__one_that_somebody_left_alone_is_foreign_and_no_figure() {
+fn barrier__one_that_somebody_left_alone_is_foreign_and_takes_for_ever() {
     // What rank 1 says when it has come to its first barrier, and when it is in none.
     let (come, left) = (1_000_004, 1);
-    for (value, expected) in [(come, (1, 0)), (left, (0, 1))] {
+    for (value, expected) in [(come, (1, 0, 0)), (left, (1, 1, 1))] {
         let mut half = Half::new(VictimKind::Barrier);
         half.hear(1, Frame::Sum { iteration: 1, step: 0, value }, 0);
         assert_eq!(half.record(), expected);
@@ -380,7 +383,7 @@ fn collective__what_no_rank_sends_changes_nothing() {
     for (from, frame, body) in foreign {
         assert_eq!(half.hear(from, frame, body), 0, "{frame:?}");
     }
-    assert_eq!(half.record(), (0, foreign.len() as u64));
+    assert_eq!(half.record(), (0, 0, foreign.len() as u64));
 }
 
 #[test]
@@ -397,7 +400,7 @@ fn collective__a_question_is_answered_when_there_is_something_to_say() {
     assert_eq!(half.hear(1, block(0), 8), 0, "long over");
     half.now += MS.times(30);
     assert_eq!(half.give(Input::Tick), 0, "waits for nobody");
-    assert_eq!(half.record(), (0, 0));
+    assert_eq!(half.record(), (0, 0, 0));
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {

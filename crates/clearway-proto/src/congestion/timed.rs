@@ -6,7 +6,7 @@
 //! another iteration all show.
 //!
 //! # Invariants
-//! I1. An iteration with a wrong result is no sample; it counts as foreign.
+//! I1. An iteration with a wrong result counts as foreign and takes for ever: the right ones around it make no good figure of it.
 
 use crate::base::{LocalNs, Nanos, Place, Rank, Schedule};
 use crate::wire::{More, Span, Status, Token};
@@ -123,6 +123,7 @@ impl TimedCollective {
         if is_right {
             cx.iteration_took(started, over);
         } else {
+            cx.iteration_never(started);
             cx.record.foreign += 1;
         }
         self.state = State::Resting(cx.next_round(self.interval));
