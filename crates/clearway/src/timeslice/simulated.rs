@@ -115,10 +115,11 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn of(plan: &'a Plan, policy: Policy, seed: u64) -> Result<Self> {
+    fn of(plan: &'a Plan, policy: Policy, seed: u64, ground: &Ground) -> Result<Self> {
         let ranks = plan.inputs + plan.builders;
         let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[])?);
+        let layout = Layout::new(inputs.collect(), builders.collect(), &[])?;
+        let layout = Arc::new(layout.spread(|rank| ground.neighbourhood(rank)));
         Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
     }
 
@@ -189,6 +190,11 @@ impl Ground {
         self.spec.host.memory_rate
     }
 
+    /// The neighbourhood of the host of `rank`.
+    fn neighbourhood(&self, rank: Rank) -> u32 {
+        self.spec.topology.neighbourhood(self.hosts[rank.index()])
+    }
+
     fn world(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
         let fabric_seed = key.purpose("fabric").stream().next_u64();
@@ -221,7 +227,7 @@ impl Ground {
             );
         }
         let started = processor_time();
-        let job = Job::of(plan, policy, seed)?;
+        let job = Job::of(plan, policy, seed, self)?;
         let mut world = self.begun(&job);
         let mut refused = None;
         let deaths = plan.changes.iter().filter(|change| change.wanted == Wanted::Death).map(|change| change.when);
