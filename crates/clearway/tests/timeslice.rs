@@ -78,6 +78,8 @@ fn timeslice__a_mistake_has_one_sentence() {
         ("--contribution 64KiB --ring 1KiB", "one contribution"),
         ("--measured 0ms", "something must be measured"),
         ("--queue fast", "shared"),
+        ("--builders 3 --weights 1,2", "one for each"),
+        ("--builders 2 --weights 1,0", "one positive number for each builder"),
         ("--fabric nowhere", "nowhere"),
         ("--kill 64@1ms --heartbeat 1ms", "below 64"),
         ("--kill 1@1ms", "--heartbeat"),

@@ -153,6 +153,18 @@ fn build__inputs_of_other_lengths_lose_nothing() {
 }
 
 #[test]
+fn build__a_builder_of_three_times_the_weight_builds_three_times_as_many() {
+    let directory = directory("ts-weights");
+    let line = "--inputs 1 --builders 2 --weights 3,1 --timeslices 8 --contribution 4KiB --ring 64KiB --sink ts_%b.tsa";
+    let Some(output) = build(&directory, "3", line) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa --json");
+    let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([0, 1].map(|file: usize| files[file]["contents"]["items"].as_u64()), [Some(6), Some(2)]);
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
 fn consume__a_consumer_that_dies_loses_nothing() {
     let directory = directory("ts-consumer");
     let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";

@@ -49,8 +49,9 @@ enum TimesliceCommand {
 }
 
 /// What means nothing where nothing is built.
-const BENCH_CONFLICTS: [&str; 17] = [
+const BENCH_CONFLICTS: [&str; 18] = [
     "policy",
+    "weights",
     "ring",
     "window",
     "interval",
@@ -96,6 +97,9 @@ pub(crate) struct TimesliceFlags {
     /// Ranks that build [default: 32; in a lab 4, of a job all others].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     builders: Option<u32>,
+    /// How many turns each builder has, in the order of their ranks: 2,1,1,1 gives the first two timeslices of five [default: one each].
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    weights: Vec<u32>,
     /// Schedules to compare: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "token")]
     policy: Vec<Policy>,
@@ -231,6 +235,10 @@ impl TimesliceFlags {
         if ring < contribution || ring > RING_MAX {
             bail!("--ring is {ring}; {contribution} (one contribution) to {RING_MAX} work");
         }
+        if !self.weights.is_empty() && self.weights.len() != builders as usize {
+            let given = self.weights.len();
+            bail!("--weights has {given} numbers, and there are {builders} builders; one for each works");
+        }
         if measured.0.0 == 0 || measured > TIME_MAX || warm_up > TIME_MAX || self.start_skew > TIME_MAX {
             bail!("--measured, --warm-up and --start-skew are at most {TIME_MAX}, and something must be measured");
         }
@@ -253,6 +261,7 @@ impl TimesliceFlags {
         Ok(Plan {
             inputs,
             builders,
+            weights: self.weights.clone(),
             policies: self.policy.clone(),
             contribution,
             messages: Messages::Alone,

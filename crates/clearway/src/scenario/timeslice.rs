@@ -160,6 +160,7 @@ impl Timeslice {
         Plan {
             inputs: self.inputs,
             builders: hosts.saturating_sub(self.inputs),
+            weights: Vec::new(),
             policies: self.policies.clone(),
             contribution: self.contribution,
             messages: Messages::Alone,

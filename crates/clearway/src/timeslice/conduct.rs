@@ -441,6 +441,7 @@ impl<'a> Conductor<'a> {
             number: self.runs,
             inputs: plan.inputs,
             builders: plan.builders,
+            weights: plan.weights.clone(),
             policy,
             window: plan.window,
             dfs: plan.dfs,

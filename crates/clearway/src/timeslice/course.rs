@@ -318,6 +318,7 @@ mod tests {
         let plan = Plan {
             inputs: 2,
             builders: 2,
+            weights: Vec::new(),
             policies: vec![Policy::Token],
             contribution: Bytes(1),
             messages: crate::timeslice::Messages::Alone,

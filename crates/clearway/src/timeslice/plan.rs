@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) inputs: u32,
     /// Ranks that build.
     pub(crate) builders: u32,
+    /// How many turns each builder has; empty where all have one.
+    pub(crate) weights: Vec<u32>,
     /// What is compared.
     pub(crate) policies: Vec<Policy>,
     /// Bytes of one contribution.

@@ -174,7 +174,7 @@ impl<'a> Running<'a> {
     ) -> Result<(Self, Node)> {
         let Assignment { inputs, builders, .. } = *assignment;
         let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
-        let layout = Arc::new(Layout::new(places.collect(), ranks.collect(), &[])?);
+        let layout = Arc::new(Layout::new(places.collect(), ranks.collect(), &assignment.weights)?);
         let rank = wire.rank();
         let role = layout.role(rank).context("a rank without a part")?;
         let rings = Bytes(assignment.ring.0 * u64::from(inputs));

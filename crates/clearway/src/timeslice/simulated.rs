@@ -118,7 +118,7 @@ impl<'a> Job<'a> {
     fn of(plan: &'a Plan, policy: Policy, seed: u64, ground: &Ground) -> Result<Self> {
         let ranks = plan.inputs + plan.builders;
         let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = Layout::new(inputs.collect(), builders.collect(), &[])?;
+        let layout = Layout::new(inputs.collect(), builders.collect(), &plan.weights)?;
         let layout = Arc::new(layout.spread(|rank| ground.neighbourhood(rank)));
         Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
     }

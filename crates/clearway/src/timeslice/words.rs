@@ -92,6 +92,8 @@ pub(crate) struct Assignment {
     /// Ranks with contributions; they come first.
     pub(super) inputs: u32,
     pub(super) builders: u32,
+    /// How many turns each builder has; empty where all have one.
+    pub(super) weights: Vec<u32>,
     pub(super) policy: Policy,
     pub(super) window: Window,
     pub(super) dfs: Dfs,
