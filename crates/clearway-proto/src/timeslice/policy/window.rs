@@ -4,8 +4,11 @@
 //! The time from a grant to the arrival of its contribution has a floor, the *base*: the way there, the contribution on an idle
 //! network, the way back. What it takes beyond the base is waiting, so of `K` open grants `K (1 - base / wait)` wait while others
 //! move. A few that wait are what keeps the link busy when one of those that move is held up elsewhere: with fewer than
-//! [`WAITING_LEAST`] one more is let in, with more than [`WAITING_MOST`] one less. More of them gain nothing, and only make
-//! timeslices take longer.
+//! [`WAITING_LEAST`] one more is let in, with more than [`SPACE`] beyond that one less. More of them gain nothing where only the builder's
+//! own link is short, and make timeslices take longer.
+//!
+//! In large networks they also wait for links that builders share, and not all of these have something to carry at any time. There up to
+//! [`WAITING_LEAST_LARGE`] shall wait, if they are a small part of a rotation: it makes timeslices later by that part.
 //!
 //! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation each. Who always has many open never
 //! sees the floor, so every as many spans the window is its smallest for a moment: until all that was granted before has
@@ -28,8 +31,13 @@ use crate::base::Nanos;
 /// Contributions that shall wait, in thousandths. 32 inputs and 32 builders on `aries`: windows of 3, 4, 6, 8 and 16 carry 1.08, 1.11,
 /// 1.13, 1.15 and 1.14 of what unscheduled writes do, with a way of less than one contribution: five in waiting are within 1 %.
 const WAITING_LEAST: u64 = 4500;
-/// So many are enough. The space between the two keeps the window at rest.
-const WAITING_MOST: u64 = 6000;
+/// The same where rotations are long. 170 inputs and 170 builders in three groups of a dragonfly whose cables between groups are the limit:
+/// windows of 6, 8, 12, 16 and 32 carry 0.92, 0.95, 0.96, 0.96 and 0.88 of what unscheduled writes do.
+const WAITING_LEAST_LARGE: u64 = 10_500;
+/// The part of a rotation that shall wait, within these two.
+const PART_OF_ROTATION: u64 = 16;
+/// So many more are enough. The space between the two keeps the window at rest.
+const SPACE: u64 = 1500;
 /// Spans between two looks at the floor. A look costs more than its moment, since builders lose step: 32 inputs and 32 builders on `aries`
 /// carry 1.14 of raw with a fixed window, 1.09 with a look every 16 spans. A network that became slower is known for one after
 /// as many rotations, which take parts of a second.
@@ -85,7 +93,8 @@ impl core::error::Error for UnusableWindow {}
 pub(super) struct Pacemaker {
     bounds: Window,
     window: u32,
-    /// Waits of a span.
+    rotation: u64,
+    /// Waits of a span: few until the window has been found once, then those of one rotation, so that each input counts alike.
     span: u64,
     count: u64,
     sum: u64,
@@ -103,9 +112,8 @@ impl Pacemaker {
     pub(super) fn new(window: Window, rotation: usize) -> Self {
         let least = window.least.max(1);
         let bounds = Window { least, most: window.most.max(least) };
-        let span = (rotation as u64).max(SPAN_LEAST);
-        let floors = [u64::MAX; 2];
-        Self { bounds, window: least, span, count: 0, sum: 0, shortest: u64::MAX, floors, spans: 0, dip: 0 }
+        let (rotation, span, floors) = (rotation as u64, SPAN_LEAST, [u64::MAX; 2]);
+        Self { bounds, window: least, rotation, span, count: 0, sum: 0, shortest: u64::MAX, floors, spans: 0, dip: 0 }
     }
 
     /// The window now.
@@ -138,12 +146,16 @@ impl Pacemaker {
         let base = self.floors[0].min(self.floors[1]);
         let wait = (self.sum / self.count).max(1);
         let waiting = u64::from(self.window) * 1000 * (wait - base.min(wait)) / wait;
-        let wanted = match waiting {
-            ..WAITING_LEAST => self.window + 1,
-            WAITING_LEAST..=WAITING_MOST => self.window,
-            _ => self.window - 1,
+        let least = (self.rotation * 1000 / PART_OF_ROTATION).clamp(WAITING_LEAST, WAITING_LEAST_LARGE);
+        if waiting >= least {
+            self.span = self.rotation.max(SPAN_LEAST);
+        }
+        let window = match waiting {
+            few if few < least => self.window + 1,
+            many if many > least + SPACE => self.window - 1,
+            _ => self.window,
         };
-        self.window = wanted.clamp(self.bounds.least, self.bounds.most);
+        self.window = window.clamp(self.bounds.least, self.bounds.most);
         self.spans += 1;
         if self.spans == SPANS_KEPT {
             (self.spans, self.dip) = (0, 2 * u64::from(self.window));
@@ -159,7 +171,11 @@ mod tests {
     /// A link that carries a contribution in `transfer` ns, and takes `way` ns there and back: beyond what keeps it busy, every
     /// grant waits.
     fn settled(bounds: Window, transfer: u64, way: u64) -> u32 {
-        let mut pacemaker = Pacemaker::new(bounds, 10);
+        settled_in(10, bounds, transfer, way)
+    }
+
+    fn settled_in(rotation: usize, bounds: Window, transfer: u64, way: u64) -> u32 {
+        let mut pacemaker = Pacemaker::new(bounds, rotation);
         for i in 0..20_000 {
             // One contribution in some finds the link idle.
             let busy = u64::from(pacemaker.window()) * transfer;
@@ -177,6 +193,21 @@ mod tests {
         assert!((6..=7).contains(&short), "{short}: one moves, five or six wait");
         let long = settled(WIDE, 1_000, 10_000);
         assert!((16..=17).contains(&long), "{long} for eleven transfers");
+    }
+
+    #[test]
+    fn window__is_larger_where_that_is_little_of_a_rotation() {
+        let of_rotation = |rotation| settled_in(rotation, WIDE, 18_700, 2_500);
+        assert_eq!(of_rotation(64), of_rotation(4));
+        assert!((9..=10).contains(&of_rotation(128)), "eight wait of {}", of_rotation(128));
+        assert!((12..=13).contains(&of_rotation(512)), "eleven of {}", of_rotation(512));
+    }
+
+    #[test]
+    fn window__is_found_within_two_rotations() {
+        let mut pacemaker = Pacemaker::new(WIDE, 512);
+        (0..1024).for_each(|_| pacemaker.landed(Nanos((18_700 * u64::from(pacemaker.window())).max(21_200))));
+        assert!(pacemaker.window() >= 11, "{}", pacemaker.window());
     }
 
     #[test]
