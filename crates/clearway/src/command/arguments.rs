@@ -18,7 +18,7 @@ use crate::bench::Place;
 use crate::bench::gpcnet::GpcnetFlags;
 use crate::bench::program::ProgramFlags;
 use crate::bench::wire::WireName;
-use crate::scenario::Time;
+use crate::scenario::{Time, shipped_names};
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
 #[derive(Debug, Parser)]
@@ -43,8 +43,7 @@ pub(crate) enum Command {
     Bench(Box<BenchFlags>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
-        /// A TOML file, or the name of a shipped one: demo, demo-machine, gpcnet-aries, gpcnet-edr,
-        /// gpcnet-slingshot, incast, matrix, null, shares, trunk.
+        #[arg(help = format!("A TOML file, or the name of a shipped one: {}", shipped_names()))]
         scenario: PathBuf,
         /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
         #[arg(long, value_enum, value_delimiter = ',')]

@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, so that it needs no file beside it.
 
 /// Name and text of each.
-pub(crate) const SHIPPED: [(&str, &str); 20] = [
+pub(super) const SHIPPED: [(&str, &str); 20] = [
     ("broadcast", include_str!("../../../../scenarios/broadcast.toml")),
     ("broadcast-sim", include_str!("../../../../scenarios/broadcast-sim.toml")),
     ("demo", include_str!("../../../../scenarios/demo.toml")),
@@ -23,6 +23,11 @@ pub(crate) const SHIPPED: [(&str, &str); 20] = [
     ("timeslice-noise", include_str!("../../../../scenarios/timeslice-noise.toml")),
     ("trunk", include_str!("../../../../scenarios/trunk.toml")),
 ];
+
+/// The names of all, for a sentence.
+pub(crate) fn shipped_names() -> String {
+    SHIPPED.map(|(name, _)| name).join(", ")
+}
 
 /// The text of the scenario called `name` (or `name.toml`, or `scenarios/name.toml`).
 pub(crate) fn shipped(name: &str) -> Option<&'static str> {

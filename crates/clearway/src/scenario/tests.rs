@@ -1,5 +1,6 @@
 //! What scenarios are accepted, and with which sentence others are refused.
 
+use super::shipped::SHIPPED;
 use super::*;
 
 fn incast() -> &'static str {

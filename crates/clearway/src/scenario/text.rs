@@ -30,7 +30,7 @@ pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
         other => match path.to_str().and_then(super::shipped) {
             Some(text) => text.to_owned(),
             None => {
-                let names = super::SHIPPED.map(|(name, _)| name).join(", ");
+                let names = super::shipped_names();
                 let why = other.err().map_or_else(|| "is a directory".to_owned(), |error| error.to_string());
                 bail!("{shown}: {why}; give a file, or one of the shipped scenarios: {names}");
             }

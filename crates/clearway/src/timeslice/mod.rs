@@ -21,6 +21,7 @@ mod loss;
 mod numbers;
 mod outlet;
 mod page;
+mod part;
 mod plan;
 mod rank;
 mod recovery;

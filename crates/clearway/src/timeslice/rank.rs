@@ -8,7 +8,7 @@
 //! I1. A rank never waits for its source, its sink or its conductor while peers wait for it.
 //!
 //! # Not here
-//! What is said to the conductor: `words`.
+//! What is said to the conductor: `words`. What a rank does in a run, and with which memory: `part`.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -17,22 +17,19 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::timeslice::{
-    Command, Event, Layout, Node, NodeConfig, Pieces, Policy, Release, Role, Sizes, Slots, Source,
-};
+use clearway_proto::timeslice::{Command, Event, Layout, Node, NodeConfig, Release, Slots};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, raise};
 
-use super::intake::Intake;
 use super::numbers::Numbers;
 use super::outlet::{Outlet, Returned};
-use super::stream::Stream;
-use super::words::{Account, Asked, Assignment, Progress, Said, SinkKind, SourceKind};
+use super::part::{Memory, Part};
+use super::words::{Account, Asked, Assignment, Progress, Said};
 use crate::bench::rank::{Conversation, OrderOf, Orders};
 use crate::exit::Exit;
 
@@ -73,64 +70,6 @@ enum Next {
     Leave,
     /// The conductor is gone, or none.
     Gone,
-}
-
-/// The region that this rank has, once it has one: every run uses it, since a wire keeps what was registered.
-#[derive(Default)]
-struct Memory(Option<Span64>);
-
-#[derive(Clone, Copy)]
-struct Span64 {
-    region: RegionId,
-    length: Bytes,
-}
-
-impl Memory {
-    /// A region of at least `length`.
-    fn of(&mut self, wire: &mut dyn Waitable, length: Bytes) -> Result<RegionId> {
-        if let Some(own) = self.0.filter(|own| own.length >= length) {
-            return Ok(own.region);
-        }
-        let region = wire.register(length);
-        let region =
-            region.map_err(|_| anyhow!("{length} of memory that peers can write to are not to be had here"))?;
-        self.0 = Some(Span64 { region, length });
-        Ok(region)
-    }
-}
-
-/// What this rank does in a run.
-enum Part {
-    /// An input with microslices.
-    Input(Box<Intake>),
-    /// An input that gives the same memory again and again.
-    Same(Same),
-    /// An input that has everything already, and sends it unscheduled.
-    Endless { given: u64 },
-    /// A builder with a sink.
-    Builder(Box<Outlet>),
-    /// A builder that looks at nothing.
-    Discard { account: Account },
-}
-
-/// Gives one span again and again, as often as rings can ask for it.
-struct Same {
-    span: Span,
-    given: u64,
-    free: u64,
-    limit: u64,
-    /// The limit unless it is told otherwise.
-    most: u64,
-    ahead: u64,
-}
-
-impl Same {
-    fn pump(&mut self, give: &mut dyn FnMut(Pieces)) {
-        while self.given < self.limit && self.given - self.free < self.ahead {
-            give(Pieces::new([self.span]).expect("a span with bytes"));
-            self.given += 1;
-        }
-    }
 }
 
 /// Progress that is told.
@@ -177,11 +116,7 @@ impl<'a> Running<'a> {
         let layout = Arc::new(Layout::new(places.collect(), ranks.collect(), &assignment.weights)?);
         let rank = wire.rank();
         let role = layout.role(rank).context("a rank without a part")?;
-        let rings = Bytes(assignment.ring.0 * u64::from(inputs));
-        let (part, region, source) = match role {
-            Role::Input(place) => input(wire, assignment, memory, place)?,
-            Role::Builder(place) => (builder(assignment, place)?, memory.of(wire, rings)?, Source::Given),
-        };
+        let (part, region, source) = Part::of(role, wire, assignment, memory)?;
         let release = if matches!(part, Part::Builder(_)) { Release::ByCommand } else { Release::AtOnce };
         let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
         let node = Node::new(NodeConfig {
@@ -466,50 +401,6 @@ impl<'a> Running<'a> {
             self.conclude();
         }
     }
-}
-
-/// What the input at `place` does, the region that it does it with, and what its node knows of that.
-fn input(
-    wire: &mut dyn Waitable,
-    assignment: &Assignment,
-    memory: &mut Memory,
-    place: usize,
-) -> Result<(Part, RegionId, Source)> {
-    let feed = &assignment.feed;
-    let region = memory.of(wire, assignment.memory)?;
-    let length = feed.usual_contribution().0.min(assignment.memory.0);
-    let span = Span { region, offset: 0, length: length as u32 };
-    // Nobody waits for what is unscheduled, so nobody says when its memory is free.
-    if !assignment.policy.is_building() {
-        let sizes = match feed.source {
-            SourceKind::Mixed(length) => Sizes::Mixed(length),
-            _ => Sizes::Constant(Bytes(length)),
-        };
-        return Ok((Part::Endless { given: 0 }, region, Source::Endless(span, sizes)));
-    }
-    let part = match Stream::open(feed, place as u64, assignment.seed)? {
-        Some(stream) => {
-            let intake = Intake::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
-            Part::Input(Box::new(intake))
-        }
-        None => {
-            let in_rings = (assignment.ring.0 / length.max(1) + 1) * u64::from(assignment.builders);
-            let most = feed.timeslices.unwrap_or(u64::MAX);
-            Part::Same(Same { span, given: 0, free: 0, limit: most, most, ahead: in_rings })
-        }
-    };
-    Ok((part, region, Source::Given))
-}
-
-/// What the builder at `place` does.
-fn builder(assignment: &Assignment, place: usize) -> Result<Part> {
-    let feed = &assignment.feed;
-    Ok(match (&feed.sink, &feed.source, assignment.policy) {
-        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw | Policy::Put) => {
-            Part::Discard { account: Account::default() }
-        }
-        (sink, ..) => Part::Builder(Box::new(Outlet::open(sink, place as u64, feed.shape)?)),
-    })
 }
 
 /// Gives `outlet` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
