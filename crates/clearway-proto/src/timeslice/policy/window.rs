@@ -5,7 +5,7 @@
 //! network, the way back. What it takes beyond the base is waiting, so of `K` open grants `K (1 - base / wait)` wait while others
 //! move. A few that wait are what keeps the link busy when one of those that move is held up elsewhere: with fewer than
 //! [`WAITING_LEAST`] one more is let in, with more than [`SPACE`] beyond that one less. More of them gain nothing where only the builder's
-//! own link is short, and make timeslices take longer.
+//! own link is short, and make timeslices take longer; so few inputs have fewer.
 //!
 //! In large networks they also wait for links that builders share, and not all of these have something to carry at any time. There up to
 //! [`WAITING_LEAST_LARGE`] shall wait, if they are a small part of a rotation: it makes timeslices later by that part.
