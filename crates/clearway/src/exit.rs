@@ -9,7 +9,7 @@ pub(crate) enum Exit {
     Good = 0,
     /// Could not be done: the sentence on standard error says why.
     Failed = 1,
-    /// The verdict is CONGESTED, a compared run is worse, or an archive has faults.
+    /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive has faults.
     Congested = 3,
     /// The verdict is INVALID: the measurement allows no statement.
     Invalid = 4,

@@ -32,6 +32,19 @@ fn samples(figures: &[serde_json::Value], name: &str, labels: &[(&str, &str)]) -
 }
 
 #[test]
+fn job__ranks_of_one_host_cast_over_shared_memory() {
+    let words = ["-n", "3", env!("CARGO_BIN_EXE_clearway"), "broadcast", "--on", "cluster", "--bytes", "4B,100kB"];
+    let mut command = Command::new("mpiexec.hydra");
+    let Ok(output) = command.args(words).args(["--objects", "5", "--json"]).output() else {
+        eprintln!("skipped: mpiexec.hydra cannot be started");
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("all ranks are on one host and share memory"), "{told}");
+    assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("bytes", "100000 B")]), Some(5));
+}
+
+#[test]
 fn lab__every_way_brings_every_object_with_and_without_loss() {
     let words = "--on lab --ranks 4 --bytes 4B,100kB --loss 0,0.02 --mode auto,chain,tree --objects 5 --json";
     let Some(output) = broadcast(words) else { return };

@@ -165,6 +165,30 @@ fn build__a_builder_of_three_times_the_weight_builds_three_times_as_many() {
 }
 
 #[test]
+fn compare__with_unequal_weights_unscheduled_writes_end_as_well() {
+    let directory = directory("ts-weighed");
+    let line = "--inputs 2 --builders 3 --weights 50,1,1 --start-skew 0ms --warm-up 50ms --measured 100ms --json";
+    let Some(output) = build(&directory, "5", line) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__of_a_damaged_archive_ends_as_a_check_of_it_does() {
+    let directory = directory("ts-damaged");
+    assert!(clearway(&directory, "msa make run_0.msa --items 9 --mean 3KiB").status.success());
+    let mut bytes = fs::read(directory.join("run_0.msa")).expect("an archive");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(directory.join("run_0.msa"), bytes).expect("a file");
+    let line = "--inputs 1 --builders 1 --source run_%i.msa --timeslice-size 3 --ring 256KiB";
+    let Some(output) = build(&directory, "2", line) else { return };
+    assert_eq!(output.status.code(), clearway(&directory, "msa check run_0.msa").status.code(), "{}", text(&output));
+    assert!(text(&output).contains("FAULT"), "{}", text(&output));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
 fn consume__a_consumer_that_dies_loses_nothing() {
     let directory = directory("ts-consumer");
     let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";

@@ -18,8 +18,10 @@
 
 use clearway_proto::wire::{RegionId, Span};
 
+use crate::udp::frame;
+
 /// The longest engine's header: that of the UDP wire, so that an engine that fits there fits here.
-pub(super) const HEAD_MAX: usize = 80;
+pub(super) const HEAD_MAX: usize = frame::HEAD_MAX;
 /// The longest body. Longer pieces save little: from 8 KiB on a piece costs its bytes, and rings stay small.
 pub(super) const BODY_MAX: usize = 8_192;
 /// Bytes of the first word.
@@ -110,8 +112,8 @@ mod tests {
     #[test]
     fn parse__refuses_what_no_wire_writes() {
         let word = |kind: u64, head: u64, zero: u64, body: u64| kind | head << 8 | zero << 16 | body << 32;
-        assert!(parse(word(1, 80, 0, 8_192)).is_some());
-        let illegal = [word(0, 0, 0, 0), word(3, 0, 0, 0), word(1, 81, 0, 0), word(1, 0, 0, 8_193), word(1, 0, 1, 0)];
+        assert!(parse(word(1, 128, 0, 8_192)).is_some());
+        let illegal = [word(0, 0, 0, 0), word(3, 0, 0, 0), word(1, 129, 0, 0), word(1, 0, 0, 8_193), word(1, 0, 1, 0)];
         for word in illegal.into_iter().chain([word(2, 23, 0, 0), word(2, 24, 0, 1), u64::MAX]) {
             assert_eq!(parse(word), None, "{word:#x}");
         }

@@ -207,9 +207,10 @@ impl Reader {
         }
         // A short record is in the slot when it is the latest, and then it is also all that there is.
         if self.tail.wrapping_sub(self.head) <= SHORT_WORDS
-            && let Some(word) = slot::read(segment, self.place.slot, slot::stamp(self.class, self.head), head)
+            && let Some(short) = head.first_chunk_mut()
+            && let Some(word) = slot::read(segment, self.place.slot, slot::stamp(self.class, self.head), short)
         {
-            return self.take_short(word, head, into);
+            return self.take_short(word, short, into);
         }
         let word = segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
         let opening = self.check(word)?;
@@ -252,7 +253,7 @@ impl Reader {
     fn take_short(&mut self, word: u64, bytes: &[u8; SHORT], into: &mut [u8]) -> Result<Option<Opening>, Corrupt> {
         let opening = self.check(word)?;
         if opening.body > 0 {
-            let body = bytes[opening.head..].get(..opening.body).ok_or(Corrupt)?;
+            let body = bytes.get(opening.head..opening.head + opening.body).ok_or(Corrupt)?;
             let Some(place) = into.get_mut(..opening.body) else { return Ok(None) };
             place.copy_from_slice(body);
         }

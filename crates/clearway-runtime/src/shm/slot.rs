@@ -24,10 +24,10 @@ use std::sync::atomic::{Ordering, fence};
 use clearway_proto::base::Class;
 
 use super::mapping::Mapping;
-use super::record::{HEAD_MAX, WORD};
+use super::record::WORD;
 
-/// The longest header and body together: what two lines leave behind the counters, and the longest header.
-pub(super) const SHORT: usize = HEAD_MAX;
+/// The longest header and body together: what two lines leave behind the counters.
+pub(super) const SHORT: usize = 80;
 /// Words of the longest copy.
 const WORDS: usize = SHORT / 8;
 

@@ -143,7 +143,7 @@ fn take(
 /// Bytes of a symbol over `wire`.
 pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
     NodeConfig::symbol_beside(wire.capabilities())
-        .ok_or_else(|| anyhow!("nothing can be cast over this wire: it lacks messages, copies or digests"))
+        .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
 }
 
 /// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by multicast.

@@ -433,12 +433,13 @@ fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, flags: &TimesliceFlags) -
         let (runs, built) = compare(held, plan, task)?;
         eprint!("{}", account(&built));
         let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();
-        return show(&about, plan, &figures, json);
+        show(&about, plan, &figures, json)?;
+        return Ok(built.exit());
     }
     let built = build(held, plan, task)?;
     let page = if json { serde_json::to_string_pretty(&told(&built))? + "\n" } else { page(&about, plan, &built) };
     print(&page)?;
-    Ok(Exit::Good)
+    Ok(built.exit())
 }
 
 fn show_achievable(about: &str, plan: &Plan, figures: &[Figure], json: bool) -> Result<Exit> {

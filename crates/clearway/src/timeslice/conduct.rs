@@ -35,6 +35,7 @@ use super::sink::BUILDER;
 use super::words::{Account, Asked, Assignment, Feed, Said, SinkKind};
 use crate::archive::filled;
 use crate::bench::{Held, Ranks};
+use crate::exit::Exit;
 
 /// How long ranks may take for what takes no time but that of a busy machine, and the last timeslices to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,6 +80,11 @@ pub(crate) struct Built {
 }
 
 impl Built {
+    /// How a program ends that built this: archives with faults end `msa check` the same way.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.account.faults.is_empty() { Exit::Good } else { Exit::Congested }
+    }
+
     /// Adds what was built in another run.
     fn add(&mut self, built: Self) {
         self.given += built.given;
@@ -441,7 +447,8 @@ impl<'a> Conductor<'a> {
             number: self.runs,
             inputs: plan.inputs,
             builders: plan.builders,
-            weights: plan.weights.clone(),
+            // What nobody builds has no turns: streams of unlike length to builders would end at no common timeslice.
+            weights: if policy.is_building() { plan.weights.clone() } else { Vec::new() },
             policy,
             window: plan.window,
             dfs: plan.dfs,

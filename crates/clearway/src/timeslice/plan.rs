@@ -107,7 +107,7 @@ impl Plan {
     pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
             // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the line to compare with.
-            return Self { changes: Vec::new(), heartbeat: None, ..self.clone() };
+            return Self { changes: Vec::new(), heartbeat: None, weights: Vec::new(), ..self.clone() };
         }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
         if self.rings == Rings::Empty || !unbounded {
