@@ -194,12 +194,13 @@ fn consume__a_consumer_that_dies_loses_nothing() {
     let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";
     let Some(run) = start(&directory, "2", line) else { return };
     let socket = directory.join("here_0");
-    let is_there = || socket.exists();
-    while !is_there() {
-        std::thread::yield_now();
-    }
-    // The first comes in, hears of a timeslice and goes without an answer.
-    let mut first = std::os::unix::net::UnixStream::connect(&socket).expect("a builder");
+    // The first comes in, hears of a timeslice and goes without an answer. A name is there before anybody listens behind it.
+    let mut first = loop {
+        match std::os::unix::net::UnixStream::connect(&socket) {
+            Ok(first) => break first,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
     let mut said = [0; 6];
     std::io::Read::read_exact(&mut first, &mut said).expect("a timeslice");
     assert_eq!(&said, b"/proc/");
