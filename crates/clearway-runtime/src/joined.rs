@@ -28,7 +28,7 @@ use clearway_proto::wire::{
 };
 
 use crate::RuntimeError;
-use crate::combined::{bytes_of, weaker};
+use crate::combined::{bytes_of, copy, passage, weaker};
 use crate::shm::ShmWire;
 use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
 
@@ -68,10 +68,7 @@ impl<F: Wire + Source> Joined<F> {
             return Err(RuntimeError::OtherRank { near: near.rank(), far: far.rank() });
         }
         let capabilities = weaker("joined", near.capabilities(), far.capabilities());
-        let passage = far.register(Bytes(capabilities.body_max as u64)).map_err(|_| RuntimeError::System {
-            what: "allocate memory",
-            cause: std::io::ErrorKind::OutOfMemory.into(),
-        })?;
+        let passage = passage(&mut far, capabilities.body_max as u64)?;
         Ok(Self {
             near,
             far,
@@ -129,14 +126,10 @@ impl<F: Wire + Source> Joined<F> {
     fn pass_over(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
         match *operation {
             Operation::Copy { from, into } => {
-                let bytes = bytes_of(&self.near, from).ok_or(Missing::Memory)?;
-                let place = if into.region == self.passage { None } else { self.far.region_mut(into.region) };
-                let place = place.and_then(|place| into.range_in(place.len()).map(|range| &mut place[range]));
-                match place {
-                    Some(place) if place.len() == bytes.len() => place.copy_from_slice(bytes),
-                    _ => return Err(Missing::Memory),
+                if into.region == self.passage {
+                    return Err(Missing::Memory);
                 }
-                Ok(Answer::Done(0))
+                copy(&self.near, from, &mut self.far, into).map(|()| Answer::Done(0))
             }
             Operation::Digest { of, .. } => self.near.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {

@@ -26,7 +26,7 @@ use clearway_proto::wire::{
 };
 
 use crate::RuntimeError;
-use crate::combined::{bytes_of, weaker};
+use crate::combined::{copy, passage, weaker};
 use crate::udp::UdpWire;
 use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
 
@@ -94,10 +94,7 @@ impl<F: Wire + Source> Multipath<F> {
         if first.rank() != second.rank() {
             return Err(RuntimeError::OtherRank { near: first.rank(), far: second.rank() });
         }
-        let no_memory =
-            |_| RuntimeError::System { what: "allocate memory", cause: std::io::ErrorKind::OutOfMemory.into() };
-        let passages = [first.register(Bytes(PASSAGE)), second.register(Bytes(PASSAGE))];
-        let [in_first, in_second] = passages.map(|passage| passage.map_err(no_memory));
+        let batches = [passage(&mut first, PASSAGE)?, passage(&mut second, PASSAGE)?].map(Batch::new);
         let capabilities = together(first.capabilities(), second.capabilities());
         Ok(Self {
             first,
@@ -105,7 +102,7 @@ impl<F: Wire + Source> Multipath<F> {
             capabilities,
             pause: Pause::new(waiting),
             received: Side::First,
-            batches: [Batch::new(in_first?), Batch::new(in_second?)],
+            batches,
             answered: Vec::new(),
         })
     }
@@ -233,18 +230,6 @@ impl<F: Wire + Source> Multipath<F> {
             }),
         }
     }
-}
-
-/// Copies bytes of one wire's memory into another's.
-fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), Missing> {
-    let bytes = bytes_of(source, from).ok_or(Missing::Memory)?;
-    let region = target.region_mut(into.region).ok_or(Missing::Memory)?;
-    let place = into.range_in(region.len()).and_then(|range| region.get_mut(range)).ok_or(Missing::Memory)?;
-    if place.len() != bytes.len() {
-        return Err(Missing::Memory);
-    }
-    place.copy_from_slice(bytes);
-    Ok(())
 }
 
 /// What both can do.

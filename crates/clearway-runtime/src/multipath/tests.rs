@@ -12,6 +12,7 @@ use clearway_proto::wire::{Out, RemoteSpan, Status, Token};
 
 use super::*;
 use crate::clock;
+use crate::combined::bytes_of;
 use crate::udp::{Placement, UdpConfig, UdpPort};
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
