@@ -32,8 +32,8 @@ use serde::Serialize;
 use self::fabric::{Provider, WireClasses};
 use self::finding::{Section, Status};
 use self::marking::Mark;
-use crate::exit::Exit;
 use crate::report::terminal::Paint;
+use crate::run::exit::Exit;
 
 /// The form of the JSON document; a change that readers notice gets the next number.
 const SCHEMA: &str = "clearway-doctor/1";

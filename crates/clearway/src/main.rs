@@ -3,16 +3,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
-mod archive;
-mod bench;
-mod broadcast;
-mod cast;
 mod command;
 mod doctor;
-mod exit;
+mod mechanism;
 mod report;
+mod run;
 mod scenario;
-mod timeslice;
 
 fn main() -> std::process::ExitCode {
     command::main()

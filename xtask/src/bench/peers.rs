@@ -8,7 +8,7 @@
 //! the kernel's packet filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own packets as well.
 //!
 //! # Not here
-//! What Clearway measures: `crates/clearway/src/broadcast`.
+//! What Clearway measures: `crates/clearway/src/mechanism/broadcast`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -18,7 +18,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use self::libfabric::Libfabric;
 use self::transfer::{MESSAGE, Outcome, receive, send};
 
-#[path = "../../src/bench/wire/libfabric.rs"]
+#[path = "../../src/run/wire/libfabric.rs"]
 mod libfabric;
 #[path = "../../../clearway-runtime/examples/reliable_bench/transfer.rs"]
 mod transfer;

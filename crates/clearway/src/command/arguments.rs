@@ -13,11 +13,11 @@ use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::setup_node::MarkRule;
 use super::timeslice::TimesliceFlags;
-use crate::archive::{ITEM_BYTES_MAX, Locator};
-use crate::bench::Place;
-use crate::bench::gpcnet::GpcnetFlags;
-use crate::bench::program::ProgramFlags;
-use crate::bench::wire::WireName;
+use crate::mechanism::congestion::program::ProgramFlags;
+use crate::mechanism::gpcnet::GpcnetFlags;
+use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
+use crate::run::Place;
+use crate::run::wire::WireName;
 use crate::scenario::{Time, shipped_names};
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.

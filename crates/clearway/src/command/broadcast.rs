@@ -8,13 +8,17 @@ use clearway_proto::broadcast::Reach;
 
 use super::run::{HostRate, JobFlags, across};
 use super::{JobArguments, print};
-use crate::bench::wire::Wanted;
-use crate::bench::{Crew, Held, Measure, Place};
-use crate::broadcast::simulated::{self, Ground};
-use crate::broadcast::{Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots};
-use crate::exit::Exit;
-use crate::scenario::{BROADCAST_RANKS_MAX, Fabric, Time};
-use crate::timeslice::RankAt;
+use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
+use crate::mechanism::broadcast::simulated;
+use crate::mechanism::broadcast::simulated::Ground;
+use crate::mechanism::broadcast::{
+    Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots,
+};
+use crate::mechanism::timeslice::RankAt;
+use crate::run::exit::Exit;
+use crate::run::wire::Wanted;
+use crate::run::{Crew, Held, Measure, Place};
+use crate::scenario::{Fabric, Time};
 
 /// What `clearway broadcast` casts.
 #[derive(Debug, Args)]
@@ -201,8 +205,8 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
 /// Casts on a simulated fabric.
 fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let ranks = flags.ranks.unwrap_or(8);
-    if ranks > BROADCAST_RANKS_MAX {
-        bail!("--ranks is {ranks}; 2 to {BROADCAST_RANKS_MAX} work on a simulated fabric");
+    if ranks > SIMULATED_RANKS_MAX {
+        bail!("--ranks is {ranks}; 2 to {SIMULATED_RANKS_MAX} work on a simulated fabric");
     }
     let plan = flags.plan(ranks, flags.rate)?;
     let name = flags.fabric.as_deref().unwrap_or("edr");

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
-use crate::cast::{PORT, Request, cast, receive, serve};
-use crate::exit::Exit;
+use crate::mechanism::cast::{PORT, Request, cast, receive, serve};
+use crate::run::exit::Exit;
 
 /// The other ends of a cast.
 #[derive(Debug, Subcommand)]

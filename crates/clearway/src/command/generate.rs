@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::Arguments;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// Prints the completion script of `shell`.
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {

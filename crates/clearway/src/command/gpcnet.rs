@@ -7,10 +7,11 @@ use clearway_proto::base::Class;
 
 use super::run::{HostRate, JobFlags, across, topology_of, try_writing};
 use super::{BenchFlags, print};
-use crate::bench::Place;
-use crate::bench::gpcnet::{self, GpcnetOrder, Suite};
-use crate::bench::job::Site;
-use crate::exit::Exit;
+use crate::mechanism::gpcnet;
+use crate::mechanism::gpcnet::{GpcnetOrder, Suite};
+use crate::run::Place;
+use crate::run::exit::Exit;
+use crate::run::job::Site;
 use crate::scenario::Fabric;
 
 /// Runs `suite` on the fabric, in the laboratory or across the job that flags name.

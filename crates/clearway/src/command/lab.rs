@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, QueueKind, Topology, keeper, permission};
 
 use super::LabCommand;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// The variable in which a keeper finds its specification.
 const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";

@@ -24,9 +24,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::bench::rank;
 use crate::doctor::Form;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
+use crate::run::rank;
 
 pub(crate) use arguments::{
     Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand, TopoCommand,
@@ -50,7 +50,7 @@ pub(crate) fn main() -> ExitCode {
 pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
-    } else if error.chain().any(|cause| cause.is::<crate::bench::Interrupted>()) {
+    } else if error.chain().any(|cause| cause.is::<crate::run::Interrupted>()) {
         Exit::Interrupted
     } else {
         Exit::Failed
@@ -81,9 +81,11 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
-        Command::Follow => crate::bench::job::follow(),
-        Command::Guard { watched_by: None, command } => crate::bench::program::watch(&command),
-        Command::Guard { watched_by: Some(watcher), command } => crate::bench::program::guard(&command, watcher),
+        Command::Follow => crate::run::job::follow(),
+        Command::Guard { watched_by: None, command } => crate::mechanism::congestion::program::watch(&command),
+        Command::Guard { watched_by: Some(watcher), command } => {
+            crate::mechanism::congestion::program::guard(&command, watcher)
+        }
         Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
     }

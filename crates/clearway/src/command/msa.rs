@@ -8,10 +8,10 @@ use clearway_proto::microslice::{Checksum, GeneratorPlan};
 
 use super::arguments::{MsaFiles, MsaForm, MsaLimits};
 use super::{MsaCommand, print};
-use crate::archive::{
+use crate::mechanism::timeslice::archive::{
     Depth, FileReport, Form, INPUT, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey,
 };
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {

@@ -10,15 +10,16 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
-use crate::bench::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
-use crate::bench::program::Programs;
-use crate::bench::wire::Wanted;
-use crate::bench::{self, Gathered, Order, Place};
-use crate::exit::Exit;
+use crate::mechanism::congestion::program::Programs;
+use crate::mechanism::congestion::{self, Congestion};
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
 use crate::report::{beside, diff, store, terminal};
-use crate::scenario::{self, Congestion, Fabric, Scenario};
+use crate::run::exit::Exit;
+use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
+use crate::run::wire::Wanted;
+use crate::run::{self, Gathered, Order, Place};
+use crate::scenario::{self, Fabric, Scenario};
 
 /// Who says how fast the host links of a job are.
 #[derive(Clone, Copy)]
@@ -150,7 +151,7 @@ fn here(
     let directory = directory_of(&scenario.name, output);
     try_writing(&directory)?;
     let order = Order { scenario: &scenario, text, flags, programs: Some(programs) };
-    let report = bench::run_here(&order)?;
+    let report = run::run_here(&order)?;
     conclude(&report, &directory)
 }
 
@@ -197,9 +198,9 @@ fn conduct(
     // calibrates.
     for place in places.iter().rev() {
         let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), programs };
-        let report = bench::run(&order, *place)?;
+        let report = run::run(&order, *place)?;
         if *place == Place::Lab && places.contains(&Place::Sim) {
-            text = scenario.calibrate(&text, bench::small_messages(&report))?;
+            text = scenario.calibrate(&text, congestion::small_messages(&report))?;
         }
         reports.push(report);
     }
@@ -245,12 +246,12 @@ fn conduct_job(
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
     let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
-    across(&order, |site| bench::gather(site).map(|()| Exit::Good))
+    across(&order, |site| run::gather(site).map(|()| Exit::Good))
 }
 
 /// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.
 pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) -> Result<Exit> {
-    let site = match bench::job::enter(order)? {
+    let site = match run::job::enter(order)? {
         Role::Follower(follower) => return follower.follow(),
         Role::Conductor(site) => site,
     };

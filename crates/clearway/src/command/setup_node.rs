@@ -26,7 +26,7 @@ use anyhow::Result;
 use clearway_proto::base::Class;
 
 use super::print;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// Where the kernel lists RDMA devices.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";

@@ -6,7 +6,7 @@ mod replay;
 use anyhow::Result;
 
 use super::SimCommand;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// Does what `command` says.
 pub(crate) fn command(command: SimCommand) -> Result<Exit> {

@@ -14,17 +14,17 @@ use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use super::run::{HostRate, JobFlags, across};
 use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
-use crate::bench::job::{JobOrder, Losses};
-use crate::bench::wire::Wanted;
-use crate::bench::{Crew, Held, Measure, Place};
-use crate::exit::Exit;
-use crate::report::model::Figure;
-use crate::scenario::{Fabric, Time};
-use crate::timeslice::Wanted as Go;
-use crate::timeslice::{
+use crate::mechanism::timeslice::Wanted as Go;
+use crate::mechanism::timeslice::{
     Change, HostConditions, LENGTHS, Messages, Plan, RankAt, Rings, SIMULATED, Task, account, achievable_table, build,
     compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told, watch,
 };
+use crate::report::model::Figure;
+use crate::run::exit::Exit;
+use crate::run::job::{JobOrder, Losses};
+use crate::run::wire::Wanted;
+use crate::run::{Crew, Held, Measure, Place};
+use crate::scenario::{Fabric, Time};
 
 /// What stands beside a run.
 #[derive(Debug, Subcommand)]

@@ -5,8 +5,8 @@ use clap::Args;
 use clearway_proto::base::Bytes;
 use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
 
-use crate::archive::INPUT;
-use crate::timeslice::{BUILDER, Feed, Plan, Shape, SinkKind, SourceKind, Task};
+use crate::mechanism::timeslice::archive::INPUT;
+use crate::mechanism::timeslice::{BUILDER, Feed, Plan, Shape, SinkKind, SourceKind, Task};
 
 /// The longest memory of an input: one span of it is never longer than a span can be.
 const MEMORY_MAX: Bytes = Bytes(u32::MAX as u64);

@@ -11,7 +11,7 @@ use clearway_sim::spec::import::{Outside, import};
 use clearway_sim::spec::presets;
 
 use super::{TopoCommand, nearest, print};
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// What a subnet manager or ibnetdiscover writes about the largest machines is some megabytes.
 const OUTSIDE_BYTES_MAX: u64 = 64 << 20;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Section};
 use super::machine::{is_executable, program};
-use crate::bench::job::interface;
+use crate::run::job::interface;
 
 /// Launchers, and what the ranks find each other through.
 const LAUNCHERS: [(&str, &str); 5] = [

@@ -92,14 +92,14 @@ fn building_table(report: &Report) -> Vec<String> {
     let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
     let Building { inputs, builders, .. } = building;
     let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
-    lines.extend(crate::timeslice::rows(&policies, &report.figures));
+    lines.extend(crate::mechanism::timeslice::rows(&policies, &report.figures));
     lines
 }
 
 /// How long broadcasts took by each mode.
 fn casting_table(report: &Report) -> Vec<String> {
     let Some(casting) = &report.casting else {
-        let rows = crate::broadcast::scaling_rows(&report.figures);
+        let rows = crate::mechanism::broadcast::scaling_rows(&report.figures);
         let title = "Broadcasts, until the last rank has the object";
         return if rows.is_empty() {
             rows
@@ -109,7 +109,7 @@ fn casting_table(report: &Report) -> Vec<String> {
     };
     let receivers = casting.hosts.len().saturating_sub(1);
     let mut lines = vec![format!("Broadcasts from one host to {receivers} others, every byte compared"), String::new()];
-    lines.extend(crate::broadcast::rows(&report.figures));
+    lines.extend(crate::mechanism::broadcast::rows(&report.figures));
     lines
 }
 

@@ -276,7 +276,7 @@ impl Fabric {
     }
 
     /// Says in one sentence why this cannot be, if it cannot.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::Lab(lab) => lab.check(),
             Self::Machine(machine) => {
@@ -291,7 +291,7 @@ impl Fabric {
     }
 
     /// Refuses queues that hold so much that ramp, settling and slices are too short for them.
-    pub(super) fn check_queue_time(&self) -> Result<(), String> {
+    pub(crate) fn check_queue_time(&self) -> Result<(), String> {
         let Self::Lab(LabFabric { topology, queue_packets, .. }) = *self else { return Ok(()) };
         let slowest = match topology {
             Topology::Star { rate, .. } => rate,
@@ -377,7 +377,7 @@ impl Fabric {
 }
 
 /// One, two or five times a power of ten: the least that is not below `time`.
-pub(super) fn round(time: Nanos) -> Nanos {
+pub(crate) fn round(time: Nanos) -> Nanos {
     let mut step = 1u64;
     loop {
         if let Some(round) = [1, 2, 5].into_iter().map(|n| step.saturating_mul(n)).find(|round| *round >= time.0) {

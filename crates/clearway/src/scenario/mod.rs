@@ -9,15 +9,11 @@
 //! I1. A key that nothing reads is refused, with the nearest one that something does.
 //! I2. A scenario that was read is possible: sizes, rates and roles fit its fabric.
 
-mod broadcast;
-mod congestion;
-mod fabric;
+pub(crate) mod fabric;
 mod layout;
-mod shares;
 mod shipped;
 mod text;
-mod time;
-mod timeslice;
+pub(crate) mod time;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,16 +25,15 @@ use clearway_proto::base::{BitsPerSec, Nanos, RandomKey};
 use clearway_proto::congestion::{Layout, Rules};
 use serde::{Deserialize, Serialize};
 
+use crate::mechanism::broadcast::Broadcast;
+use crate::mechanism::congestion::{Congestion, Shares};
+use crate::mechanism::timeslice::Timeslice;
 use crate::report::model::{Origin, Parameter};
 
-pub(crate) use broadcast::{Broadcast, RANKS_MAX as BROADCAST_RANKS_MAX};
-pub(crate) use congestion::{Congestion, INTENSITY_MAX, NullControl};
 pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
-pub(crate) use shares::Shares;
 pub(crate) use shipped::{shipped, shipped_names};
 pub(crate) use text::{read_file, read_text};
 pub(crate) use time::Time;
-pub(crate) use timeslice::Timeslice;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,7 +86,7 @@ fn one() -> u64 {
 /// The longest name of a scenario: a part of a path, far below the kernel's 255 bytes.
 const NAME_MAX: usize = 64;
 /// The shortest window that holds blocks enough for an interval: six on each side.
-const SLICES_MIN: u64 = 12;
+pub(crate) const SLICES_MIN: u64 = 12;
 /// The longest: ten minutes of a laboratory. Longer ones are mistyped units.
 const SLICES_MAX: u64 = 6000;
 
@@ -237,7 +232,7 @@ fn list(
 }
 
 /// Refuses an empty list, or one with the same entry twice.
-fn distinct<T: Ord + Copy>(what: &str, list: &[T]) -> Result<(), String> {
+pub(crate) fn distinct<T: Ord + Copy>(what: &str, list: &[T]) -> Result<(), String> {
     if list.is_empty() {
         return Err(format!("{what} is empty; name at least one"));
     }
@@ -245,12 +240,12 @@ fn distinct<T: Ord + Copy>(what: &str, list: &[T]) -> Result<(), String> {
     if set.len() == list.len() { Ok(()) } else { Err(format!("{what} names something twice")) }
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(what: &str, value: T, low: T, high: T) -> Result<(), String> {
+pub(crate) fn within<T: PartialOrd + std::fmt::Display>(what: &str, value: T, low: T, high: T) -> Result<(), String> {
     if value >= low && value <= high { Ok(()) } else { Err(format!("{what} is {value}; {low} to {high} work")) }
 }
 
 /// Refuses names that are no queues of `fabric`.
-fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), String> {
+pub(crate) fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), String> {
     distinct("queues", &queues.iter().collect::<Vec<_>>())?;
     let known = fabric.queues()?;
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -261,7 +256,7 @@ fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), String> {
 }
 
 /// Refuses a grid that does not fit the network.
-fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
+pub(crate) fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
     let usual = fabric.slice()?;
     match fabric {
         Fabric::Lab(_) | Fabric::Site(_) if slice != usual => {
@@ -276,12 +271,12 @@ fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
 }
 
 /// The longest slice of a machine.
-fn slice_max(fabric: &Fabric) -> Result<Time, String> {
+pub(crate) fn slice_max(fabric: &Fabric) -> Result<Time, String> {
     Ok(Time(Nanos(fabric.slice()?.0.0.saturating_mul(1000).max(1))))
 }
 
 /// Refuses a window that holds too few slices, or too many.
-fn check_window(what: &str, window: Time, slice: Time) -> Result<(), String> {
+pub(crate) fn check_window(what: &str, window: Time, slice: Time) -> Result<(), String> {
     within(what, window, Time(slice.0.times(SLICES_MIN)), Time(slice.0.times(SLICES_MAX)))
 }
 

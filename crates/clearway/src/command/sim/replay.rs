@@ -10,7 +10,7 @@ use clearway_sim::Picos;
 use clearway_sim::check::{Failure, Trial};
 
 use crate::command::print;
-use crate::exit::Exit;
+use crate::run::exit::Exit;
 
 /// A failure is a page of text; a megabyte is somebody else's file.
 const FILE_BYTES_MAX: u64 = 1 << 20;

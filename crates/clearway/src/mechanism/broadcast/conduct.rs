@@ -1,0 +1,355 @@
+//! Conducts ranks through casts, and notices which of them end.
+//!
+//! # Model
+//! Objects that are longer than a packet are cast one at a time: the next one when every rank has compared the last. Short ones the root
+//! casts by itself, once far apart, so that each finds an idle network, and once in batches that share their synchronisation.
+//!
+//! # Invariants
+//! I1. What was seen is told only if every byte was right and all survivors were told the same end.
+
+use std::collections::BTreeSet;
+use std::iter;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clearway_lab::OFFLOAD_MAX;
+use clearway_proto::base::{Bytes, Nanos, Rank};
+use clearway_proto::broadcast::{Reach, Way};
+
+use super::outcome::{Cast, Outcome};
+use super::plan::{Mode, Plan, SHORT, Share};
+use super::rough::Rough;
+use super::words::{Asked, Assignment, Rhythm, Said};
+use crate::mechanism::timeslice::RankAt;
+use crate::run::{Held, Place};
+
+/// How long ranks may take for what takes no time but that of a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Nothing at all moves for longer than any repair, view or silence takes.
+pub(super) const STUCK: Duration = Duration::from_secs(60);
+/// How often a wait looks around.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Between short objects: longer than one takes on an idle network, and than the machine takes to come to rest.
+const APART: Nanos = Nanos::from_millis(1);
+/// Objects of a batch: as many short ones as share a synchronisation.
+const BATCH: u32 = 16;
+/// The longest that are cast in batches: a longer one keeps the link busy for many round trips, and nothing is shared.
+const BATCHED_MAX: Bytes = Bytes(64 << 10);
+/// Batches, and bare exchanges.
+const BATCHES: u32 = 100;
+const ROUNDS: u32 = 500;
+/// A hop of a network that nobody has measured yet.
+const LATENCY: Nanos = Nanos::from_micros(100);
+
+/// In a laboratory, long objects are cast between hosts with segmentation offload, as most real ones have it. A rested port lets one
+/// packet pass at once, so a packet is at most this share of an object: what no rate held back is less than a hundredth of its time.
+const PACKETS_OF_OBJECT: u64 = 128;
+/// A frame of Ethernet, without what only the cable sees.
+const FRAME: u64 = 1514;
+
+/// Runs every cast of `plan` on `held`, which is a `place`.
+///
+/// # Errors
+/// One sentence: which rank cannot go on, what was wrong with an object, or who does not answer.
+pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<Outcome>> {
+    let mut conductor = Conductor { held, plan, place, key: 0, gone: BTreeSet::new() };
+    let mut outcomes = Vec::new();
+    for loss in &plan.losses {
+        let bare = Rhythm::Bare;
+        outcomes.push(conductor.run(&Cast {
+            mode: Mode::Auto,
+            length: Bytes(4),
+            loss: *loss,
+            rough: Rough::default(),
+            rhythm: bare,
+            objects: ROUNDS,
+        })?);
+        for length in &plan.lengths {
+            for mode in plan.modes_of(*length) {
+                for (rhythm, objects) in conductor.rhythms(*length) {
+                    let rough = Rough::default();
+                    let cast = Cast { mode: *mode, length: *length, loss: *loss, rough, rhythm, objects };
+                    outcomes.push(conductor.run(&cast)?);
+                }
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Bytes of a body that one message carries beside an engine's usual header.
+fn symbol(held: &Held) -> Bytes {
+    Bytes(u64::from(held.body_max()))
+}
+
+/// How symbols leave at first where objects of this length are cast by this mode under this loss.
+pub(super) fn way_of(held: &Held, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Way {
+    let multicast = if held.has_multicast() { Reach::All } else { Reach::Some };
+    mode.way(&plan.circumstances(length, symbol(held), LATENCY, loss), multicast)
+}
+
+/// Conducts casts.
+pub(super) struct Conductor<'a> {
+    pub(super) held: &'a mut Held,
+    pub(super) plan: &'a Plan,
+    pub(super) place: Place,
+    pub(super) key: u32,
+    /// Ranks whose processes have ended.
+    pub(super) gone: BTreeSet<Rank>,
+}
+
+impl Conductor<'_> {
+    fn name(&self, rank: Rank) -> String {
+        self.held.ranks().name(rank)
+    }
+
+    pub(super) fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
+        let alone = match length > symbol(self.held) {
+            true => (Rhythm::Ordered, self.plan.objects_of(length)),
+            false => (Rhythm::Apart(APART), self.plan.objects.unwrap_or(SHORT)),
+        };
+        let batches = self.plan.objects.map_or(BATCHES, |objects| objects.div_ceil(BATCH));
+        let together = (length <= BATCHED_MAX).then_some((Rhythm::Batches(BATCH), batches * BATCH));
+        iter::once(alone).chain(together).collect()
+    }
+
+    /// Runs one cast.
+    pub(super) fn run(&mut self, cast: &Cast) -> Result<Outcome> {
+        if !self.gone.is_empty() && self.held.renew()? {
+            self.gone.clear();
+        }
+        let Cast { mode, length, loss, .. } = *cast;
+        eprintln!("{} of {length} by {}, {loss} lost", cast.objects, what(cast));
+        let way = way_of(self.held, self.plan, (mode, length, loss));
+        let ranks: Vec<Rank> = self.living();
+        self.held.offload(frames_of_packet(length))?;
+        self.begin(cast, way, &ranks)?;
+        let mut outcome = Outcome {
+            cast: *cast,
+            way,
+            ways: Vec::new(),
+            accounts: Default::default(),
+            gone: Default::default(),
+            out: BTreeSet::new(),
+            is_one_clock: self.place == Place::Lab,
+        };
+        let mut course = Course::new(self.plan, cast.rhythm);
+        self.go_on(cast, &outcome, &mut course)?;
+        while self.awaited(&outcome).next().is_some() || !course.struck.is_subset(&self.gone) {
+            self.strike(&mut course)?;
+            match self.held.ranks_mut().hear_of_broadcast(course.patience(LOOK_EVERY))? {
+                Some((rank, Ok(said))) => {
+                    course.heard = Instant::now();
+                    self.take(&mut course, &mut outcome, rank, said)?;
+                }
+                Some((rank, Err(how))) => {
+                    course.heard = Instant::now();
+                    self.miss(&mut outcome, rank, how)?;
+                }
+                None if course.heard.elapsed() > STUCK + expected(self.plan, cast) => bail!("{}", self.stuck(&outcome)),
+                None => {}
+            }
+            self.go_on(cast, &outcome, &mut course)?;
+        }
+        outcome.gone.iter().for_each(|(rank, how)| eprintln!("{} {how}: {}", self.name(*rank), outcome.ending()));
+        match outcome.broken() {
+            Some(why) => bail!("{}: {why}; this is a defect of the program", what(cast)),
+            None => Ok(outcome),
+        }
+    }
+
+    /// Who has not come to an end.
+    fn awaited<'o>(&self, outcome: &'o Outcome) -> impl Iterator<Item = Rank> + use<'o> {
+        // Who only answers does so until it is told something else.
+        let last = if outcome.cast.rhythm == Rhythm::Bare { 0 } else { self.plan.ranks - 1 };
+        let is_there =
+            move |rank: &Rank| rank.0 <= last && !outcome.accounts.contains_key(rank) && !outcome.out.contains(rank);
+        self.living().into_iter().filter(is_there)
+    }
+
+    fn living(&self) -> Vec<Rank> {
+        (0..self.plan.ranks).map(Rank).filter(|rank| !self.gone.contains(rank)).collect()
+    }
+
+    /// Gives all ranks their part and waits until the root has heard everybody.
+    fn begin(&mut self, cast: &Cast, way: Way, ranks: &[Rank]) -> Result<()> {
+        self.key += 1;
+        let assignment = Assignment {
+            key: self.key,
+            ranks: self.plan.ranks,
+            per_leaf: self.plan.per_leaf(),
+            roots: 0,
+            way,
+            rhythm: cast.rhythm,
+            length: cast.length,
+            objects: cast.objects,
+            rate: self.plan.rate,
+            silence: self.plan.silence,
+            seed: self.plan.seed,
+            rough: Rough { lost: cast.loss.0, ..cast.rough },
+            filmed: cast.filmed(),
+        };
+        for rank in ranks {
+            self.held.ranks_mut().ask_of_broadcast(*rank, Asked::Take(Box::new(assignment.clone())))?;
+        }
+        let (mut taken, mut is_ready) = (BTreeSet::new(), false);
+        let deadline = Instant::now() + PATIENCE;
+        while taken.len() < ranks.len() || !is_ready {
+            match self.held.ranks_mut().hear_of_broadcast(LOOK_EVERY)? {
+                Some((rank, Ok(Said::Taken))) => drop(taken.insert(rank)),
+                Some((_, Ok(Said::Ready))) => is_ready = true,
+                Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
+                Some((rank, Err(how))) => bail!("{} {how} before the cast began; run again", self.name(rank)),
+                // Of the cast before.
+                Some(_) => {}
+                None if Instant::now() > deadline => bail!("the ranks did not hear each other within {PATIENCE:?}"),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the root to cast what is next.
+    fn go_on(&mut self, cast: &Cast, outcome: &Outcome, course: &mut Course) -> Result<()> {
+        let root = Rank(0);
+        if self.gone.contains(&root) || outcome.accounts.contains_key(&root) || outcome.out.contains(&root) {
+            return Ok(());
+        }
+        let order = match cast.rhythm {
+            Rhythm::Ordered if course.next < cast.objects => {
+                let last = course.next.checked_sub(1);
+                let all_have = |last: u32| {
+                    let there = self.living().into_iter().filter(|rank| !outcome.out.contains(rank));
+                    course.has.get(last as usize).is_some_and(|has| there.into_iter().all(|rank| has.contains(&rank)))
+                };
+                if !last.is_none_or(all_have) {
+                    return Ok(());
+                }
+                course.has.push(BTreeSet::new());
+                Asked::Cast
+            }
+            Rhythm::Ordered => return Ok(()),
+            _ if course.next > 0 => return Ok(()),
+            _ => Asked::Begin,
+        };
+        course.next += 1;
+        self.held.ranks_mut().ask_of_broadcast(root, order)
+    }
+
+    /// Ends ranks whose time has come.
+    fn strike(&mut self, course: &mut Course) -> Result<()> {
+        while course.strokes.first().is_some_and(|stroke| stroke.at <= Instant::now()) {
+            let Stroke { rank, asked, .. } = course.strokes.remove(0);
+            if matches!(asked, Asked::Die) {
+                course.struck.insert(rank);
+            }
+            self.held.ranks_mut().ask_of_broadcast(rank, asked)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, course: &mut Course, outcome: &mut Outcome, rank: Rank, said: Said) -> Result<()> {
+        match said {
+            Said::Has(object) => {
+                if let Some(has) = course.has.get_mut(object as usize) {
+                    has.insert(rank);
+                }
+            }
+            Said::Done(account) => drop(outcome.accounts.insert(rank, *account)),
+            Said::Switched(way, at) => {
+                eprintln!("the way changes to {}", way.name());
+                outcome.ways.push((way, at));
+            }
+            Said::Lost(_) => {}
+            Said::Out => drop(outcome.out.insert(rank)),
+            Said::Helpless => eprintln!("clearway: {} does not know how to go on", self.name(rank)),
+            Said::Failed(sentence) => bail!("{}: {sentence}", self.name(rank)),
+            Said::Taken | Said::Ready => bail!("{} is confused", self.name(rank)),
+        }
+        Ok(())
+    }
+
+    /// The process of `rank` has ended: the others are told.
+    fn miss(&mut self, outcome: &mut Outcome, rank: Rank, how: String) -> Result<()> {
+        if self.plan.kills.iter().all(|kill| kill.rank != rank.0) {
+            bail!("{} {how} in the middle of the cast; run again", self.name(rank));
+        }
+        self.gone.insert(rank);
+        outcome.accounts.remove(&rank);
+        outcome.gone.insert(rank, how);
+        for other in self.living() {
+            self.held.ranks_mut().ask_of_broadcast(other, Asked::Dead(rank.0))?;
+        }
+        Ok(())
+    }
+
+    /// Who has not come to an end.
+    fn stuck(&self, outcome: &Outcome) -> String {
+        let names: Vec<String> = self.awaited(outcome).map(|rank| self.name(rank)).collect();
+        format!("nothing moves any more in {}; not at the end: {}", what(&outcome.cast), names.join(", "))
+    }
+}
+
+/// How far a cast is.
+struct Course {
+    /// Of each long object that was cast, who has it and knows that all do.
+    has: Vec<BTreeSet<Rank>>,
+    /// The next object to cast.
+    next: u32,
+    /// When somebody said something last.
+    heard: Instant,
+    strokes: Vec<Stroke>,
+    /// Who was told to die.
+    struck: BTreeSet<Rank>,
+}
+
+/// Something that is done to a rank.
+#[derive(Clone, Debug)]
+struct Stroke {
+    at: Instant,
+    rank: Rank,
+    asked: Asked,
+}
+
+impl Course {
+    /// Whom `plan` kills or stops dies or stands still in a cast; the bare exchange knows no deaths.
+    fn new(plan: &Plan, rhythm: Rhythm) -> Self {
+        let heard = Instant::now();
+        let stroke =
+            |kill: &RankAt, asked| Stroke { at: heard + Duration::from_nanos(kill.at.0), rank: Rank(kill.rank), asked };
+        let kills = plan.kills.iter().map(|kill| stroke(kill, Asked::Die));
+        let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, Asked::Stop(*length)));
+        let filter = plan.filter.map(|at| stroke(&RankAt { rank: 0, at }, Asked::Filter));
+        let mut strokes: Vec<Stroke> = kills.chain(stops).chain(filter).collect();
+        strokes.retain(|_| rhythm != Rhythm::Bare);
+        strokes.sort_by_key(|stroke| stroke.at);
+        Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new() }
+    }
+
+    /// How long to listen before somebody has to be killed.
+    fn patience(&self, most: Duration) -> Duration {
+        let until = |stroke: &Stroke| stroke.at.saturating_duration_since(Instant::now());
+        self.strokes.first().map_or(most, |first| until(first).min(most))
+    }
+}
+
+/// Of how many frames the packets of a laboratory may be while objects of `length` are cast.
+fn frames_of_packet(length: Bytes) -> u32 {
+    u32::try_from(length.0 / PACKETS_OF_OBJECT / FRAME).unwrap_or(OFFLOAD_MAX).clamp(1, OFFLOAD_MAX)
+}
+
+/// What a cast is, for a person.
+fn what(cast: &Cast) -> String {
+    match cast.rhythm {
+        Rhythm::Bare => "a bare datagram to all and an answer of each".to_owned(),
+        Rhythm::Ordered => cast.mode.name().to_owned(),
+        Rhythm::Apart(gap) => format!("{}, {gap} apart", cast.mode.name()),
+        Rhythm::Batches(count) => format!("{}, {count} at a time", cast.mode.name()),
+    }
+}
+
+/// How long one object takes by the slowest way, and twice that.
+fn expected(plan: &Plan, cast: &Cast) -> Duration {
+    let each = plan.rate.map_or(0, |rate| rate.time_for(cast.length).0);
+    Duration::from_nanos(each.saturating_mul(2 * u64::from(plan.ranks)))
+}

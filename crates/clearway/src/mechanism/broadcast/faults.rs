@@ -1,0 +1,112 @@
+//! Casts while everything goes wrong, one after the other, for some time: what is lost, doubled, damaged or late, who dies and who
+//! stands still follow from the seed.
+//!
+//! # Invariants
+//! I1. Every cast ends with identical and right bytes at all survivors, or with the same end told to all of them; else this is an error.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{Bytes, Nanos, RandomKey, RandomStream};
+use clearway_proto::broadcast::Record;
+
+use super::conduct::Conductor;
+use super::outcome::{Cast, Outcome};
+use super::plan::{Mode, Plan, Share};
+use super::rough::Rough;
+use crate::mechanism::timeslice::RankAt;
+use crate::run::{Held, Place};
+
+const MODES: [Mode; 4] = [Mode::Auto, Mode::Multicast, Mode::Chain, Mode::Tree];
+/// The most of what arrives that suffers each fault, in millionths.
+const SHARE_MAX: u64 = 30_000;
+/// The longest object has twice as many bytes as two to this.
+const LENGTH_BITS: u64 = 21;
+/// Objects of one cast.
+const OBJECTS_MAX: u64 = 6;
+/// One cast in so many has a death, and one a rank that stands still.
+const SELDOM: u64 = 4;
+/// When that is, and how long one stands still at most: longer than a rank may be silent.
+const WITHIN: u64 = 300_000_000;
+const STOP_MAX: u64 = 3_000_000_000;
+
+/// What became of all casts.
+#[derive(Debug, Default)]
+struct Tally {
+    casts: u32,
+    objects: u64,
+    aborted: u32,
+    deaths: u32,
+    stops: u32,
+    switches: u32,
+    record: Record,
+}
+
+impl Tally {
+    fn add(&mut self, plan: &Plan, outcome: &Outcome) {
+        let stable = outcome.accounts.values().map(|account| account.stable).max().unwrap_or(0);
+        let record = outcome.record();
+        self.casts += 1;
+        self.objects += u64::from(stable);
+        self.aborted += u32::from(stable < outcome.cast.objects);
+        self.deaths += outcome.gone.len() as u32;
+        self.stops += plan.stops.len() as u32;
+        self.switches += outcome.ways.len() as u32;
+        self.record.repairs += record.repairs;
+        self.record.doubled += record.doubled;
+        self.record.damaged += record.damaged;
+    }
+}
+
+/// Casts on `held`, a lab, for `time`; what happened, for a person.
+///
+/// # Errors
+/// The first cast that ended otherwise than it may, and its number.
+pub(crate) fn suffer(held: &mut Held, plan: &Plan, time: Nanos) -> Result<String> {
+    let end = Instant::now() + Duration::from_nanos(time.0);
+    let mut dice = RandomKey::new(plan.seed).purpose("faults").stream();
+    let mut tally = Tally::default();
+    let mut gone = BTreeSet::new();
+    while Instant::now() < end {
+        let plan = drawn(plan, &mut dice);
+        let key = tally.casts;
+        let mut conductor = Conductor { held, plan: &plan, place: Place::Lab, key, gone };
+        let cast = cast(&conductor, &mut dice);
+        let outcome = conductor.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
+        tally.add(&plan, &outcome);
+        gone = conductor.gone;
+    }
+    let Tally { casts, objects, aborted, deaths, stops, switches, record } = tally;
+    Ok(format!(
+        "{casts} casts in {time}, seed {}: {objects} objects with all survivors, every byte right;\n\
+         {aborted} casts ended early, with the same end told to all survivors;\n\
+         {deaths} ranks were killed, {stops} stood still, {switches} changes of the way;\n\
+         {} symbols sent again, {} came twice, {} were damaged and found out\n",
+        plan.seed, record.repairs, record.doubled, record.damaged
+    ))
+}
+
+/// Who dies and who stands still.
+fn drawn(plan: &Plan, dice: &mut RandomStream) -> Plan {
+    let mut stroke = |seldom| {
+        let kill = RankAt { rank: dice.below(u64::from(plan.ranks)) as u32, at: Nanos(dice.below(WITHIN)) };
+        let length = Nanos(dice.below(STOP_MAX));
+        (dice.below(seldom) == 0).then_some((kill, length))
+    };
+    let (kill, stop) = (stroke(SELDOM), stroke(SELDOM));
+    let kills = kill.into_iter().map(|(kill, _)| kill).collect();
+    Plan { kills, stops: stop.into_iter().collect(), seed: plan.seed, ..plan.clone() }
+}
+
+/// What is cast, and what its packets suffer.
+fn cast(conductor: &Conductor<'_>, dice: &mut RandomStream) -> Cast {
+    let mut share = || dice.below(SHARE_MAX) as u32;
+    let (lost, rough) = (share(), Rough { lost: 0, doubled: share(), damaged: share(), late: share() });
+    let length = 1_u64 << dice.below(LENGTH_BITS + 1);
+    let length = Bytes(length + dice.below(length));
+    let mode = MODES[dice.below(MODES.len() as u64) as usize];
+    let objects = 1 + dice.below(OBJECTS_MAX) as u32;
+    let rhythm = conductor.rhythms(length)[0].0;
+    Cast { mode, length, loss: Share(lost), rough, rhythm, objects }
+}

@@ -1,0 +1,565 @@
+//! One rank of broadcasts: the root or a receiver over the wire that its conductor chose, cast after cast.
+//!
+//! # Model
+//! The engine says what leaves when; this is what is around it: memory, the bytes of objects and their comparison at every receiver, and
+//! the conductor's orders. A node lives until the next cast begins, so that its peers are never left alone with what they lack.
+//!
+//! # Invariants
+//! I1. No object counts as received whose bytes were not compared.
+//!
+//! # Not here
+//! What is said to the conductor: `words`.
+
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
+use clearway_runtime::waiting::Waitable;
+use clearway_runtime::{clock, progress};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, raise};
+
+use super::bare::{self, Bare};
+use super::film::Film;
+use super::pattern;
+use super::rough::{RoughWire, Tally};
+use super::together;
+use super::traffic::traffic;
+use super::words::{Account, Asked, Assignment, Rhythm, Said};
+use crate::run::exit::Exit;
+use crate::run::rank::{Conversation, OrderOf, Orders};
+
+/// Who casts.
+const ROOT: Rank = Rank(0);
+/// The group of all.
+const GROUP: GroupId = GroupId(0);
+/// Symbols that may be under way: a quarter of a second at 200 Mb/s, longer than a rank of a busy machine waits for a processor.
+pub(super) const WINDOW: u32 = 4096;
+/// Short objects that may lie at a receiver, or wait at the root until they are with everybody.
+pub(super) const SLOTS: u32 = 1024;
+/// Short objects between two synchronisations.
+pub(super) const SYNC_EVERY: u32 = 16;
+
+fn say(said: Said) -> Result<()> {
+    Asked::say(said)
+}
+
+/// Obeys `orders` over `wire` until the conductor is done.
+pub(crate) fn serve(wire: Box<dyn Waitable>, mut orders: Orders) -> Result<Exit> {
+    let mut wire = RoughWire::new(wire);
+    let mut memory = None;
+    let mut next = match orders.next_of()? {
+        Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Cast(assignment),
+        Some(OrderOf::Leave) => Next::Leave,
+        _ => Next::Gone,
+    };
+    loop {
+        let assignment = match next {
+            Next::Cast(assignment) => assignment,
+            Next::Leave => return Ok(Exit::Good),
+            Next::Gone => return Ok(Exit::Failed),
+        };
+        next = match take(&mut wire, *assignment, &mut memory, &mut orders) {
+            Ok(next) => next,
+            Err(error) => {
+                say(Said::Failed(format!("{error:#}")))?;
+                return Ok(Exit::Good);
+            }
+        };
+    }
+}
+
+/// What comes after a cast.
+pub(super) enum Next {
+    /// Another one.
+    Cast(Box<Assignment>),
+    /// The conductor said that all is over.
+    Leave,
+    /// The conductor is gone, or none.
+    Gone,
+}
+
+/// The region that this rank has, once it has one: every cast uses it, since a wire keeps what was registered.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    region: RegionId,
+    length: u64,
+}
+
+impl Memory {
+    /// A region of at least `length`.
+    pub(super) fn of(kept: &mut Option<Self>, wire: &mut dyn Wire, length: u64) -> Result<RegionId> {
+        if let Some(own) = kept.filter(|own| own.length >= length) {
+            return Ok(own.region);
+        }
+        let region =
+            wire.register(Bytes(length)).map_err(|_| anyhow!("{} of memory are not to be had", Bytes(length)))?;
+        *kept = Some(Self { region, length });
+        Ok(region)
+    }
+}
+
+/// Takes part in one cast.
+fn take(
+    wire: &mut RoughWire,
+    assignment: Assignment,
+    memory: &mut Option<Memory>,
+    orders: &mut Orders,
+) -> Result<Next> {
+    wire.set(assignment.rough, assignment.seed ^ u64::from(assignment.key));
+    if assignment.roots > 0 {
+        return together::serve(wire, &assignment, memory, orders);
+    }
+    let group = wire.capabilities().operations.has(OperationKind::Multicast).then_some(GROUP);
+    // Nobody but the root sends to the group: as a member it would get all of its own symbols back.
+    if let Some(group) = group.filter(|_| wire.rank() != ROOT) {
+        wire.join(group).map_err(|missing| anyhow!("the group of all cannot be joined: {missing}"))?;
+    }
+    if assignment.rhythm == Rhythm::Bare {
+        return serve_bare(wire, &assignment, group, orders);
+    }
+    let symbol = symbol_of(wire)?;
+    let slots = SLOTS * symbol;
+    let count = match assignment.rhythm {
+        Rhythm::Batches(count) => count,
+        Rhythm::Ordered | Rhythm::Apart(_) | Rhythm::Bare => 1,
+    };
+    let slots_at = assignment.length.0 * u64::from(count);
+    let region = Memory::of(memory, wire, slots_at + u64::from(slots))?;
+    let places = Places { region, symbol, count, slots_at };
+    let slots = Span { region, offset: places.slots_at, length: slots };
+    let node = member(&assignment, wire.rank(), ROOT, group, symbol, slots);
+    let mut casting = Casting::new(assignment, places, wire, orders);
+    casting.run(wire, node)
+}
+
+/// Bytes of a symbol over `wire`.
+pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
+    NodeConfig::symbol_beside(wire.capabilities())
+        .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
+}
+
+/// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by multicast.
+pub(super) fn member(
+    assignment: &Assignment,
+    rank: Rank,
+    root: Rank,
+    group: Option<GroupId>,
+    symbol: u32,
+    slots: Span,
+) -> Node {
+    let per_leaf = assignment.per_leaf.max(1);
+    let members = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / per_leaf });
+    Node::new(NodeConfig {
+        rank,
+        members: members.collect(),
+        root,
+        group: group.filter(|_| matches!(assignment.way, Way::Multicast | Way::Segments)),
+        key: assignment.key + root.0,
+        symbol,
+        window: WINDOW,
+        history: 2 * WINDOW,
+        slots,
+        rate: assignment.rate,
+        sync_every: SYNC_EVERY,
+        silence: assignment.silence,
+        laggards: Laggards::Wait,
+        way: assignment.way,
+        class: Class::Bulk,
+        control: Class::Control,
+    })
+}
+
+/// Where things lie in a rank's region: long objects, and slots of short ones behind them.
+#[derive(Clone, Copy)]
+struct Places {
+    region: RegionId,
+    symbol: u32,
+    /// Long objects that have room at once.
+    count: u32,
+    slots_at: u64,
+}
+
+impl Places {
+    /// Where the root has object `number` of `length` bytes, and a receiver gets it if it is long.
+    fn of(&self, number: u32, length: Bytes) -> Span {
+        let offset = match self.is_short(length) {
+            true => self.slots_at + u64::from(number % SLOTS) * u64::from(self.symbol),
+            false => u64::from(number % self.count) * length.0,
+        };
+        Span { region: self.region, offset, length: length.0 as u32 }
+    }
+
+    fn is_short(&self, length: Bytes) -> bool {
+        length.0 <= u64::from(self.symbol)
+    }
+}
+
+/// One cast.
+struct Casting<'a> {
+    assignment: Assignment,
+    places: Places,
+    orders: &'a mut Orders,
+    is_root: bool,
+    /// The wire's: what goes to the group reaches nobody.
+    is_filtered: Rc<Cell<bool>>,
+    /// Root: objects are cast, the next one at.
+    cast_at: Option<LocalNs>,
+    cast: u32,
+    stable: u32,
+    account: Account,
+    /// Processor time when the last long object was cast, or the first short one.
+    processor: Nanos,
+    traffic: Option<[Bytes; 2]>,
+    tally: Rc<RefCell<Tally>>,
+    /// What had no room here before this cast.
+    dropped: u64,
+    film: Film,
+    /// When each was told: a step can be long.
+    events: Vec<(LocalNs, Event)>,
+    commands: Vec<Command>,
+    /// How many symbols had come at the last step, and since when no other has.
+    came: (u64, LocalNs),
+    is_done: bool,
+    next: Option<Next>,
+}
+
+impl<'a> Casting<'a> {
+    fn new(assignment: Assignment, places: Places, wire: &RoughWire, orders: &'a mut Orders) -> Self {
+        let (is_root, is_filtered) = (wire.rank() == ROOT, wire.is_filtered());
+        let mut commands = Vec::new();
+        if !is_root && !places.is_short(assignment.length) {
+            let first = 0..places.count.min(assignment.objects);
+            commands.extend(first.map(|object| Command::Place { into: places.of(object, assignment.length) }));
+        }
+        Self {
+            assignment,
+            places,
+            orders,
+            is_root,
+            is_filtered,
+            cast_at: None,
+            cast: 0,
+            stable: 0,
+            account: Account::default(),
+            processor: processor(),
+            traffic: traffic(),
+            tally: wire.tally(),
+            dropped: wire.counters().receive_overflow,
+            film: Film::default(),
+            events: Vec::new(),
+            commands,
+            came: (0, LocalNs(0)),
+            is_done: false,
+            next: None,
+        }
+    }
+
+    fn run(&mut self, wire: &mut RoughWire, node: Node) -> Result<Next> {
+        let input = self.orders.source().try_clone_to_owned()?;
+        say(Said::Taken)?;
+        let mut driver = Driver::boot(node, clock::now(), 0);
+        let mut host = Host { casting: self };
+        progress::run(&mut driver, wire, &[input.as_fd()], &mut host);
+        Ok(self.next.take().unwrap_or(Next::Gone))
+    }
+
+    fn say(&mut self, what: Said) {
+        if say(what).is_err() {
+            self.next = Some(Next::Gone);
+        }
+    }
+
+    fn obey(&mut self, order: OrderOf<Asked>, now: LocalNs) {
+        match order {
+            OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
+            OrderOf::Asked(Asked::Begin) => self.cast_at = Some(now),
+            // One long object: short ones go by themselves.
+            OrderOf::Asked(Asked::Cast) => self.cast_at = Some(now),
+            OrderOf::Asked(Asked::Dead(rank)) => self.commands.push(Command::Dead { rank: Rank(rank) }),
+            OrderOf::Asked(Asked::Die) => {
+                // As if somebody else had done it: nothing of this process gets to run any more.
+                let _ = raise(Signal::SIGKILL);
+            }
+            OrderOf::Asked(Asked::Stop(length)) => thread::sleep(Duration::from_nanos(length.0)),
+            OrderOf::Asked(Asked::Filter) => self.is_filtered.set(true),
+            OrderOf::Leave => self.next = Some(Next::Leave),
+        }
+    }
+
+    /// Does what an event of the engine asks for.
+    fn heed(&mut self, event: Event, now: LocalNs, wire: &mut dyn Wire) {
+        match event {
+            Event::Ready => self.say(Said::Ready),
+            Event::Received { object, at } => self.receive(object, at, now, wire),
+            Event::Stable { object, .. } => self.settle(object, now, wire),
+            Event::Aborted { object } => self.account.aborted = Some(object),
+            Event::Switched { way } => self.say(Said::Switched(way, now)),
+            Event::Lost { rank } => {
+                wire.abandon(rank);
+                self.say(Said::Lost(rank.0));
+            }
+            Event::Out => {
+                self.is_done = true;
+                self.say(Said::Out);
+            }
+            Event::Helpless => self.say(Said::Helpless),
+            Event::Refused { missing } => self.say(Said::Failed(format!("nothing can be cast here: {missing}"))),
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, object: u32, at: Span, now: LocalNs, wire: &mut dyn Wire) {
+        self.account.times.push([now; 2]);
+        if self.is_filmed() && object == self.assignment.filmed {
+            self.film.end(now, self.symbols());
+        }
+        if self.places.is_short(self.assignment.length) {
+            self.compare(object, at, wire);
+            self.commands.push(Command::Release { object });
+        }
+    }
+
+    /// An object is with everybody.
+    fn settle(&mut self, object: u32, now: LocalNs, wire: &mut dyn Wire) {
+        self.stable = object + 1;
+        if let Some(times) = self.account.times.get_mut(object as usize) {
+            times[1] = now;
+        }
+        let is_short = self.places.is_short(self.assignment.length);
+        let is_ordered = self.assignment.rhythm == Rhythm::Ordered;
+        if self.is_root && (is_ordered || self.stable == self.assignment.objects) {
+            self.account.processor.push(processor() - self.processor);
+        }
+        if is_short {
+            return;
+        }
+        if !self.is_root {
+            self.compare(object, self.places.of(object, self.assignment.length), wire);
+            let next = object + self.places.count;
+            if next < self.assignment.objects {
+                let into = self.places.of(next, self.assignment.length);
+                self.commands.push(Command::Place { into });
+            }
+        }
+        if is_ordered {
+            self.say(Said::Has(object));
+        }
+    }
+
+    fn compare(&mut self, object: u32, at: Span, wire: &dyn Wire) {
+        let wrong = pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object);
+        self.account.faults.extend(wrong.map(|what| format!("object {object} {what}")));
+    }
+
+    /// Casts what is due.
+    fn cast(&mut self, now: LocalNs, wire: &mut dyn Wire) {
+        let Some(at) = self.cast_at.filter(|at| *at <= now && self.cast < self.assignment.objects) else { return };
+        let count = match self.assignment.rhythm {
+            Rhythm::Batches(count) if self.stable == self.cast => count.min(self.assignment.objects - self.cast),
+            Rhythm::Batches(_) => return,
+            // Memory of an object that is not with everybody is not used again.
+            _ if self.cast - self.stable >= SLOTS => return,
+            Rhythm::Ordered | Rhythm::Apart(_) | Rhythm::Bare => 1,
+        };
+        if self.cast == 0 || self.assignment.rhythm == Rhythm::Ordered {
+            self.processor = processor();
+        }
+        for _ in 0..count {
+            self.cast_one(wire);
+        }
+        self.cast_at = match self.assignment.rhythm {
+            Rhythm::Ordered => None,
+            // One that was away goes on from here.
+            Rhythm::Apart(gap) => Some((at + gap).max(now)),
+            Rhythm::Batches(_) | Rhythm::Bare => Some(at),
+        };
+        if self.cast == self.assignment.objects {
+            self.cast_at = None;
+            self.commands.push(Command::Flush);
+        }
+    }
+
+    fn cast_one(&mut self, wire: &mut dyn Wire) {
+        let from = self.places.of(self.cast, self.assignment.length);
+        pattern::make(wire, from, self.assignment.seed, self.cast);
+        if self.assignment.rhythm == Rhythm::Ordered {
+            self.processor = processor();
+        }
+        // The time to make the object is not that of its broadcast.
+        self.account.times.push([clock::now(); 2]);
+        self.commands.push(Command::Cast { from });
+        self.cast += 1;
+    }
+
+    /// Of one object.
+    fn symbols(&self) -> u64 {
+        self.assignment.length.0.div_ceil(u64::from(self.places.symbol)).max(1)
+    }
+
+    /// Whether this rank notes how one object comes in: short ones are here at once.
+    fn is_filmed(&self) -> bool {
+        !self.is_root && self.assignment.rhythm == Rhythm::Ordered
+    }
+
+    /// Notes how an object in the middle comes in, and how long nothing came in the middle of any.
+    fn watch(&mut self, received: u64, now: LocalNs) {
+        let filmed = self.assignment.filmed;
+        let here = received.saturating_sub(u64::from(filmed) * self.symbols());
+        if self.is_filmed() && self.stable == filmed && here < self.symbols() {
+            self.film.look(now, here);
+        }
+        let (before, since) = self.came;
+        if received == before {
+            return;
+        }
+        let symbols = self.symbols();
+        if before / symbols == (received - 1) / symbols && before % symbols != 0 {
+            self.account.stall = self.account.stall.max(now.since(since));
+        }
+        self.came = (received, now);
+    }
+
+    /// Tells the conductor how it ended, once.
+    fn conclude(&mut self, node: &Node, wire: &dyn Wire) {
+        let end = self.account.aborted.unwrap_or(u32::MAX).min(self.assignment.objects);
+        if self.is_done || self.stable < end {
+            return;
+        }
+        self.is_done = true;
+        self.account.stable = self.stable;
+        self.account.record = node.record();
+        self.account.film = self.film.take();
+        let Tally { lost, sources } = self.tally.take();
+        self.account.lost = lost + wire.counters().receive_overflow.saturating_sub(self.dropped);
+        self.account.sources = sources;
+        let now = traffic().zip(self.traffic);
+        self.account.traffic = now.map(|(now, then)| [0, 1].map(|way| Bytes(now[way].0.saturating_sub(then[way].0))));
+        let account = std::mem::take(&mut self.account);
+        self.say(Said::Done(Box::new(account)));
+    }
+
+    /// When the root casts by itself again.
+    fn wake(&self) -> Option<LocalNs> {
+        let is_free = match self.assignment.rhythm {
+            Rhythm::Batches(_) => self.stable == self.cast,
+            _ => self.cast - self.stable.min(self.cast) < SLOTS,
+        };
+        self.cast_at.filter(|_| is_free)
+    }
+}
+
+/// Processor time of this process so far.
+fn processor() -> Nanos {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Nanos::ZERO };
+    let nanos = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000;
+    Nanos(nanos(usage.user_time()) + nanos(usage.system_time()))
+}
+
+/// The rank's side of the progress loop.
+struct Host<'a, 'b> {
+    casting: &'a mut Casting<'b>,
+}
+
+impl progress::Host<Node> for Host<'_, '_> {
+    fn told(&mut self, event: Event) {
+        self.casting.events.push((clock::now(), event));
+    }
+
+    fn control(&mut self, _which: usize, now: LocalNs, _driver: &mut Driver<Node>) {
+        match self.casting.orders.waiting_of() {
+            Some(orders) => orders.into_iter().for_each(|order| self.casting.obey(order, now)),
+            None => self.casting.next = Some(Next::Gone),
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<Node>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        let casting = &mut *self.casting;
+        for (at, event) in std::mem::take(&mut casting.events) {
+            casting.heed(event, at, wire);
+        }
+        casting.cast(now, wire);
+        casting.watch(driver.engine_mut().record().received, now);
+        casting.conclude(driver.engine_mut(), wire);
+        if casting.next.is_some() {
+            return ControlFlow::Break(());
+        }
+        let has_commands = !casting.commands.is_empty();
+        casting.commands.drain(..).for_each(|command| driver.command(now, command));
+        ControlFlow::Continue(if has_commands { Some(now) } else { casting.wake() })
+    }
+}
+
+/// Takes part in rounds of the bare exchange.
+fn serve_bare(
+    wire: &mut RoughWire,
+    assignment: &Assignment,
+    group: Option<GroupId>,
+    orders: &mut Orders,
+) -> Result<Next> {
+    let input = orders.source().try_clone_to_owned()?;
+    say(Said::Taken)?;
+    let end = Bare::new(wire.rank(), assignment.ranks, group, assignment.objects);
+    if wire.rank() == ROOT {
+        say(Said::Ready)?;
+    }
+    let mut driver = Driver::boot(end, clock::now(), 0);
+    let mut host = BareHost { orders, is_over: false, next: None };
+    progress::run(&mut driver, wire, &[input.as_fd()], &mut host);
+    Ok(host.next.unwrap_or(Next::Gone))
+}
+
+/// The rank's side of the progress loop, of bare exchanges.
+struct BareHost<'a> {
+    orders: &'a mut Orders,
+    is_over: bool,
+    next: Option<Next>,
+}
+
+impl progress::Host<Bare> for BareHost<'_> {
+    fn told(&mut self, _over: bare::Over) {
+        self.is_over = true;
+    }
+
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Bare>) {
+        let Some(orders) = self.orders.waiting_of() else {
+            self.next = Some(Next::Gone);
+            return;
+        };
+        for order in orders {
+            match order {
+                OrderOf::Asked(Asked::Begin) => driver.command(now, bare::Begin),
+                OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
+                OrderOf::Leave => self.next = Some(Next::Leave),
+                OrderOf::Asked(_) => {}
+            }
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        _now: LocalNs,
+        driver: &mut Driver<Bare>,
+        _wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        if std::mem::take(&mut self.is_over) {
+            let times = std::mem::take(&mut driver.engine_mut().times);
+            if say(Said::Done(Box::new(Account { times, ..Account::default() }))).is_err() {
+                self.next = Some(Next::Gone);
+            }
+        }
+        if self.next.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
+    }
+}

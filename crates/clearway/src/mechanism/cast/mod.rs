@@ -1,0 +1,229 @@
+//! `clearway cast`: files, directories and streams to many hosts at once, each byte leaving once where the network allows it.
+//!
+//! # Model
+//! ```text
+//! sender                                            receiver
+//!   |-- manifest ------------------------------------->|  looks what is there
+//!   |<------------------------- same, part, nothing ---|
+//!   |-- hashes of blocks, of parts ------------------->|  reads and compares
+//!   |<------------------------- blocks that it lacks --|
+//!   |== blocks that somebody lacks, by broadcast =====>|  writes, reads back, hashes; renames what is whole
+//!   |<------------------------- how it ended ----------|
+//! ```
+//! What stands at the arrows goes over a connection to each receiver, sealed (`link`); blocks go through the engine of
+//! [`clearway_proto::broadcast`] over UDP (`seat`). `plan` and `record` decide without touching a file; `source` and `feeder` read,
+//! `assembly` and `target` write; `sender` and `receiver` conduct; `crew` and `serve` bring both together.
+//!
+//! # Invariants
+//! I1. A name that people use never stands for a file that is not whole and checked.
+//! I2. What goes wrong at one receiver, or with one file, is told at the end and stops no other.
+
+mod assembly;
+mod bell;
+mod crew;
+mod feeder;
+mod link;
+mod message;
+mod outbox;
+mod path;
+mod peers;
+mod plan;
+mod progress;
+mod receiver;
+mod record;
+mod seat;
+mod sender;
+mod serve;
+mod source;
+mod summary;
+mod target;
+mod whom;
+
+use std::io::{BufRead, Write, stdin, stdout};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clearway_proto::base::BitsPerSec;
+
+use crate::run::exit::Exit;
+use crate::run::hexadecimal::bytes_of;
+use crate::run::job;
+use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
+use crate::run::wire::Wanted;
+use crate::run::{Interrupt, Interrupted};
+use message::{Check, Task};
+use path::Text;
+use peers::{Connection, Contact};
+use progress::{Display, Wish};
+use receiver::Whither;
+use seat::ROOT;
+use sender::Order;
+use source::Source;
+use summary::Summary;
+
+pub(crate) use serve::{PORT, serve};
+
+/// What `clearway cast` is asked for.
+pub(crate) struct Request {
+    /// What to cast; `-` is standard input.
+    pub(crate) paths: Vec<PathBuf>,
+    /// To whom; nobody named is for ranks of a job.
+    pub(crate) to: Vec<String>,
+    /// The directory at each receiver, where none is named with it.
+    pub(crate) into: Option<String>,
+    /// The key of receivers that listen.
+    pub(crate) key: Option<PathBuf>,
+    /// Their port.
+    pub(crate) port: u16,
+    /// The program at hosts where ssh starts it.
+    pub(crate) remote_program: Option<PathBuf>,
+    /// The name of a stream.
+    pub(crate) name: String,
+    /// Compare contents, not times.
+    pub(crate) checksum: bool,
+    /// The most that one host sends.
+    pub(crate) rate: Option<BitsPerSec>,
+    pub(crate) progress: bool,
+    pub(crate) json: bool,
+}
+
+/// Bytes of a secret that is made for one cast.
+const SECRET: usize = 32;
+
+/// Casts what `request` says.
+///
+/// # Errors
+/// One sentence: what cannot be read, or who cannot be reached; what goes wrong at a receiver stands in the summary.
+pub(crate) fn cast(request: &Request) -> Result<Exit> {
+    if request.to.is_empty() {
+        return across_job(request);
+    }
+    let hosts = whom::read(&request.to)?;
+    let source = source(request)?;
+    let interrupt = Interrupt::listen()?;
+    let (secret, contacts) = match &request.key {
+        Some(key) => (crew::key(key)?, crew::listening(hosts, request.port)),
+        None => {
+            let secret = sender::random::<SECRET>()?.to_vec();
+            let program = match &request.remote_program {
+                Some(program) => program.clone(),
+                None => std::env::current_exe().context("the path of this program")?,
+            };
+            let program = program.to_str().context("the path of this program is no text")?.to_owned();
+            let contacts = crew::over_ssh(hosts, &program, &secret);
+            (secret, contacts)
+        }
+    };
+    tell(request, sender::send(order(request, source, contacts, secret), interrupt))
+}
+
+fn source(request: &Request) -> Result<Source> {
+    match &request.paths[..] {
+        [path] if path.as_os_str() == "-" => Source::stream(&request.name),
+        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
+            bail!("standard input (-) is cast alone");
+        }
+        paths => Source::survey(paths),
+    }
+}
+
+fn order(request: &Request, source: Source, contacts: Vec<Contact>, secret: Vec<u8>) -> Order {
+    let into = request.into.as_ref().map(|into| Text(into.clone().into_bytes()));
+    let check = if request.checksum { Check::Contents } else { Check::Times };
+    let display = Display::new(if request.progress { Wish::Shown } else { Wish::Silent });
+    Order { source, contacts, task: Task { number: 0, into, check }, secret, rate: request.rate, display }
+}
+
+fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
+    let summary = match summary {
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!(
+                "clearway: interrupted; what has come stays where it is, and a cast that is repeated goes on from there"
+            );
+            return Ok(Exit::Interrupted);
+        }
+        other => other?,
+    };
+    let text = match request.json {
+        true => serde_json::to_string_pretty(&summary).context("a summary that JSON cannot hold")? + "\n",
+        false => summary.table(),
+    };
+    crate::command::print(&text)?;
+    Ok(if summary.is_complete() { Exit::Good } else { Exit::Failed })
+}
+
+/// Casts to the ranks of the job that a launcher started, one of each host.
+fn across_job(request: &Request) -> Result<Exit> {
+    let how = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
+    match job::enter(&how)? {
+        Role::Conductor(site) if site.is_alone() => {
+            bail!("nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun");
+        }
+        Role::Conductor(site) => match conduct(&site, request) {
+            Ok(exit) => site.leave().map(|()| exit),
+            Err(error) => site.abort(crate::command::exit_of(&error), &error),
+        },
+        Role::Follower(follower) => {
+            let (connection, secret) = follower.connection()?;
+            let Connection { ends, .. } = crew::over(connection)?;
+            // What fails here is told to the sender, which says it.
+            if let Ok(Some(link)) = link::answer(ends, &secret) {
+                let _ = receiver::receive(link, &secret, &Whither::Anywhere, None);
+            }
+            follower.leave()?;
+            Ok(Exit::Good)
+        }
+    }
+}
+
+/// Sends to the ranks of `site`; to its own host over a receiver beside this process.
+fn conduct(site: &Site, request: &Request) -> Result<Exit> {
+    let source = source(request)?;
+    let secret = site.secret()?.into_bytes();
+    let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
+    let firsts: Vec<_> = site.hosts().into_iter().map(|ranks| ranks[..1].to_vec()).collect();
+    let takes_part = |rank| each_rank || firsts.iter().any(|first| first.contains(&rank));
+    let guests = site.guests()?;
+    let name = |rank| if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() };
+    let mut contacts = vec![crew::beside(name(ROOT), &secret)];
+    let mut others = Vec::new();
+    for Guest { rank, connection } in guests {
+        if takes_part(rank) {
+            let connect = move || crew::to_receiver(connection);
+            contacts.push(Contact { name: name(rank), into: None, connect: Box::new(connect) });
+        } else {
+            // It waits until this connection ends.
+            others.push(connection);
+        }
+    }
+    tell(request, sender::send(order(request, source, contacts, secret), site.interrupt().clone()))
+}
+
+/// The receiver that a sender started, over ssh or beside itself: the secret is the first line of standard input.
+///
+/// # Errors
+/// One sentence: nobody speaks there.
+pub(crate) fn receive() -> Result<Exit> {
+    let mut line = String::new();
+    let mut input = stdin().lock();
+    std::io::Read::take(&mut input, 2 * SECRET as u64 * 2 + 1).read_line(&mut line).context("standard input")?;
+    drop(input);
+    let secret = bytes_of(line.trim_end()).filter(|secret| !secret.is_empty());
+    let secret = secret.context("this command is for the program itself; use `clearway cast FILE --to HOST`")?;
+    let mut output = stdout();
+    output.write_all(&[crew::STARTED]).and_then(|()| output.flush()).context("the sender is gone")?;
+    let reached = std::env::var("SSH_CONNECTION").ok().and_then(|words| addresses(&words));
+    let Some(link) = link::answer((Box::new(stdin()), Box::new(output)), &secret)? else { return Ok(Exit::Failed) };
+    // What fails is told to the sender, which says it.
+    Ok(match receiver::receive(link, &secret, &Whither::Anywhere, reached) {
+        Ok(()) => Exit::Good,
+        Err(_) => Exit::Failed,
+    })
+}
+
+/// The addresses of both ends of an ssh connection, the sender's first: client, its port, server, its port.
+fn addresses(words: &str) -> Option<[Ipv4Addr; 2]> {
+    let mut words = words.split(' ');
+    Some([words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?])
+}

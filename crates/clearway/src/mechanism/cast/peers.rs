@@ -1,0 +1,419 @@
+//! The sender's connections: who came, what each said, and who is not there any more.
+//!
+//! # Invariants
+//! I1. What goes wrong with one receiver is that receiver's failure; the others are waited for.
+//! I2. Nothing is written here: a receiver that takes nothing holds back what others do until it has said nothing for [`SILENCE`].
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::bell::Bell;
+use super::link::{Ends, call};
+use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
+use super::outbox::{Letter, Outbox};
+use super::path::Text;
+use super::plan::{Has, Runs};
+use crate::run::Interrupt;
+
+/// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a receiver may say nothing: six times as long as it does when all is well.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long one may take to come: longer than ssh tries to connect.
+const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// Bytes that may wait for a receiver before no more are made for it: half the longest message, some seconds of a slow network.
+const WAITING_MAX: usize = 32 << 20;
+/// How long the last words may take to be written: as a rule they fit into what the system keeps.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A receiver that shall come.
+pub(super) struct Contact {
+    /// For people.
+    pub(super) name: String,
+    /// The directory there.
+    pub(super) into: Option<Text>,
+    /// Connects: both directions, and the addresses of both ends, this one first, where there are some.
+    pub(super) connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
+}
+
+/// A connection to a receiver.
+pub(super) struct Connection {
+    pub(super) ends: Ends,
+    pub(super) addresses: Option<[Ipv4Addr; 2]>,
+}
+
+/// A receiver.
+pub(super) struct Peer {
+    pub(super) name: String,
+    task: Task,
+    outbox: Option<Outbox>,
+    /// Where it runs, once it came.
+    pub(super) boot: Option<String>,
+    /// Addresses of both ends, this one first.
+    pub(super) addresses: Option<[Ipv4Addr; 2]>,
+    pub(super) has: Option<Has>,
+    pub(super) lacks: BTreeMap<u32, Runs>,
+    pub(super) has_compared: bool,
+    /// It lacks something that is cast.
+    pub(super) lacks_some: bool,
+    /// Its rank in the broadcast, if it takes part.
+    pub(super) rank: Option<u32>,
+    pub(super) place: Option<Place>,
+    pub(super) is_open: bool,
+    /// Bytes that it has taken.
+    pub(super) taken: u64,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) ended: Option<Instant>,
+    /// When it said something last, or was called.
+    heard: Instant,
+    /// Why it does not take part any more.
+    pub(super) lost: Option<String>,
+    pub(super) why: Vec<(u32, String)>,
+}
+
+impl Peer {
+    /// Whether it still is there.
+    pub(super) fn is_here(&self) -> bool {
+        self.lost.is_none()
+    }
+
+    /// Says `message`; a receiver that cannot hear it is lost.
+    pub(super) fn say(&mut self, message: &ToReceiver) {
+        match Letter::of(message) {
+            Ok(letter) => self.post(&letter),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    /// Says what is in `letter`.
+    pub(super) fn post(&mut self, letter: &Letter) {
+        if let Some(Err(error)) = self.outbox.as_ref().map(|outbox| outbox.put(letter)) {
+            self.lose(&error.to_string());
+        }
+    }
+
+    pub(super) fn lose(&mut self, why: &str) {
+        self.lost.get_or_insert_with(|| why.to_owned());
+        self.ended.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes up what it said.
+    fn hear(&mut self, message: FromReceiver) {
+        self.heard = Instant::now();
+        match message {
+            FromReceiver::Here { boot, reached, .. } => {
+                self.boot = Some(boot);
+                self.addresses = self.addresses.or(reached);
+            }
+            FromReceiver::Has { has, why } => (self.has, self.why) = (Some(has), why),
+            FromReceiver::Lacks { file, runs } => {
+                self.lacks.insert(file, runs);
+            }
+            FromReceiver::Compared => self.has_compared = true,
+            FromReceiver::Alive => {}
+            FromReceiver::Bound(place) => self.place = Some(place),
+            FromReceiver::Opened => self.is_open = true,
+            FromReceiver::Progress { bytes } => self.taken = bytes,
+            FromReceiver::Outcome(outcome) => {
+                self.outcome = Some(outcome);
+                self.ended.get_or_insert_with(Instant::now);
+            }
+            FromReceiver::Failed(why) => self.lose(&why),
+        }
+    }
+}
+
+/// From the thread that listens to a receiver.
+enum Heard {
+    Came(Outbox, Option<[Ipv4Addr; 2]>),
+    Said(FromReceiver),
+    Gone(String),
+}
+
+/// All receivers.
+pub(super) struct Peers {
+    pub(super) all: Vec<Peer>,
+    heard: Receiver<(usize, Heard)>,
+    pub(super) bell: Arc<Bell>,
+    interrupt: Interrupt,
+}
+
+impl Peers {
+    /// Lets all of `contacts` come, each of which gets `task` with its own number and directory.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn call(
+        contacts: Vec<Contact>,
+        task: &Task,
+        session: u64,
+        secret: &[u8],
+        interrupt: Interrupt,
+    ) -> Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        let (to, heard) = channel();
+        let mut all = Vec::new();
+        for (number, contact) in contacts.into_iter().enumerate() {
+            let Contact { name, into, connect } = contact;
+            let task = Task { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
+            all.push(Peer {
+                name,
+                task,
+                outbox: None,
+                boot: None,
+                addresses: None,
+                has: None,
+                lacks: BTreeMap::new(),
+                has_compared: false,
+                lacks_some: false,
+                rank: None,
+                place: None,
+                is_open: false,
+                taken: 0,
+                outcome: None,
+                ended: None,
+                heard: Instant::now(),
+                lost: None,
+                why: Vec::new(),
+            });
+            let (to, secret, bell) = (to.clone(), secret.to_vec(), bell.clone());
+            let listen = move || {
+                let tell = |heard| {
+                    let is_heard = to.send((number, heard)).is_ok();
+                    bell.ring();
+                    is_heard
+                };
+                let why = match listen(connect, session, &secret, &tell) {
+                    Ok(()) => "its connection ended".to_owned(),
+                    Err(error) => format!("{error:#}"),
+                };
+                tell(Heard::Gone(why));
+            };
+            thread::Builder::new().name("receiver".to_owned()).spawn(listen).context("a thread for a receiver")?;
+        }
+        Ok(Self { all, heard, bell, interrupt })
+    }
+
+    /// The user's wish to stop. Who has been silent for too long is lost from here on.
+    ///
+    /// # Errors
+    /// The user wants an end.
+    pub(super) fn check(&mut self) -> Result<()> {
+        // What was said while this thread was busy counts.
+        self.look();
+        for peer in self.all.iter_mut().filter(|peer| peer.is_here() && peer.outcome.is_none()) {
+            let most = if peer.boot.is_some() { SILENCE } else { ARRIVAL };
+            if peer.heard.elapsed() > most {
+                peer.lose(&format!("it has said nothing for {} s", most.as_secs()));
+            }
+        }
+        self.interrupt.check()
+    }
+
+    fn take(&mut self, number: usize, heard: Heard) {
+        let Some(peer) = self.all.get_mut(number) else { return };
+        match heard {
+            Heard::Came(outbox, addresses) => (peer.outbox, peer.addresses) = (Some(outbox), addresses),
+            Heard::Said(message) => peer.hear(message),
+            // Who has told its outcome may go.
+            Heard::Gone(_) if peer.outcome.is_some() => {}
+            Heard::Gone(why) => peer.lose(&why),
+        }
+    }
+
+    /// Takes up what was said, without waiting.
+    pub(super) fn look(&mut self) {
+        self.bell.hush();
+        while let Ok((number, heard)) = self.heard.try_recv() {
+            self.take(number, heard);
+        }
+    }
+
+    /// Waits until `is_done` is true of everybody who is there; `watch` is called some ten times a second.
+    ///
+    /// # Errors
+    /// The user wants an end.
+    pub(super) fn gather(&mut self, is_done: &dyn Fn(&Peer) -> bool, watch: &mut dyn FnMut(&[Peer])) -> Result<()> {
+        let mut looked = Instant::now();
+        while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
+            match self.heard.recv_timeout(LOOK_EVERY) {
+                Ok((number, heard)) => self.take(number, heard),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.check()?;
+                watch(&self.all);
+            }
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Those who are there.
+    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.all.iter_mut().filter(|peer| peer.is_here())
+    }
+
+    /// Tells everybody what to do.
+    pub(super) fn give_tasks(&mut self) {
+        for peer in self.here() {
+            let task = ToReceiver::Task(peer.task.clone());
+            peer.say(&task);
+        }
+    }
+
+    /// Waits until nobody who is there has too much to take.
+    ///
+    /// # Errors
+    /// The user wants an end.
+    pub(super) fn keep_up(&mut self) -> Result<()> {
+        let keeps_up = |peer: &Peer| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
+        self.gather(&keeps_up, &mut |_| {})
+    }
+
+    /// Says `message` to all of whom `is_meant` is true.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&Peer) -> bool, message: &ToReceiver) -> Result<()> {
+        let letter = Letter::of(message)?;
+        self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
+        Ok(())
+    }
+
+    /// Says `message` to all who are there.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn say(&mut self, message: &ToReceiver) -> Result<()> {
+        self.say_to(&|_| true, message)
+    }
+
+    /// Says to all that there is nothing more to do.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn leave(&mut self) -> Result<()> {
+        self.say(&ToReceiver::Leave)?;
+        let until = Instant::now() + FAREWELL;
+        self.here().filter_map(|peer| peer.outbox.take()).for_each(|outbox| outbox.close(until));
+        Ok(())
+    }
+}
+
+/// Connects, and tells what the other end says until it ends.
+fn listen(
+    connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
+    session: u64,
+    secret: &[u8],
+    tell: &dyn Fn(Heard) -> bool,
+) -> Result<()> {
+    let Connection { ends, addresses } = connect()?;
+    let (speaker, mut listener) = call(ends, session, secret)?;
+    let mut is_wanted = tell(Heard::Came(Outbox::start(speaker)?, addresses));
+    while is_wanted && let Some(message) = listener.next()? {
+        is_wanted = tell(Heard::Said(message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::mechanism::cast::link::answer;
+    use crate::mechanism::cast::message::Check;
+
+    const SECRET: &[u8] = b"sixteen bytes at least";
+
+    /// Peers at the other ends of `streams`.
+    fn peers(streams: &[UnixStream]) -> Peers {
+        let contact = |stream: &UnixStream| {
+            let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
+            let connect = move || Ok(Connection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
+            Contact { name: "n".to_owned(), into: None, connect: Box::new(connect) }
+        };
+        let task = Task { number: 0, into: None, check: Check::Times };
+        let interrupt = Interrupt::listen().expect("signals");
+        Peers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
+    }
+
+    fn here() -> FromReceiver {
+        FromReceiver::Here { host: String::new(), boot: String::new(), reached: None }
+    }
+
+    /// A time at which who said something last is lost now; none on a machine that has just started.
+    fn long_ago() -> Option<Instant> {
+        Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1))
+    }
+
+    #[test]
+    fn check__who_says_nothing_for_too_long_is_lost_and_the_others_are_not() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut peers = peers(&[ours.try_clone().expect("the same"), ours]);
+        let Some(long_ago) = long_ago() else { return };
+        peers.all[0].heard = long_ago;
+        peers.check().expect("no interrupt");
+        assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 60 s"));
+        assert!(peers.all[1].is_here());
+        peers.all[1].hear(here());
+        peers.all[1].heard = long_ago;
+        peers.all[1].hear(FromReceiver::Alive);
+        peers.check().expect("no interrupt");
+        assert!(peers.all[1].is_here(), "it said so");
+        drop(theirs);
+    }
+
+    #[test]
+    fn say__who_takes_nothing_holds_up_nobody_and_is_lost() {
+        let pairs: [_; 2] = std::array::from_fn(|_| UnixStream::pair().expect("a pair"));
+        let [(ours, stopped), (also_ours, theirs)] = pairs;
+        let answered = |stream: UnixStream| {
+            thread::spawn(move || {
+                let ends: Ends = (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
+                let mut link = answer(ends, SECRET).expect("agreed").expect("called");
+                link.0.say(&here()).expect("said");
+                link
+            })
+        };
+        let (stopped, listens) = (answered(stopped), answered(theirs));
+        let mut peers = peers(&[ours, also_ours]);
+        peers.gather(&|peer| peer.boot.is_some(), &mut |_| {}).expect("no interrupt");
+        let ends = stopped.join().expect("no panic");
+        let hears = thread::spawn(move || {
+            let mut link = listens.join().expect("no panic");
+            let mut hashes = 0;
+            while let Some(ToReceiver::Hashes { hashes: more, .. }) = link.1.next().expect("in order") {
+                hashes += more.len();
+            }
+            link.0.say(&FromReceiver::Compared).expect("said");
+            (link, hashes)
+        });
+        // More than sockets take, and than may wait.
+        let (message, count) = (1 << 20, WAITING_MAX >> 19);
+        for _ in 0..count {
+            peers.say(&ToReceiver::Hashes { file: 0, hashes: "0".repeat(message) }).expect("said");
+        }
+        peers.say(&ToReceiver::Survey).expect("said");
+        let (link, heard) = hears.join().expect("no panic");
+        assert_eq!(heard, message * count);
+        let Some(long_ago) = long_ago() else { return };
+        peers.all[0].heard = long_ago;
+        peers.gather(&|peer| peer.has_compared, &mut |_| {}).expect("no interrupt");
+        peers.keep_up().expect("no interrupt");
+        assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 30 s"));
+        assert!(peers.all[1].is_here());
+        drop((ends, link));
+    }
+}

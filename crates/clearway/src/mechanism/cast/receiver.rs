@@ -1,0 +1,525 @@
+//! A receiver: answers the sender, takes the broadcast, and leaves files behind.
+//!
+//! # Model
+//! The thread that runs the engine copies each object out of its place and gives it to another one, which writes. A place is offered
+//! again when everybody has what was in it and there is memory for a copy: a slow disk so holds the sender back, and nothing grows.
+//!
+//! # Invariants
+//! I1. When the sender is gone, so is the receiver. What was whole appears; the rest stays for the next time.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_proto::broadcast::{Command, Event, Node};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::progress;
+
+use super::assembly::Assembly;
+use super::bell::Bell;
+use super::link::{Listener, Speaker};
+use super::message::{FromReceiver, Outcome, Task, ToReceiver};
+use super::path::Below;
+use super::plan::{ENTRIES_MAX, Entry, Hash};
+use super::record::OBJECT_MAX;
+use super::seat::{End, PLACES, Port, place_of};
+use super::target::Target;
+use crate::run::hexadecimal::bytes_of;
+use crate::run::job::host_name;
+
+/// Messages of the sender that wait.
+const WAITING_MAX: usize = 4;
+/// How often the sender is told how far this one is: as often as somebody reads it.
+const TELL_EVERY: Nanos = Nanos::from_millis(250);
+
+/// How often the sender hears of one that is busy: some times in what it takes for silence.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Where a receiver may write.
+#[derive(Clone, Debug)]
+pub(super) enum Whither {
+    /// Where the sender says: it started this process.
+    Anywhere,
+    /// In this directory only.
+    Beneath(PathBuf),
+}
+
+/// What the sender says, as it comes.
+struct Inbox {
+    messages: Receiver<Result<ToReceiver>>,
+    bell: Arc<Bell>,
+}
+
+impl Inbox {
+    fn start(mut listener: Listener) -> Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        let (to, messages) = sync_channel(WAITING_MAX);
+        let ring = bell.clone();
+        let listen = move || {
+            while let Some(message) = listener.next().transpose() {
+                let is_last = message.is_err();
+                if to.send(message).is_err() || is_last {
+                    break;
+                }
+                ring.ring();
+            }
+            drop(to);
+            ring.ring();
+        };
+        thread::Builder::new().name("sender".to_owned()).spawn(listen).context("a thread that listens")?;
+        Ok(Self { messages, bell })
+    }
+
+    /// The next message; `None` when the sender is gone.
+    fn next(&self) -> Result<Option<ToReceiver>> {
+        self.messages.recv().ok().transpose()
+    }
+
+    /// The next message if there is one.
+    fn waiting(&self) -> Waiting {
+        match self.messages.try_recv() {
+            Ok(Ok(message)) => Waiting::Message(message),
+            Err(TryRecvError::Empty) => Waiting::Nothing,
+            Ok(Err(_)) | Err(TryRecvError::Disconnected) => Waiting::Gone,
+        }
+    }
+}
+
+enum Waiting {
+    Message(ToReceiver),
+    Nothing,
+    Gone,
+}
+
+/// Takes part in one cast, to its end.
+///
+/// # Errors
+/// What the sender cannot be told any more.
+pub(super) fn receive(
+    (mut speaker, listener): (Speaker, Listener),
+    secret: &[u8],
+    whither: &Whither,
+    reached: Option<[std::net::Ipv4Addr; 2]>,
+) -> Result<()> {
+    let inbox = Inbox::start(listener)?;
+    let host = host_name()?;
+    speaker.say(&FromReceiver::Here { host: host.clone(), boot: boot()?, reached })?;
+    let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
+    match station.work(secret, whither) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // Who is gone needs no reason.
+            let _ = station.voice.say(&FromReceiver::Failed(format!("{error:#}")));
+            while let Ok(Some(message)) = station.inbox.next() {
+                if matches!(message, ToReceiver::Leave) {
+                    break;
+                }
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The number of this start of the machine.
+pub(super) fn boot() -> Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
+    Ok(boot.trim().to_owned())
+}
+
+/// One end of the connection, and who is here.
+struct Station {
+    voice: Voice,
+    inbox: Inbox,
+    host: String,
+}
+
+/// Speaks to the sender, and lets it know of a receiver that is busy with something long.
+struct Voice {
+    speaker: Arc<Mutex<Speaker>>,
+    /// Dropped, nothing more is said.
+    _more: Sender<()>,
+}
+
+impl Voice {
+    fn start(speaker: Speaker) -> Result<Self> {
+        let speaker = Arc::new(Mutex::new(speaker));
+        let (more, end) = channel();
+        let voice = Self { speaker: speaker.clone(), _more: more };
+        let repeat = move || {
+            while end.recv_timeout(ALIVE_EVERY) == Err(RecvTimeoutError::Timeout)
+                && say(&speaker, &FromReceiver::Alive).is_ok()
+            {}
+        };
+        thread::Builder::new().name("alive".to_owned()).spawn(repeat).context("a thread that says so")?;
+        Ok(voice)
+    }
+
+    fn say(&self, message: &FromReceiver) -> Result<()> {
+        say(&self.speaker, message)
+    }
+}
+
+fn say(speaker: &Mutex<Speaker>, message: &FromReceiver) -> Result<()> {
+    speaker.lock().map_err(|_| anyhow!("a thread ended by a fault"))?.say(message)
+}
+
+impl Station {
+    fn work(&mut self, secret: &[u8], whither: &Whither) -> Result<()> {
+        let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
+        let target = self.target(&task, whither)?;
+        let Some(entries) = self.entries()? else { return Ok(()) };
+        let taken = Arc::new(AtomicU64::new(0));
+        let mut assembly = Assembly::new(target, entries, taken.clone());
+        let has = assembly.survey(task.check);
+        self.voice.say(&FromReceiver::Has { has, why: assembly.failures() })?;
+        let mut hashes: (u32, Vec<Hash>) = (0, Vec::new());
+        let (mut port, mut end) = (None, None);
+        while let Some(message) = self.inbox.next()? {
+            match message {
+                ToReceiver::Hashes { file, hashes: more } => {
+                    self.compare(&mut assembly, &mut hashes, (file, &more))?;
+                }
+                ToReceiver::Compare => self.voice.say(&FromReceiver::Compared)?,
+                ToReceiver::Seat(seat) => {
+                    let taken = Port::take(seat, secret)?;
+                    self.voice.say(&FromReceiver::Bound(taken.place()))?;
+                    port = Some(taken);
+                }
+                ToReceiver::Open(places) => {
+                    let port = port.take().context("a place in a broadcast without a seat")?;
+                    end = Some(port.open(&places)?);
+                    self.voice.say(&FromReceiver::Opened)?;
+                }
+                ToReceiver::Begin { group_key } => {
+                    let mut end = end.take().context("a broadcast without a place in it")?;
+                    group_key.map_or(Ok(()), |key| end.take_group_key(&key))?;
+                    let (over, after) = Broadcast::run(self, assembly, &taken, end)?;
+                    assembly = after;
+                    match over {
+                        Over::Cast => self.finish(&mut assembly)?,
+                        Over::Gone => {
+                            assembly.appear();
+                            return Ok(());
+                        }
+                        Over::Out => bail!("the others went on without this host: it did not answer for 30 s"),
+                        Over::Aborted => bail!("the broadcast was ended before all of it was everywhere"),
+                    }
+                }
+                ToReceiver::Finish => self.finish(&mut assembly)?,
+                ToReceiver::Leave => return Ok(()),
+                ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => bail!("the sender began again"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory where everything goes.
+    fn target(&self, task: &Task, whither: &Whither) -> Result<Target> {
+        let number = task.number.to_string();
+        let into = task.into.as_ref().map(|into| expand(&into.0, &self.host, &number));
+        match whither {
+            Whither::Anywhere => {
+                let into = into.unwrap_or_else(|| b".".to_vec());
+                Target::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
+            }
+            Whither::Beneath(root) => {
+                let into = String::from_utf8(into.unwrap_or_default()).context("a directory that is no text")?;
+                let below = Below::read(&into);
+                let below = below.with_context(|| {
+                    format!("`{into}` is not below the directory that `clearway cast serve` has; say `sub/directory`")
+                })?;
+                Target::beneath(root, &below)
+            }
+        }
+    }
+
+    /// The whole manifest.
+    fn entries(&self) -> Result<Option<Vec<Entry>>> {
+        let mut entries = Vec::new();
+        loop {
+            match self.inbox.next()? {
+                Some(ToReceiver::Entries(more)) => entries.extend(more),
+                Some(ToReceiver::Survey) => break,
+                Some(ToReceiver::Leave) | None => return Ok(None),
+                Some(_) => bail!("the sender does not tell what there is"),
+            }
+            if entries.len() > ENTRIES_MAX {
+                bail!("more than {ENTRIES_MAX} entries");
+            }
+        }
+        if let Some(entry) = entries.iter().find(|entry| !entry.is_sound()) {
+            bail!("{} cannot be what the sender says", entry.path);
+        }
+        Ok(Some(entries))
+    }
+
+    /// More hashes came; with the last one of a file it is compared.
+    fn compare(
+        &mut self,
+        assembly: &mut Assembly,
+        (file, hashes): &mut (u32, Vec<Hash>),
+        (of, more): (u32, &str),
+    ) -> Result<()> {
+        if of != *file {
+            hashes.clear();
+            *file = of;
+        }
+        let bytes = bytes_of(more).context("hashes that are none")?;
+        let (more, rest) = bytes.as_chunks::<32>();
+        hashes.extend_from_slice(more);
+        let blocks = assembly.blocks(of).context("hashes of no file")? as usize;
+        if !rest.is_empty() || hashes.len() > blocks {
+            bail!("more hashes than a file has blocks");
+        }
+        if hashes.len() == blocks {
+            let runs = assembly.compare(of, hashes);
+            hashes.clear();
+            self.voice.say(&FromReceiver::Lacks { file: of, runs })?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
+        let outcome: Outcome = assembly.finish();
+        self.voice.say(&FromReceiver::Outcome(outcome))
+    }
+}
+
+/// `%h` is the host, `%r` the number of the receiver, `%%` a percent sign.
+fn expand(pattern: &[u8], host: &str, number: &str) -> Vec<u8> {
+    let mut path = Vec::new();
+    let mut rest = pattern.iter().copied();
+    while let Some(byte) = rest.next() {
+        match (byte, rest.clone().next()) {
+            (b'%', Some(b'h')) => path.extend(host.bytes()),
+            (b'%', Some(b'r')) => path.extend(number.bytes()),
+            (b'%', Some(b'%')) => path.push(b'%'),
+            _ => {
+                path.push(byte);
+                continue;
+            }
+        }
+        rest.next();
+    }
+    path
+}
+
+/// How a broadcast ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// The sender says that all was cast.
+    Cast,
+    /// The sender is gone.
+    Gone,
+    /// The others went on without this one.
+    Out,
+    Aborted,
+}
+
+/// What comes back from the thread that writes.
+enum Written {
+    /// Memory of an object.
+    Buffer(Vec<u8>),
+    /// A short object.
+    Short(u32),
+}
+
+/// An object on its way to the thread that writes.
+type Work = (Vec<u8>, Option<u32>);
+
+/// The thread that writes.
+struct Writer {
+    work: Sender<Work>,
+    done: Receiver<Written>,
+    thread: JoinHandle<Assembly>,
+}
+
+impl Writer {
+    fn start(mut assembly: Assembly, bell: Arc<Bell>) -> Result<Self> {
+        let (work, to_do) = channel::<Work>();
+        let (to, done) = channel();
+        let write = move || {
+            for (object, short) in to_do {
+                assembly.take(&object);
+                // Nobody waits for memory any more at the end.
+                let _ = to.send(short.map_or(Written::Buffer(object), Written::Short));
+                bell.ring();
+            }
+            assembly
+        };
+        let thread = thread::Builder::new().name("writer".to_owned()).spawn(write).context("a thread that writes")?;
+        Ok(Self { work, done, thread })
+    }
+}
+
+/// What is around the engine.
+struct Broadcast<'s> {
+    station: &'s mut Station,
+    writer: Writer,
+    taken: Arc<AtomicU64>,
+    region: RegionId,
+    /// Places that nobody uses.
+    idle: Vec<usize>,
+    /// Places that were given, in the order in which objects take them.
+    given: VecDeque<usize>,
+    /// Objects that lie in places.
+    lying: VecDeque<(u32, usize)>,
+    buffers: Vec<Vec<u8>>,
+    /// What the engine told in this step.
+    told: Vec<Event>,
+    /// The engine was asked for something that leaves with its next step.
+    stirred: bool,
+    tell_at: LocalNs,
+    last_told: u64,
+    over: Option<Over>,
+}
+
+impl<'s> Broadcast<'s> {
+    fn run(
+        station: &'s mut Station,
+        assembly: Assembly,
+        taken: &Arc<AtomicU64>,
+        mut end: End,
+    ) -> Result<(Over, Assembly)> {
+        let (region, mut driver) = end.start()?;
+        let bell = station.inbox.bell.clone();
+        let writer = Writer::start(assembly, bell.clone())?;
+        let mut broadcast = Self {
+            station,
+            writer,
+            taken: taken.clone(),
+            region,
+            idle: (0..PLACES).collect(),
+            given: VecDeque::new(),
+            lying: VecDeque::new(),
+            buffers: (0..PLACES).map(|_| Vec::with_capacity(OBJECT_MAX)).collect(),
+            told: Vec::new(),
+            stirred: false,
+            tell_at: LocalNs(0),
+            last_told: 0,
+            over: None,
+        };
+        broadcast.offer(end.wire.now(), &mut driver);
+        progress::run(&mut driver, &mut end.wire, &[bell.descriptor().as_fd()], &mut broadcast);
+        let over = broadcast.over.unwrap_or(Over::Gone);
+        let Writer { work, thread, .. } = broadcast.writer;
+        drop(work);
+        Ok((over, thread.join().map_err(|_| anyhow!("the thread that writes ended by a fault"))?))
+    }
+
+    /// Offers places as long as there is memory for what comes to them.
+    fn offer(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+        while self.given.len() < self.buffers.len()
+            && let Some(place) = self.idle.pop()
+        {
+            self.given.push_back(place);
+            driver.command(now, Command::Place { into: place_of(self.region, place, OBJECT_MAX) });
+            self.stirred = true;
+        }
+    }
+
+    /// Takes an object out of the engine's memory.
+    fn take(&mut self, object: u32, at: Span, wire: &dyn Wire) {
+        let bytes = wire.region(at.region).and_then(|region| Some(&region[at.range_in(region.len())?]));
+        let is_short = at.region != self.region;
+        let mut copy = if is_short { Vec::new() } else { self.buffers.pop().unwrap_or_default() };
+        copy.clear();
+        copy.extend_from_slice(bytes.unwrap_or_default());
+        if !is_short {
+            let place = self.given.pop_front();
+            self.lying.extend(place.map(|place| (object, place)));
+        }
+        // A writer that ended by a fault is found out at the end.
+        let _ = self.writer.work.send((copy, is_short.then_some(object)));
+    }
+
+    /// Takes up what the engine told, in order.
+    fn hear(&mut self, event: Event, wire: &dyn Wire) {
+        match event {
+            Event::Received { object, at } => self.take(object, at, wire),
+            Event::Stable { object, .. } => {
+                if let Some((_, place)) = self.lying.front().copied().filter(|(number, _)| *number == object) {
+                    self.lying.pop_front();
+                    self.idle.push(place);
+                }
+            }
+            Event::Out => self.over = Some(Over::Out),
+            Event::Aborted { .. } | Event::TooLong { .. } | Event::Refused { .. } => self.over = Some(Over::Aborted),
+            _ => {}
+        }
+    }
+}
+
+impl progress::Host<Node> for Broadcast<'_> {
+    fn told(&mut self, event: Event) {
+        self.told.push(event);
+    }
+
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+        self.station.inbox.bell.hush();
+        loop {
+            match self.station.inbox.waiting() {
+                Waiting::Nothing => break,
+                Waiting::Message(ToReceiver::Finish) => self.over = Some(Over::Cast),
+                Waiting::Message(_) | Waiting::Gone => {
+                    self.over = self.over.or(Some(Over::Gone));
+                    break;
+                }
+            }
+        }
+        for written in self.writer.done.try_iter() {
+            match written {
+                Written::Buffer(buffer) => self.buffers.push(buffer),
+                Written::Short(object) => {
+                    driver.command(now, Command::Release { object });
+                    self.stirred = true;
+                }
+            }
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<Node>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        for event in std::mem::take(&mut self.told) {
+            self.hear(event, wire);
+        }
+        self.offer(now, driver);
+        if self.over.is_some() {
+            return ControlFlow::Break(());
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        if now >= self.tell_at && taken != self.last_told {
+            (self.last_told, self.tell_at) = (taken, now + TELL_EVERY);
+            if self.station.voice.say(&FromReceiver::Progress { bytes: taken }).is_err() {
+                self.over = Some(Over::Gone);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(std::mem::take(&mut self.stirred).then_some(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expand__puts_hosts_and_numbers_into_patterns() {
+        let expanded = |pattern: &str| String::from_utf8(expand(pattern.as_bytes(), "n1", "7")).expect("text");
+        assert_eq!(expanded("/scratch/%h/%r"), "/scratch/n1/7");
+        assert_eq!(expanded("100%%/%x/%"), "100%/%x/%");
+    }
+}

@@ -1,0 +1,246 @@
+//! One member's end of the broadcast: its port, its keys, its wire and the engine's configuration.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, Rank};
+use clearway_proto::broadcast::{Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::clock;
+use clearway_runtime::keys::{Identity, JobSecret, Scope};
+use clearway_runtime::udp::{Multicast, Placement, Protection, UdpConfig, UdpPort, UdpWire};
+
+use super::message::{Network, Place, Seat};
+use super::record::OBJECT_MAX;
+use crate::run::hexadecimal::{bytes_of, digits_of};
+
+/// Objects that a member has memory for: one is read or written, one is on its way, the others are waited for.
+pub(super) const PLACES: usize = 4;
+/// Who sends.
+pub(super) const ROOT: Rank = Rank(0);
+/// The group of a cast, where there is one.
+const GROUP: GroupId = GroupId(0);
+/// The keys of the broadcast are others than those of the connections.
+const EPOCH: u32 = 1;
+/// Symbols under way to the slowest member where a rate holds back what leaves: 5.6 MB, so that nobody stops while a processor is
+/// busy with others.
+const WINDOW: u32 = 4096;
+/// The same where nothing else holds back: 0.7 MB, which most switches can keep.
+const WINDOW_ALONE: u32 = 512;
+/// Symbols that are remembered, so that a member that is behind is served by its neighbours.
+const HISTORY: u32 = 2 * WINDOW;
+/// Short objects that a member has room for: ends of streams and of small trees.
+const SLOTS: u32 = 64;
+/// Short objects between two synchronisations.
+const SYNC_EVERY: u32 = 16;
+/// A member that says nothing for so long is put out. A process that ends is known from its connection at once; this is for one
+/// that is stopped, or a host that hangs.
+const SILENCE: Nanos = Nanos::from_secs(30);
+
+/// A port, before others are known.
+pub(super) struct Port {
+    seat: Seat,
+    port: UdpPort,
+    identity: Option<Identity>,
+    card: String,
+}
+
+/// An open end.
+pub(super) struct End {
+    pub(super) wire: UdpWire,
+    seat: Seat,
+    members: u32,
+}
+
+impl Port {
+    /// Takes a port for `seat`; `secret` is what all members know.
+    ///
+    /// # Errors
+    /// One sentence: the address is none of this host's, for example.
+    pub(super) fn take(seat: Seat, secret: &[u8]) -> Result<Self> {
+        let port = UdpPort::bind(SocketAddrV4::new(seat.address, 0))?;
+        let identity = match seat.network {
+            Network::Machine => None,
+            Network::Sealed => {
+                let secret = Some(JobSecret::new(secret.to_vec())?);
+                Some(Identity::new(Rank(seat.rank), Scope { session: seat.session, epoch: EPOCH, secret })?)
+            }
+        };
+        let card = identity.as_ref().map_or_else(String::new, |identity| digits_of(&identity.card()));
+        Ok(Self { seat, port, identity, card })
+    }
+
+    /// What the others must know.
+    pub(super) fn place(&self) -> Place {
+        Place { address: self.port.address(), card: self.card.clone() }
+    }
+
+    /// Opens the wire to `places`, all members by rank.
+    ///
+    /// # Errors
+    /// One sentence: a card that is wrong, or a system that refuses.
+    pub(super) fn open(self, places: &[Place]) -> Result<End> {
+        let Self { seat, port, identity, .. } = self;
+        let peers = places.iter().map(|place| place.address).collect();
+        let mut config = UdpConfig::new(Rank(seat.rank), seat.session, peers);
+        match identity {
+            None => config.placement = Placement::OneMachine,
+            Some(identity) => {
+                let cards = places.iter().map(|place| bytes_of(&place.card)).collect::<Option<Vec<_>>>();
+                config.protection = Protection::Keys(identity.agree(&cards.context("a card that is none")?)?);
+            }
+        }
+        config.multicast = seat.group.map(|group| Multicast { base: *group.ip(), port: group.port() });
+        let mut wire = UdpWire::open([port], config)?;
+        if seat.group.is_some() && Rank(seat.rank) != ROOT {
+            // A member that cannot join hears nothing from the group, and the cast finds another way. The root would only get back
+            // what it sends.
+            let _ = wire.join(GROUP);
+        }
+        Ok(End { wire, seat, members: places.len() as u32 })
+    }
+}
+
+impl End {
+    /// The key of the group, for each other member; nothing where there is none, or no need of one.
+    ///
+    /// # Errors
+    /// A system without randomness.
+    pub(super) fn group_keys(&mut self) -> Result<Option<Vec<String>>> {
+        if self.seat.group.is_none() || self.seat.network == Network::Machine {
+            return Ok(None);
+        }
+        let members: Vec<Rank> = (1..self.members).map(Rank).collect();
+        let sealed = self.wire.renew_group(GROUP, &members)?;
+        Ok(Some(sealed.iter().map(|key| digits_of(key)).collect()))
+    }
+
+    /// Takes the key of the group.
+    ///
+    /// # Errors
+    /// It is none, or not the root's.
+    pub(super) fn take_group_key(&mut self, key: &str) -> Result<()> {
+        let key = bytes_of(key).context("a key that is none")?;
+        Ok(self.wire.accept_group(ROOT, &key).map(drop)?)
+    }
+
+    /// Memory for [`PLACES`] objects and for short ones, and the engine.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(super) fn start(&mut self) -> Result<(RegionId, Driver<Node>)> {
+        let symbol = NodeConfig::symbol_beside(self.wire.capabilities()).context("a wire that cannot broadcast")?;
+        let no_memory = |missing| anyhow!("memory for objects: {missing}");
+        let region = self.wire.register(Bytes((PLACES * OBJECT_MAX) as u64)).map_err(no_memory)?;
+        let length = SLOTS * symbol;
+        let slots = self.wire.register(Bytes(length.into())).map_err(no_memory)?;
+        let members: Arc<[Member]> = (0..self.members).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
+        let group = self.seat.group.map(|_| GROUP);
+        let node = Node::new(NodeConfig {
+            rank: Rank(self.seat.rank),
+            members,
+            root: ROOT,
+            group,
+            key: self.seat.key,
+            symbol,
+            window: if self.seat.rate.is_some() { WINDOW } else { WINDOW_ALONE },
+            history: HISTORY,
+            slots: Span { region: slots, offset: 0, length },
+            rate: self.seat.rate.map(BitsPerSec),
+            sync_every: SYNC_EVERY,
+            silence: SILENCE,
+            laggards: Laggards::Wait,
+            way: if group.is_some() { Way::Multicast } else { Way::Chain },
+            class: Class::Bulk,
+            control: Class::Control,
+        });
+        Ok((region, Driver::boot(node, clock::now(), 0)))
+    }
+}
+
+/// Where the object number `place` of a member's memory lies.
+pub(super) const fn place_of(region: RegionId, place: usize, length: usize) -> Span {
+    Span { region, offset: (place * OBJECT_MAX) as u64, length: length as u32 }
+}
+
+/// The group of a cast with this number, on networks that have one: organisation-local addresses (RFC 2365), which stay in the
+/// network as the wire sends them with one hop.
+pub(super) fn group(session: u64, address: Ipv4Addr) -> Option<SocketAddrV4> {
+    let [low, high, port_low, port_high, ..] = session.to_le_bytes();
+    let port = 49152 + u16::from_le_bytes([port_low, port_high]) % 16384;
+    (!address.is_loopback()).then(|| SocketAddrV4::new(Ipv4Addr::new(239, 192, low, high), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::base::LocalNs;
+    use clearway_proto::broadcast::{Command, Event};
+
+    use super::*;
+
+    const SECRET: &[u8] = b"sixteen bytes at least";
+
+    fn seat(rank: u32, network: Network, group: Option<SocketAddrV4>) -> Seat {
+        Seat { session: 7, rank, address: Ipv4Addr::LOCALHOST, network, group, key: 9, rate: None }
+    }
+
+    /// One object from the first member to all others.
+    fn broadcast(network: Network, group: Option<SocketAddrV4>) {
+        let port = |rank| Port::take(seat(rank, network, group), SECRET).expect("a port");
+        let ports: Vec<Port> = (0..3).map(port).collect();
+        let places: Vec<Place> = ports.iter().map(Port::place).collect();
+        let mut ends: Vec<End> = ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
+        if let Some(keys) = ends[0].group_keys().expect("random") {
+            ends[1..].iter_mut().zip(keys).for_each(|(end, key)| end.take_group_key(&key).expect("the root's"));
+        }
+        let mut members: Vec<_> = ends.iter_mut().map(|end| end.start().expect("memory")).collect();
+        let object: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
+        let from = place_of(members[0].0, 0, object.len());
+        ends[0].wire.region_mut(from.region).expect("its own")[..object.len()].copy_from_slice(&object);
+        members[0].1.command(LocalNs(0), Command::Cast { from });
+        for (region, driver) in &mut members[1..] {
+            driver.command(LocalNs(0), Command::Place { into: place_of(*region, 0, OBJECT_MAX) });
+        }
+        let mut stable = [false; 3];
+        while stable != [true; 3] {
+            for ((_, driver), (end, stable)) in members.iter_mut().zip(ends.iter_mut().zip(&mut stable)) {
+                driver.step(&mut end.wire, &mut |event| match event {
+                    Event::Stable { .. } => *stable = true,
+                    Event::Aborted { .. } | Event::Out | Event::Lost { .. } => panic!("{event:?}"),
+                    _ => {}
+                });
+            }
+        }
+        for (end, (region, _)) in ends.iter().zip(&members).skip(1) {
+            assert!(end.wire.region(*region).expect("its own")[..object.len()] == object);
+        }
+    }
+
+    #[test]
+    fn open__members_hear_each_other_plain_and_sealed() {
+        broadcast(Network::Machine, None);
+        broadcast(Network::Sealed, None);
+    }
+
+    #[test]
+    fn group_keys__members_hear_the_group_or_find_another_way() {
+        let group = Some(SocketAddrV4::new(Ipv4Addr::new(239, 192, 77, 1), 51_234));
+        broadcast(Network::Machine, group);
+        broadcast(Network::Sealed, group);
+    }
+
+    #[test]
+    fn open__a_card_made_with_another_secret_is_refused() {
+        let sealed = |rank, secret| Port::take(seat(rank, Network::Sealed, None), secret).expect("a port");
+        let (own, stranger) = (sealed(0, SECRET), sealed(1, b"another sixteen bytes"));
+        let places = [own.place(), stranger.place()];
+        assert!(own.open(&places).is_err());
+    }
+
+    #[test]
+    fn group__is_nothing_on_the_loopback() {
+        assert_eq!(group(0x0403_0201, Ipv4Addr::LOCALHOST), None);
+        assert_eq!(group(0x0403_0201, Ipv4Addr::new(10, 0, 0, 1)), "239.192.1.2:50179".parse().ok());
+    }
+}

@@ -1,0 +1,396 @@
+//! The sender of a cast: asks who has what, lets the rest leave once for all, and hears how it ended.
+//!
+//! # Model
+//! Receivers are told the manifest and answer with what they have; of parts they are told hashes. What somebody lacks is the plan. Only
+//! who lacks something takes a seat in the broadcast; who is lost on the way is known dead to the others at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
+use clearway_proto::broadcast::{Command, Event, Node};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::progress;
+
+use super::feeder::{Fed, Feeder};
+use super::message::{CHUNK, Network, Seat, Task, ToReceiver};
+use super::outbox::Letter;
+use super::peers::{Contact, Peer, Peers};
+use super::plan::{Hash, Union};
+use super::progress::Display;
+use super::receiver::boot;
+use super::seat::{End, PLACES, Port, ROOT, group, place_of};
+use super::source::{Source, Unsent};
+use super::summary::Summary;
+use crate::run::Interrupt;
+use crate::run::hexadecimal::digits_of;
+use crate::run::job::interface::speed;
+
+/// How often the engine's loop looks at the user and the display.
+const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+
+/// A cast of which nothing moves for so long will not go on: twice what it takes to put out a member that is silent.
+const STUCK: Nanos = Nanos::from_secs(60);
+
+/// What is wanted of a cast.
+pub(super) struct Order {
+    pub(super) source: Source,
+    pub(super) contacts: Vec<Contact>,
+    pub(super) task: Task,
+    /// What all members of the cast know.
+    pub(super) secret: Vec<u8>,
+    /// The most that one host sends.
+    pub(super) rate: Option<BitsPerSec>,
+    pub(super) display: Display,
+}
+
+/// Casts, to the end.
+///
+/// # Errors
+/// What is no receiver's failure: the user's wish to stop, a file that went away.
+pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
+    let Order { source, contacts, task, secret, rate, mut display } = order;
+    let session = u64::from_le_bytes(random()?);
+    let begun = Instant::now();
+    let mut peers = Peers::call(contacts, &task, session, &secret, interrupt)?;
+    wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
+    let source = Arc::new(source);
+    survey(&mut peers, &source, &mut display)?;
+    let known = compare(&mut peers, &source, &mut display)?;
+    let mut union = Union::of(&source.entries);
+    for peer in peers.here() {
+        let mut own = Union::of(&source.entries);
+        let has = peer.has.take().unwrap_or_default();
+        own.add(&has, &peer.lacks);
+        peer.lacks_some = !own.is_nothing(&source.entries);
+        union.add(&has, &std::mem::take(&mut peer.lacks));
+    }
+    let mut unsent = Vec::new();
+    let bytes = union.bytes(&source.entries);
+    if !union.is_nothing(&source.entries) {
+        let seat = seat(&mut peers, session, rate)?;
+        let end = take_seats(&mut peers, &seat, &secret)?;
+        display.begin(bytes);
+        let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
+        unsent = Cast::run(&mut peers, feeder, end, &mut display)?;
+    }
+    peers.say(&ToReceiver::Finish)?;
+    peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all))?;
+    peers.leave()?;
+    display.end();
+    Ok(Summary::of(&source, peers.all, unsent, begun, bytes))
+}
+
+/// Bytes from the system.
+pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
+    use std::io::Read;
+    let mut bytes = [0; N];
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("random bytes")?;
+    Ok(bytes)
+}
+
+/// Waits until `is_done` is true of everybody who is there, and shows for whom in `what`.
+fn wait(peers: &mut Peers, display: &mut Display, what: &str, is_done: &dyn Fn(&Peer) -> bool) -> Result<()> {
+    display.phase(what);
+    let is_late = |peer: &&Peer| peer.is_here() && !is_done(peer);
+    peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
+}
+
+/// Everybody learns what there is, and says what it has.
+fn survey(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<()> {
+    peers.give_tasks();
+    for entries in source.entries.chunks(CHUNK) {
+        peers.say(&ToReceiver::Entries(entries.to_vec()))?;
+        peers.keep_up()?;
+    }
+    peers.say(&ToReceiver::Survey)?;
+    wait(peers, display, "comparing", &|peer| peer.has.is_some())
+}
+
+/// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.
+fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<BTreeMap<u32, Vec<Hash>>> {
+    let count = source.entries.len() as u32;
+    let part = |peer: &Peer| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
+    let parts: Vec<BTreeSet<u32>> = peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
+    let files: BTreeSet<u32> = parts.iter().flatten().copied().collect();
+    let mut known = BTreeMap::new();
+    for file in files {
+        let hashes = source.hashes(file, &mut || peers.check().is_ok());
+        peers.check()?;
+        // One that cannot be read is cast as broken.
+        let Ok(hashes) = hashes else { continue };
+        for chunk in hashes.chunks(CHUNK) {
+            let message = ToReceiver::Hashes { file, hashes: digits_of(chunk.as_flattened()) };
+            let letter = Letter::of(&message)?;
+            let wanting =
+                peers.all.iter_mut().zip(&parts).filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
+            wanting.for_each(|(peer, _)| peer.post(&letter));
+            peers.keep_up()?;
+        }
+        known.insert(file, hashes);
+    }
+    if parts.iter().any(|parts| !parts.is_empty()) {
+        peers.say(&ToReceiver::Compare)?;
+        wait(peers, display, "comparing contents", &|peer| peer.has_compared)?;
+    }
+    Ok(known)
+}
+
+/// What all seats have in common, with the sender's address.
+fn seat(peers: &mut Peers, session: u64, rate: Option<BitsPerSec>) -> Result<Seat> {
+    let own = boot()?;
+    for peer in peers.here() {
+        if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
+            peer.lose("nobody knows at which address it can be reached");
+        }
+    }
+    let here = || peers.all.iter().filter(|peer| peer.is_here());
+    let is_one_machine = here().all(|peer| peer.boot.as_deref() == Some(&own));
+    // Others reach this host where it is reached from outside; if nobody is outside, the loopback is faster.
+    let outside = here().filter_map(|peer| peer.addresses).map(|[own, _]| own).find(|own| !own.is_loopback());
+    let address = outside.unwrap_or(Ipv4Addr::LOCALHOST);
+    let network = if is_one_machine { Network::Machine } else { Network::Sealed };
+    let key = u32::from_le_bytes(random()?);
+    let rate = rate.or_else(|| rate_at(address)).map(|rate| rate.0);
+    Ok(Seat { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
+}
+
+/// What the interface at `address` says that it carries, where it has hardware that knows.
+fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
+    let is_it = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let own = interface.address.as_ref().and_then(|address| address.as_sockaddr_in());
+        own.is_some_and(|own| own.ip() == address)
+    };
+    let interface = nix::ifaddrs::getifaddrs().ok()?.find(is_it)?;
+    speed(&interface.interface_name).map(BitsPerSec::mega)
+}
+
+/// Who is to hear the broadcast takes a seat; the sender's end.
+fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
+    // Ranks have no gaps: when somebody fails meanwhile, the others take their seats anew.
+    loop {
+        for (rank, peer) in (1..).zip(peers.here().filter(|peer| peer.lacks_some)) {
+            (peer.rank, peer.place) = (Some(rank), None);
+            let theirs = peer.addresses.map(|[_, theirs]| theirs).filter(|theirs| !theirs.is_loopback());
+            peer.say(&ToReceiver::Seat(Seat { rank, address: theirs.unwrap_or(seat.address), ..seat.clone() }));
+        }
+        peers.gather(&|peer| peer.rank.is_none() || peer.place.is_some(), &mut |_| {})?;
+        let gone = peers.all.iter_mut().filter(|peer| !peer.is_here() && peer.rank.is_some());
+        if gone.map(|peer| peer.rank = None).count() == 0 {
+            break;
+        }
+    }
+    let port = Port::take(seat.clone(), secret)?;
+    let seated = peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
+    let places: Vec<_> = std::iter::once(port.place()).chain(seated).collect();
+    let mut end = port.open(&places)?;
+    peers.say_to(&|peer| peer.rank.is_some(), &ToReceiver::Open(places))?;
+    peers.gather(&|peer| peer.rank.is_none() || peer.is_open, &mut |_| {})?;
+    let keys = end.group_keys()?;
+    for peer in peers.here() {
+        let key = |rank: u32| keys.as_ref()?.get(rank.checked_sub(1)? as usize).cloned();
+        if let Some(rank) = peer.rank {
+            peer.say(&ToReceiver::Begin { group_key: key(rank) });
+        }
+    }
+    Ok(end)
+}
+
+/// What is around the engine.
+struct Cast<'p> {
+    peers: &'p mut Peers,
+    feeder: Feeder,
+    display: &'p mut Display,
+    region: RegionId,
+    idle: Vec<usize>,
+    /// Places of objects that are not with everybody, in the order of their numbers.
+    open: std::collections::VecDeque<usize>,
+    /// Files that could not be sent, once everything was.
+    unsent: Option<Vec<Unsent>>,
+    /// Peers whose death the engine knows.
+    buried: BTreeSet<u32>,
+    look_at: LocalNs,
+    course: Course,
+    /// Objects that are with everybody.
+    stable: u64,
+    stirred: bool,
+    over: Option<Result<()>>,
+}
+
+/// Whether a cast gets on.
+#[derive(Debug, Default)]
+struct Course {
+    /// Objects that left, and were with everybody, and bytes that receivers had taken; and when that last changed.
+    seen: [u64; 3],
+    since: LocalNs,
+}
+
+impl Course {
+    /// Whether nothing has moved for too long, though there is something that should.
+    fn is_stuck(&mut self, now: LocalNs, seen: [u64; 3], under_way: bool) -> bool {
+        if !under_way || seen != self.seen {
+            *self = Self { seen, since: now };
+        }
+        now.since(self.since) > STUCK
+    }
+}
+
+impl<'p> Cast<'p> {
+    fn run(peers: &'p mut Peers, feeder: Feeder, mut end: End, display: &'p mut Display) -> Result<Vec<Unsent>> {
+        let (region, mut driver) = end.start()?;
+        let mut cast = Self {
+            peers,
+            feeder,
+            display,
+            region,
+            idle: (0..PLACES).collect(),
+            open: std::collections::VecDeque::new(),
+            unsent: None,
+            buried: BTreeSet::new(),
+            look_at: LocalNs(0),
+            course: Course::default(),
+            stable: 0,
+            stirred: false,
+            over: None,
+        };
+        let bell = cast.peers.bell.clone();
+        progress::run(&mut driver, &mut end.wire, &[bell.descriptor().as_fd()], &mut cast);
+        cast.over.unwrap_or(Ok(()))?;
+        Ok(cast.unsent.unwrap_or_default())
+    }
+
+    /// Lets objects leave as long as there is memory.
+    fn feed(&mut self, now: LocalNs, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
+        while self.unsent.is_none()
+            && let Some(place) = self.idle.last().copied()
+        {
+            match self.feeder.objects.try_recv() {
+                Ok(Fed::Object(object)) => {
+                    self.idle.pop();
+                    let from = place_of(self.region, place, object.len());
+                    self.put(from, &object, wire);
+                    self.open.push_back(place);
+                    driver.command(now, Command::Cast { from });
+                    self.stirred = true;
+                }
+                Ok(Fed::End(unsent)) => {
+                    self.unsent = Some(unsent);
+                    driver.command(now, Command::Flush);
+                    self.stirred = true;
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.over = Some(Err(anyhow::anyhow!("the thread that reads ended by a fault")));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, from: Span, object: &[u8], wire: &mut dyn Wire) {
+        let region = wire.region_mut(from.region).unwrap_or_default();
+        let range = from.range_in(region.len());
+        match range.and_then(|range| region.get_mut(range)) {
+            Some(place) => place.copy_from_slice(object),
+            None => self.over = Some(Err(anyhow::anyhow!("an object longer than its place"))),
+        }
+    }
+
+    /// Tells the engine who died.
+    fn bury(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+        for peer in self.peers.all.iter().filter(|peer| !peer.is_here()) {
+            if let Some(rank) = peer.rank.filter(|rank| self.buried.insert(*rank)) {
+                driver.command(now, Command::Dead { rank: Rank(rank) });
+                self.stirred = true;
+            }
+        }
+    }
+
+    /// Looks at the user and the display.
+    fn look(&mut self, now: LocalNs) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_EVERY;
+        self.display.show(&self.peers.all);
+        if let Err(error) = self.peers.check() {
+            self.over = Some(Err(error));
+        }
+        let taken = self.peers.all.iter().map(|peer| peer.taken).sum();
+        let seen = [self.stable + self.open.len() as u64, self.stable, taken];
+        if self.course.is_stuck(now, seen, !self.open.is_empty()) {
+            self.over = Some(Err(anyhow::anyhow!(
+                "nothing has moved for {STUCK}, though receivers answer; what has come stays where it is, and a cast that is \
+                 repeated goes on from there"
+            )));
+        }
+    }
+}
+
+impl progress::Host<Node> for Cast<'_> {
+    fn told(&mut self, event: Event) {
+        match event {
+            Event::Stable { .. } => {
+                self.idle.extend(self.open.pop_front());
+                self.stable += 1;
+            }
+            Event::Lost { rank } => {
+                self.buried.insert(rank.0);
+                if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0)) {
+                    peer.lose("it did not answer for 30 s, and the others went on without it");
+                }
+            }
+            Event::Out | Event::Aborted { .. } => {
+                self.over = Some(Err(anyhow::anyhow!("the receivers went on without this host, or ended the cast")));
+            }
+            Event::Refused { missing } => self.over = Some(Err(anyhow::anyhow!("the network wire: {missing}"))),
+            Event::Switched { way } => self.display.switched(way),
+            _ => {}
+        }
+    }
+
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+        self.peers.look();
+        self.bury(now, driver);
+    }
+
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<Node>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        self.feed(now, driver, wire);
+        self.look(now);
+        let nobody_is_left = !self.peers.all.iter().any(|peer| peer.is_here() && peer.rank.is_some());
+        let is_all_cast = self.unsent.is_some() && self.open.is_empty();
+        if self.over.is_some() || nobody_is_left || is_all_cast {
+            return ControlFlow::Break(());
+        }
+        let next = if std::mem::take(&mut self.stirred) { now } else { self.look_at };
+        ControlFlow::Continue(Some(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_stuck__when_nothing_moves_and_something_should() {
+        let mut course = Course::default();
+        let at = |seconds| LocalNs(0) + Nanos::from_secs(seconds);
+        assert!(!course.is_stuck(at(100), [1, 0, 0], true), "it has just begun");
+        assert!(!course.is_stuck(at(160), [1, 0, 0], true));
+        assert!(course.is_stuck(at(161), [1, 0, 0], true));
+        assert!(!course.is_stuck(at(161), [1, 0, 7], true), "somebody took something");
+        assert!(!course.is_stuck(at(900), [1, 1, 7], false), "a stream may bring nothing for as long as it likes");
+        assert!(!course.is_stuck(at(950), [2, 1, 7], true));
+    }
+}

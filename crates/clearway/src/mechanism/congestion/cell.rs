@@ -1,0 +1,171 @@
+//! One cell of the test matrix: which victim beside which congestor, on which queue, with which hosts.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use clearway_proto::base::{BitsPerSec, Nanos, Rank};
+use clearway_proto::congestion::{
+    CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Pressure, Stream, VictimKind, VictimTask,
+    max_min_fair, offered_loads,
+};
+
+use super::windows::Windows;
+use crate::mechanism::congestion::Congestion;
+use crate::run::stage::{Clocks, Facts, Part, Reach};
+use crate::scenario::asked_class;
+
+/// What distinguishes the cells of one run, but for the draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Case<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) victim: VictimKind,
+    pub(crate) congestor: CongestorKind,
+    /// In hundredths of the bottleneck link; shown only where a run has several.
+    pub(crate) intensity: u32,
+}
+
+impl fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.queue, self.victim.name())?;
+        match self.congestor {
+            CongestorKind::None => f.write_str(" alone"),
+            congestor => write!(f, " beside {}", congestor.name()),
+        }
+    }
+}
+
+/// A case with its hosts.
+pub(crate) struct Cell<'a> {
+    pub(crate) case: Case<'a>,
+    pub(crate) draw: &'a Draw,
+    pub(crate) test: &'a Congestion,
+    pub(crate) layout: &'a dyn Layout,
+    pub(crate) windows: Windows,
+    pub(crate) facts: Facts,
+}
+
+impl Cell<'_> {
+    /// The metric in which the victims are judged.
+    pub(crate) const fn metric(&self) -> Metric {
+        match (self.case.victim, self.facts.clocks) {
+            (VictimKind::Ping, Clocks::One) => Metric::OneWay,
+            // Two clocks cannot time one way, but each its own messages there and back.
+            (VictimKind::Ping, Clocks::Several) | (VictimKind::Get, _) => Metric::RoundTrip,
+            (
+                VictimKind::BandwidthSync
+                | VictimKind::Barrier
+                | VictimKind::Allreduce
+                | VictimKind::Allgather
+                | VictimKind::Alltoall,
+                _,
+            ) => Metric::Iteration,
+        }
+    }
+
+    /// What `rank` does.
+    pub(crate) fn part(&self, rank: Rank) -> Part {
+        Part { victim: self.victim(rank), loads: self.loads(rank) }
+    }
+
+    /// What `rank` does as a victim.
+    fn victim(&self, rank: Rank) -> Option<VictimTask> {
+        self.draw.victims.contains(&rank).then(|| VictimTask {
+            kind: self.case.victim,
+            ring: self.draw.victims.clone(),
+            class: asked_class(self.case.queue, self.test.victim_class),
+            interval: self.test.victim_interval.0,
+        })
+    }
+
+    /// What `rank` does as a congestor.
+    pub(crate) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
+        let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
+        let class = asked_class(self.case.queue, self.test.congestor_class);
+        let task = |kind| LoadTask { kind: self.settled(kind), class, from, until };
+        self.kinds(rank).map(task).collect()
+    }
+
+    /// `kind`, as this queue and this draw have it.
+    fn settled(&self, mut kind: LoadKind) -> LoadKind {
+        if let LoadKind::Cast(cast) = &mut kind {
+            // Who was a member in another draw shall not hear this one.
+            cast.group += (self.draw.number as usize * self.draw.groups.len()) as u16;
+            cast.control = asked_class(self.case.queue, cast.control);
+        }
+        kind
+    }
+
+    fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
+        let Case { congestor, intensity, .. } = self.case;
+        let host_rate = self.layout.rate(LinkId::FromHost(rank));
+        let pressure = Pressure { percent: intensity, host_rate, window: self.test.processes_per_host };
+        let groups = self.draw.groups.iter().enumerate();
+        groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
+    }
+
+    /// The congestors' traffic.
+    fn streams(&self) -> Vec<Stream> {
+        let ranks = (0..self.layout.hosts() as u32).map(Rank);
+        ranks.flat_map(|rank| self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()).collect()
+    }
+
+    /// What the congestors together could deliver if the network shared its links fairly; absent when they send nothing.
+    pub(crate) fn fair_rate(&self) -> Option<BitsPerSec> {
+        let streams = self.streams();
+        let rates = max_min_fair(self.layout, &streams).into_iter().zip(&streams);
+        let total =
+            rates.fold(0u64, |sum, (rate, stream)| sum.saturating_add(rate.0.saturating_mul(stream.to.len() as u64)));
+        (!streams.is_empty()).then_some(BitsPerSec(total))
+    }
+
+    /// What the congestors offer of the fullest link from which victims can suffer; absent when they send nothing. Those are
+    /// the links that victims use, and all links where full buffers hold packets back.
+    pub(crate) fn overload(&self) -> Option<f64> {
+        let streams = self.streams();
+        let loads = offered_loads(self.layout, &streams);
+        let used: BTreeSet<LinkId> = match self.facts.reach {
+            Reach::Link => self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect(),
+            Reach::Tree => loads.keys().copied().collect(),
+        };
+        let parts = used.into_iter().map(|link| {
+            let load = loads.get(&link).copied().unwrap_or_default();
+            load.0 as f64 / self.layout.rate(link).0 as f64
+        });
+        (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
+    }
+
+    /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there is no such pair.
+    ///
+    /// A pair that shares no full link with congestors cannot suffer from them on a network whose switches drop: counting
+    /// it in would only dilute the others. Where full buffers hold packets back every pair can. A round trip is exposed by
+    /// either of its ways.
+    pub(crate) fn exposed(&self) -> BTreeSet<(Rank, Rank)> {
+        if self.facts.reach == Reach::Tree {
+            return self.victim_pairs().collect();
+        }
+        let loads = offered_loads(self.layout, &self.streams());
+        let full = |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
+        let crosses = |a, b| self.layout.path(a, b).iter().any(full);
+        let both_ways = self.metric() == Metric::RoundTrip;
+        let pairs: BTreeSet<_> = self.victim_pairs().collect();
+        let exposed: BTreeSet<_> =
+            pairs.iter().copied().filter(|(a, b)| crosses(*a, *b) || both_ways && crosses(*b, *a)).collect();
+        if exposed.is_empty() { pairs } else { exposed }
+    }
+
+    /// The time of one full packet on each link of the victims' longest path, both ways for a round trip: what a message
+    /// can wait on a busy network however it is classed.
+    pub(crate) fn floor(&self) -> Nanos {
+        let time = |link| self.layout.rate(link).time_for(self.facts.frame);
+        let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
+        let ways = if self.metric() == Metric::RoundTrip { 2 } else { 1 };
+        self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)
+    }
+
+    /// Neighbours of the ring, both ways.
+    fn victim_pairs(&self) -> impl Iterator<Item = (Rank, Rank)> {
+        let ring = &self.draw.victims;
+        let next = (0..ring.len()).map(|i| (ring[i], ring[(i + 1) % ring.len()]));
+        next.flat_map(|(a, b)| [(a, b), (b, a)])
+    }
+}

@@ -1,0 +1,123 @@
+//! Puts the verdicts of all cases into words for a person: one outcome, one sentence, one clause for each case.
+
+use std::collections::BTreeMap;
+
+use clearway_proto::base::Nanos;
+use clearway_proto::congestion::{Outcome, Rules};
+use clearway_proto::stats::Resampled;
+
+use super::evidence::P99;
+use super::figures::labels_of;
+use super::outcome::CaseResult;
+use crate::mechanism::congestion::Congestion;
+use crate::report::model::{self, PartVerdict, Real, Rule, Verdict};
+
+/// A time in nanoseconds that may be infinite, for a person.
+pub(crate) fn duration(ns: f64) -> String {
+    if ns.is_finite() { Nanos(ns.max(0.0) as u64).to_string() } else { "lost".to_owned() }
+}
+
+/// The verdict of the run: that of the last queue, unless some part of it allows no statement.
+pub(crate) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
+    let judged = test.queues.last()?;
+    let mut parts = Vec::new();
+    let mut worst: BTreeMap<&str, Outcome> = BTreeMap::new();
+    for result in results.iter().filter(|result| !result.is_control(test)) {
+        let Some(verdict) = &result.verdict else { continue };
+        let outcome = worst.entry(result.case.queue).or_insert(Outcome::Contained);
+        *outcome = (*outcome).max(verdict.outcome);
+        let sentence = verdict.reasons.join("; ");
+        parts.push(PartVerdict { labels: labels_of(test, result), outcome: outcome_word(verdict.outcome), sentence });
+    }
+    let invalid = worst.values().any(|outcome| *outcome == Outcome::Invalid);
+    let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.as_str())? };
+    let sentence = sentence(test, results, &worst, outcome);
+    Some(Verdict { outcome: outcome_word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
+}
+
+/// The outcome as a report has it.
+pub(crate) fn outcome_word(outcome: Outcome) -> model::Outcome {
+    match outcome {
+        Outcome::Contained => model::Outcome::Contained,
+        Outcome::Congested => model::Outcome::Congested,
+        Outcome::Invalid => model::Outcome::Invalid,
+    }
+}
+
+/// The one sentence that a hurried reader takes along.
+fn sentence(
+    test: &Congestion,
+    results: &[CaseResult<'_>],
+    worst: &BTreeMap<&str, Outcome>,
+    outcome: Outcome,
+) -> String {
+    if outcome == Outcome::Invalid {
+        let why = results.iter().filter_map(|result| Some((result.case, result.verdict.as_ref()?)));
+        let first = why.into_iter().find(|(_, verdict)| verdict.outcome == Outcome::Invalid);
+        let reason =
+            first.map_or_else(String::new, |(case, verdict)| format!(" {case}: {}.", verdict.reasons.join("; ")));
+        return format!("This run allows no statement.{reason}");
+    }
+    let of_queue = |name: &&str| {
+        let worst_case = results
+            .iter()
+            .filter(|result| result.case.queue == *name && result.verdict.is_some() && !result.is_control(test))
+            .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
+        let outcome = worst.get(name).copied().unwrap_or(Outcome::Invalid);
+        worst_case.map(|result| format!("with {name} queues {outcome}: {}", effect(result)))
+    };
+    let queues: Vec<&str> = test.queues.iter().map(String::as_str).collect();
+    let text = queues.iter().filter_map(of_queue).collect::<Vec<_>>().join("; ");
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+/// What congestors did to a victim.
+fn effect(result: &CaseResult<'_>) -> String {
+    let (victim, congestor) = (result.case.victim.name(), result.case.congestor);
+    let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate().value);
+    let from_to = format!("from {} to {}", duration(isolated), duration(congested));
+    if !congested.is_finite() {
+        return format!("{} loses {:.1} % of {victim}", congestor.name(), loss(result) * 100.0);
+    }
+    format!("{} moves the p99 of {victim} {from_to}", congestor.name())
+}
+
+/// Messages of the victims that never arrived, as a part of one, over all draws.
+fn loss(result: &CaseResult<'_>) -> f64 {
+    let each = result.draws.iter().map(|draw| draw.evidence.loss());
+    each.sum::<f64>() / (result.draws.len() as f64).max(1.0)
+}
+
+fn value(factor: &Option<Resampled>) -> f64 {
+    factor.as_ref().map_or(f64::INFINITY, |factor| factor.estimate().value)
+}
+
+/// A limit as a report has it.
+pub(crate) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> Rule {
+    let limit = Real::or_infinite(limit);
+    let [name, unit, sentence] = [name, unit, sentence].map(str::to_owned);
+    Rule { name, limit, unit, sentence }
+}
+
+fn rules_in_force(rules: &Rules) -> Vec<Rule> {
+    vec![
+        rule(
+            "factor-max",
+            rules.factor_max,
+            "x",
+            "upper end of the impact factor on p99 that still counts as contained",
+        ),
+        rule("null-low", rules.null_low, "x", "lower limit of the null control's interval"),
+        rule("null-high", rules.null_high, "x", "upper limit of the null control's interval"),
+        rule(
+            "congestor-share-min",
+            rules.congestor_share_min,
+            "",
+            "part of their fair rate that congestors must reach",
+        ),
+        rule("overload-min", rules.overload_min, "", "offered part of the fullest link that victims use"),
+        rule("noise-ratio", rules.noise_ratio, "x", "excess of p99 over its change without congestors"),
+        rule("delay-ratio", rules.delay_ratio, "x", "excess of p99 over the delay of processes by processors"),
+    ]
+}

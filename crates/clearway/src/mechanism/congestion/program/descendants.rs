@@ -1,0 +1,70 @@
+//! Ends what descends from this process, a subreaper: all of it is among its children sooner or later.
+//!
+//! # Source
+//! prctl(2), `PR_SET_CHILD_SUBREAPER`; `proc_pid_stat(5)`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgid, getpgrp};
+
+/// How long processes may take to end when they are asked to, and when they are killed: `mpirun` gives its ranks a second.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Asks the groups of all children to end, once each, and waits until none is left, but not forever.
+pub(crate) fn ask_to_end() {
+    let mut asked = BTreeSet::from([getpgrp()]);
+    until_none_is_left(|child| {
+        let group = getpgid(Some(child)).unwrap_or_else(|_| getpgrp());
+        if asked.insert(group) {
+            // A stopped process hears nothing until it goes on.
+            for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+                let _ = killpg(group, signal);
+            }
+        }
+    });
+}
+
+/// Kills all children, those that become children by that, and so on.
+pub(crate) fn kill_all() {
+    until_none_is_left(|child| {
+        let _ = kill(child, Signal::SIGKILL);
+    });
+}
+
+/// Does `what` to every child, again and again, until there is none or [`GRACE`] is over.
+fn until_none_is_left(mut what: impl FnMut(Pid)) {
+    let until = Instant::now() + GRACE;
+    loop {
+        let children = children();
+        if children.is_empty() || Instant::now() >= until {
+            return;
+        }
+        children.into_iter().for_each(&mut what);
+        reap();
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sees to all children that have ended.
+fn reap() {
+    while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive) | Err(_)) {}
+}
+
+/// The children of this process, by the table of all.
+fn children() -> Vec<Pid> {
+    let own = std::process::id();
+    let is_child = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; behind the last of them come the state and the parent.
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(own)
+    };
+    let Ok(table) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = table.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_child).map(Pid::from_raw).collect()
+}

@@ -1,0 +1,354 @@
+//! Programs of the user's own as victims and congestors: run in pairs, timed, ended wholly.
+//!
+//! # Model
+//! ```text
+//!    victim's command     alone     beside     beside     alone   ...   one slowdown for each pair
+//!    congestors                  ramp ------ ------ pause
+//! ```
+//! Which run comes next and what the pairs say is decided in `clearway_proto::congestion::Pairs`. Congestors are Clearway's own, on
+//! the ranks of a stage, or another command. With two commands no rank is needed, and without a stage both run here.
+//!
+//! Where a stage has hosts that can be entered, a command runs once on each host of its part, as drawn, with [`PLACE_VARIABLE`] and
+//! [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs once, beside the conductor.
+//!
+//! # Invariants
+//! I1. A run beside congestors begins after their ramp and ends before they are told to end.
+//! I2. Every command is ended with the conductor: see `guard`.
+
+mod beside;
+mod descendants;
+mod flags;
+mod guard;
+mod rows;
+mod troupe;
+
+use std::io::IsTerminal;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clearway_proto::base::{Nanos, RandomKey, Rank};
+use clearway_proto::congestion::{
+    Company, CongestorKind, Draw, Figure, Outcome, Pairs, ProgramEvidence, VictimKind, judge_program,
+};
+use clearway_proto::stats::{Estimate, MEDIAN_MAX};
+
+use super::cell::{Case, Cell};
+use super::windows::{Grid, Windows};
+use crate::mechanism::congestion::Congestion;
+use crate::report::model::Report;
+use crate::run::Order;
+use crate::run::stage::{Backdrop, Interrupt, Sighting, Stage};
+
+pub(crate) use beside::Beside;
+pub(crate) use flags::{ProgramFlags, Programs};
+pub(crate) use guard::{main as guard, watch};
+pub(crate) use troupe::{Part as ProgramPart, Troupe};
+
+use troupe::Performance;
+
+/// The variable that tells a command which of its hosts it is on, from 0.
+pub(crate) const PLACE_VARIABLE: &str = "CLEARWAY_PLACE";
+/// The variable with the addresses of its hosts in that order, separated by commas.
+pub(crate) const ADDRESSES_VARIABLE: &str = "CLEARWAY_ADDRESSES";
+
+/// What a congestor command gets to become a load: an `mpirun` takes half a second to have its ranks start.
+const RAMP: Duration = Duration::from_secs(2);
+/// What the network gets to empty after it, several times what the longest queue of a laboratory needs.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Slices until Clearway's own load counts as one, as in every other run.
+const RAMP_SLICES: u32 = 5;
+
+/// Where the commands run.
+pub(crate) enum Ground<'a> {
+    /// On this machine, both of them.
+    Here,
+    /// On a stage, beside whose ranks or on whose hosts they run.
+    Stage(&'a mut dyn Stage),
+}
+
+/// One case over all its draws.
+struct Found {
+    queue: String,
+    congestor: CongestorKind,
+    intensity: u32,
+    slowdown: Estimate,
+    /// Median figures alone and beside congestors.
+    medians: [Estimate; 2],
+    congestor_share: Option<f64>,
+    /// All figures alone and beside, in the order of pairs.
+    runs: [Vec<f64>; 2],
+    verdict: clearway_proto::congestion::Verdict,
+}
+
+/// Runs the victim's command of `programs` and writes what it shows into `report`.
+pub(crate) fn run(
+    programs: &Programs,
+    test: &Congestion,
+    order: &Order<'_>,
+    ground: Ground<'_>,
+    report: &mut Report,
+) -> Result<()> {
+    if u64::from(programs.pairs) * u64::from(test.draws) > MEDIAN_MAX as u64 {
+        bail!("{} pairs in each of {} draws are more than {MEDIAN_MAX} pairs", programs.pairs, test.draws);
+    }
+    let victim = programs.victim.as_deref().context("no command of a victim")?;
+    let interrupt = Interrupt::listen()?;
+    let mut show = Show { programs, victim, test, order, ground, interrupt, cases: 0 };
+    let mut found = Vec::new();
+    for queue in show.queues() {
+        if let Ground::Stage(stage) = &mut show.ground {
+            stage.arm(&queue)?;
+        }
+        for (congestor, intensity) in show.congestors() {
+            found.push(show.case(&queue, congestor, intensity)?);
+        }
+    }
+    rows::write(report, programs, test, &order.scenario.verdict, &found);
+    Ok(())
+}
+
+/// Goes through the cases.
+struct Show<'a, 'g> {
+    programs: &'a Programs,
+    victim: &'a str,
+    test: &'a Congestion,
+    order: &'a Order<'a>,
+    ground: Ground<'g>,
+    interrupt: Interrupt,
+    /// Begun so far.
+    cases: u64,
+}
+
+/// What loads beside a run.
+enum Load<'a> {
+    Command(Troupe),
+    Ranks(Cell<'a>),
+}
+
+impl Show<'_, '_> {
+    /// What is compared; without a stage there is one network, as it is.
+    fn queues(&self) -> Vec<String> {
+        match &self.ground {
+            Ground::Here => vec!["as-is".to_owned()],
+            Ground::Stage(_) => self.test.queues.clone(),
+        }
+    }
+
+    fn congestors(&self) -> Vec<(CongestorKind, u32)> {
+        if self.programs.congestor.is_some() {
+            return vec![(CongestorKind::Program, 0)];
+        }
+        let kinds = self.test.congestors.iter().filter(|kind| **kind != CongestorKind::None);
+        kinds.flat_map(|kind| self.test.intensity_percent.iter().map(|intensity| (*kind, *intensity))).collect()
+    }
+
+    fn case(&mut self, queue: &str, congestor: CongestorKind, intensity: u32) -> Result<Found> {
+        self.cases += 1;
+        let draws = match &self.ground {
+            Ground::Here => 1,
+            Ground::Stage(_) => self.test.draws,
+        };
+        let (mut slowdowns, mut runs, mut least) = (Vec::new(), [Vec::new(), Vec::new()], None);
+        for number in 0..draws {
+            let (pairs, share) = self.draw(queue, congestor, intensity, number)?;
+            slowdowns.extend(pairs.slowdowns());
+            for (all, company) in runs.iter_mut().zip([Company::Alone, Company::Congestors]) {
+                all.extend(pairs.figures(company));
+            }
+            least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
+        }
+        let median = |values: &[f64]| Estimate::median(values).context("no pair was run");
+        let slowdown = median(&slowdowns)?;
+        let evidence = ProgramEvidence { slowdown, congestor_share: least };
+        let verdict = judge_program(&self.order.scenario.verdict, &evidence);
+        let medians = [median(&runs[0])?, median(&runs[1])?];
+        let queue = queue.to_owned();
+        let found = Found { queue, congestor, intensity, slowdown, medians, congestor_share: least, runs, verdict };
+        self.say(&rows::sentence(&found, self.programs.figure), "\n");
+        Ok(found)
+    }
+
+    /// All pairs of one draw, and the least that congestors reached of their fair rate.
+    fn draw(
+        &mut self,
+        queue: &str,
+        congestor: CongestorKind,
+        intensity: u32,
+        number: u32,
+    ) -> Result<(Pairs, Option<f64>)> {
+        let key = RandomKey::new(self.order.scenario.seed);
+        let layout = match &self.ground {
+            Ground::Here => None,
+            Ground::Stage(_) => Some(self.order.scenario.layout().map_err(|why| anyhow!(why))?),
+        };
+        let draw = layout.as_ref().map(|layout| Draw::new(&**layout, &self.test.request(), key, number)).transpose()?;
+        let victims = draw.as_ref().map_or(Vec::new(), |draw| draw.victims.clone());
+        let mut victim = self.troupe(ProgramPart::Victim, self.victim, &victims)?;
+        let mut load = match (&self.programs.congestor, &self.ground, &draw, &layout) {
+            (Some(program), ..) => {
+                let hosts: Vec<Rank> = draw.iter().flat_map(|draw| draw.groups.iter().flatten().copied()).collect();
+                Load::Command(self.troupe(ProgramPart::Congestor, program, &hosts)?)
+            }
+            (None, Ground::Stage(stage), Some(draw), Some(layout)) => {
+                let windows = Windows::new(self.grid(), Nanos(1), Nanos(1));
+                // Which pattern victims would have is asked by nobody: only the load of the cell is used.
+                let case = Case { queue, victim: VictimKind::Ping, congestor, intensity };
+                Load::Ranks(Cell { case, draw, test: self.test, layout: &**layout, windows, facts: stage.facts() })
+            }
+            _ => bail!("there are no ranks that could load; give --congestor-cmd"),
+        };
+        let mut pairs = Pairs::new(
+            key.purpose("pairs").node(self.cases).node(u64::from(number)),
+            self.programs.figure,
+            self.programs.pairs as usize,
+        );
+        let mut least: Option<f64> = None;
+        while let Some(company) = pairs.next() {
+            self.announce(queue, congestor, pairs.count(), company);
+            let figure = match company {
+                Company::Alone => self.alone(&mut victim)?,
+                Company::Congestors => {
+                    let (figure, share) = self.beside(&mut victim, &mut load)?;
+                    least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
+                    figure
+                }
+            };
+            pairs.record(figure);
+        }
+        Ok((pairs, least))
+    }
+
+    fn grid(&self) -> Grid {
+        Grid::new(&self.order.scenario.fabric, self.test.slice)
+    }
+
+    fn troupe(&self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
+        match &self.ground {
+            Ground::Here => Troupe::here(part, program),
+            Ground::Stage(stage) => stage.troupe(part, program, ranks),
+        }
+    }
+
+    /// The figure of one run; infinite when it did not end in time.
+    fn perform(
+        &self,
+        victim: &mut Troupe,
+        watch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<(f64, Option<Performance>)> {
+        let limit = Duration::from_nanos(self.programs.limit.0);
+        let Some(performance) = victim.perform(limit, watch)? else { return Ok((f64::INFINITY, None)) };
+        let figure = match self.programs.figure {
+            Figure::Wall => performance.end.since(performance.begin).0 as f64,
+            Figure::Time | Figure::Rate => rows::last_number(&performance.last_line).with_context(|| {
+                format!(
+                    "the victim command's last line holds no number above 0: `{}`; --victim-figure wall times the command itself",
+                    performance.last_line
+                )
+            })?,
+        };
+        Ok((figure, Some(performance)))
+    }
+
+    fn alone(&self, victim: &mut Troupe) -> Result<f64> {
+        match self.perform(victim, &mut || self.interrupt.check())? {
+            (_, None) => bail!(
+                "the victim command alone takes longer than {}, so there is nothing to compare with; --victim-limit allows more",
+                self.programs.limit
+            ),
+            (figure, Some(_)) => Ok(figure),
+        }
+    }
+
+    /// A run beside `load`, and what that reached of its fair rate where it is known.
+    fn beside(&mut self, victim: &mut Troupe, load: &mut Load<'_>) -> Result<(f64, Option<f64>)> {
+        match load {
+            Load::Command(congestor) => {
+                congestor.keep_up()?;
+                self.rest(RAMP, congestor)?;
+                let mut watch = || {
+                    congestor.check()?;
+                    self.interrupt.check()
+                };
+                let (figure, _) = self.perform(victim, &mut watch)?;
+                congestor.check()?;
+                congestor.stop()?;
+                self.rest(PAUSE, congestor)?;
+                Ok((figure, None))
+            }
+            Load::Ranks(cell) => self.before_ranks(victim, cell),
+        }
+    }
+
+    /// Waits, and sees to it that the congestor goes on.
+    fn rest(&self, length: Duration, congestor: &mut Troupe) -> Result<()> {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            self.interrupt.check()?;
+            congestor.check()?;
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// A run before the load of a stage's ranks.
+    fn before_ranks(&mut self, victim: &mut Troupe, cell: &Cell<'_>) -> Result<(f64, Option<f64>)> {
+        let grid = self.grid();
+        let ramp = grid.slices(RAMP_SLICES);
+        let longest = self.programs.limit + ramp + Nanos::from_secs(60);
+        // The stage lends itself to the load; what the run needs is the rest of this.
+        let mut ground = std::mem::replace(&mut self.ground, Ground::Here);
+        let Ground::Stage(stage) = &mut ground else { bail!("there are no ranks that could load") };
+        let mut performed = None;
+        let backdrop = Backdrop { grid, loads: &|rank| cell.loads(rank), ramp, longest };
+        let sighting = stage.before(&backdrop, &mut || {
+            performed = Some(self.perform(victim, &mut || self.interrupt.check())?);
+            Ok(())
+        });
+        self.ground = ground;
+        let sighting = sighting?;
+        let (figure, performance) = performed.context("a run that was not made")?;
+        thread::sleep(PAUSE);
+        let share = performance.and_then(|performance| share(&sighting, &performance, cell, grid));
+        Ok((figure, share))
+    }
+
+    fn announce(&self, queue: &str, congestor: CongestorKind, pair: usize, company: Company) {
+        if std::io::stderr().is_terminal() {
+            let company = if company == Company::Alone { "alone" } else { "beside" };
+            let (of, with) = (self.programs.pairs, congestor.name());
+            eprint!("\r\x1b[K{queue}: pair {} of {of}, {company} {with} ...", pair + 1);
+        }
+    }
+
+    /// Replaces the line of progress, where there is one.
+    fn say(&self, line: &str, end: &str) {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+        eprint!("{line}{end}");
+    }
+}
+
+/// What arrived of the load of `cell` in the slices of `performance`, over what a fair network would have let through.
+fn share(sighting: &Sighting, performance: &Performance, cell: &Cell<'_>, grid: Grid) -> Option<f64> {
+    let fair = cell.fair_rate()?;
+    let slice = |at: clearway_proto::base::LocalNs| at.since(sighting.begin).steps_of(grid.slice) as u32;
+    let (begin, end) = (slice(performance.begin), slice(performance.end));
+    // A run within one slice: the load was on in the slice before it already.
+    let slices = if begin < end { begin..end } else { begin.saturating_sub(1)..begin };
+    let count = slices.len() as u32;
+    let load = sighting.records.iter().flat_map(|record| &record.load).flat_map(|series| &series.slices);
+    let arrived: u64 = load.filter(|bytes| slices.contains(&bytes.slice)).map(|bytes| bytes.link).sum();
+    Some(arrived as f64 / (fair.bytes_in(grid.slices(count)).0 as f64).max(1.0))
+}
+
+/// The worst outcome of the last queue decides, unless some part allows no statement.
+fn outcome(found: &[Found]) -> Option<Outcome> {
+    let judged = &found.last()?.queue;
+    let is_invalid = |found: &&Found| found.verdict.outcome == Outcome::Invalid;
+    if found.iter().any(|it| is_invalid(&it)) {
+        return Some(Outcome::Invalid);
+    }
+    found.iter().filter(|it| it.queue == *judged).map(|it| it.verdict.outcome).max()
+}

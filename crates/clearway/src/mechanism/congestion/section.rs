@@ -1,0 +1,262 @@
+//! The congestion test as a scenario describes it.
+
+use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
+use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind};
+use serde::{Deserialize, Serialize};
+
+use super::windows::SETTLE;
+use super::with_cast::CASTS_MAX;
+use crate::scenario::fabric::{Fabric, round};
+use crate::scenario::time::Time;
+use crate::scenario::{check_queues, check_slice, check_window, distinct, within};
+
+/// The congestion test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Congestion {
+    /// Queues to compare, in order; the verdict of the run is that of the last.
+    pub(crate) queues: Vec<String>,
+    /// Timed patterns.
+    pub(crate) victims: Vec<VictimKind>,
+    /// Hosts in the victims' ring.
+    pub(crate) victim_hosts: usize,
+    /// The class of the victims' messages.
+    pub(crate) victim_class: Class,
+    /// Mean time between messages of one victim to one neighbour, or least time between iterations.
+    pub(crate) victim_interval: Time,
+    /// Loading patterns, one after the other.
+    pub(crate) congestors: Vec<CongestorKind>,
+    /// Hosts of one congestor group, its target included.
+    pub(crate) congestor_hosts: usize,
+    /// Groups that run the pattern at the same time.
+    pub(crate) congestor_groups: usize,
+    /// The class of the congestors' messages.
+    pub(crate) congestor_class: Class,
+    /// Offered load in hundredths of the pattern's bottleneck link.
+    pub(crate) intensity_percent: Vec<u32>,
+    /// Processes that each congestor host stands for; each keeps one message under way. Without it a schedule alone decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) processes_per_host: Option<u32>,
+    /// How congestors lie to victims.
+    pub(crate) placement: Placement,
+    /// Random assignments of hosts to roles.
+    pub(crate) draws: u32,
+    /// The grid of the records, and the unit of what is resampled.
+    pub(crate) slice: Time,
+    /// Time measured without congestors, half before and half after them.
+    pub(crate) isolated: Time,
+    /// Time measured with congestors.
+    pub(crate) congested: Time,
+    /// Whether each queue is also measured with no congestor at all.
+    pub(crate) null_control: NullControl,
+}
+
+/// Whether to spend time on proving that nothing but congestors moves the figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NullControl {
+    /// One draw of each queue and victim without congestors.
+    #[default]
+    Run,
+    /// Trust the machine.
+    Skip,
+}
+
+/// Slices between two probes of one victim to one neighbour on a machine: in a tree of full buffers a message gets its turn
+/// once in tens of microseconds, and victims that ask for more would congest themselves.
+const SLICES_PER_PROBE: u64 = 2;
+/// Slices measured with and without congestors on a machine at least, unless a scenario says otherwise.
+const SLICES_USUAL: u64 = 16;
+/// Messages measured with and without congestors on a machine at least: 40 of them lie beyond p99. With ten, which is when a
+/// figure loses its `~`, factors near the limit of a verdict stay on both sides of it (`slingshot` with 8 nodes: 1.4).
+const SAMPLES_USUAL: u64 = 4000;
+/// The fewest hosts of GPCNeT's test: its groups need a target and three senders each.
+const GPCNET_HOSTS_MIN: u32 = 20;
+/// Bytes of one congestor message (GPCNeT).
+const MESSAGE: u64 = 4096;
+/// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
+const INTERVALS_MAX: u64 = 2000;
+/// Most slices between two probes; with fewer samples than one in ten slices there is nothing to resample.
+const SLICES_PER_INTERVAL_MAX: u64 = 10;
+/// Ten times the bottleneck: more than any window lets through.
+pub(crate) const INTENSITY_MAX: u32 = 1000;
+/// More processes than any node has processors.
+const PROCESSES_MAX: u32 = 1024;
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self {
+            queues: ["fifo", "strict"].map(str::to_owned).into(),
+            victims: vec![VictimKind::Ping],
+            victim_hosts: 2,
+            victim_class: Class::LowLatency,
+            // As in the shipped incast: a rate at which pings wait in a full FIFO rather than get lost (docs/method.md).
+            victim_interval: Time::micros(1560),
+            congestors: vec![CongestorKind::Incast],
+            congestor_hosts: 4,
+            congestor_groups: 1,
+            congestor_class: Class::Bulk,
+            intensity_percent: vec![150],
+            processes_per_host: None,
+            placement: Placement::AtVictim,
+            draws: 1,
+            slice: Time::millis(100),
+            isolated: Time::millis(4000),
+            congested: Time::millis(4000),
+            null_control: NullControl::Run,
+        }
+    }
+}
+
+impl Congestion {
+    /// What is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no room for its four groups, and where
+    /// switches drop, victims that share no host with congestors have nothing to suffer from: these get the laboratory's incast.
+    pub(crate) fn usual(fabric: &Fabric) -> Result<Self, String> {
+        let hosts = fabric.hosts()?;
+        let room = hosts >= GPCNET_HOSTS_MIN && fabric.holds_back()?;
+        Ok(if room { Self::gpcnet(hosts) } else { Self { null_control: NullControl::Skip, ..Self::default() } })
+    }
+
+    /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that run one congestor each, as
+    /// fast as 16 processes on each host can with one message under way.
+    fn gpcnet(hosts: u32) -> Self {
+        let congestors = hosts as usize * 4 / 5;
+        Self {
+            victim_hosts: hosts as usize - congestors,
+            congestors: vec![CongestorKind::Gpcnet],
+            congestor_hosts: congestors / 4,
+            congestor_groups: 4,
+            processes_per_host: Some(16),
+            intensity_percent: vec![INTENSITY_MAX],
+            placement: Placement::Disjoint,
+            // Nothing but congestors can move the figures of a simulated network.
+            null_control: NullControl::Skip,
+            ..Self::default()
+        }
+    }
+
+    /// What one draw chooses, for a pattern that sends.
+    pub(crate) fn request(&self) -> DrawRequest {
+        let groups = vec![self.congestor_hosts; self.congestor_groups];
+        DrawRequest { victims: self.victim_hosts, groups, placement: self.placement }
+    }
+
+    /// Takes what is usual on `fabric` for the keys that `given` does not have.
+    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let missing = |key: &str| !given.contains_key(key);
+        if missing("queues") {
+            self.queues = fabric.queues()?.into_iter().take(1).collect();
+        }
+        if missing("slice") {
+            let least = Nanos(self.backlog(fabric)?.0.div_ceil(SETTLE));
+            self.slice = fabric.slice()?.max(Time(round(least)));
+        }
+        let slices = |count| Time(self.slice.0.times(count));
+        if missing("victim-interval") {
+            self.victim_interval = slices(SLICES_PER_PROBE);
+        }
+        let window = slices(self.slices_usual());
+        self.isolated = if missing("isolated") { window } else { self.isolated };
+        self.congested = if missing("congested") { window } else { self.congested };
+        Ok(())
+    }
+
+    /// Slices in which the victims of a machine exchange messages enough.
+    fn slices_usual(&self) -> u64 {
+        let victims = self.victim_hosts.max(1) as u64;
+        // Each probe is a message there and one back, to both neighbours of the ring; two hosts have one neighbour each.
+        let neighbours = if victims > 2 { 2 } else { 1 };
+        let a_slice = (2 * victims * neighbours).div_ceil(SLICES_PER_PROBE);
+        SAMPLES_USUAL.div_ceil(a_slice).next_multiple_of(2).max(SLICES_USUAL)
+    }
+
+    /// How long what a group's senders keep under way takes to come out of one port; zero without a window.
+    fn backlog(&self, fabric: &Fabric) -> Result<Nanos, String> {
+        // To a member of a broadcast one other sends.
+        let is_incast = self.congestors.iter().any(|kind| !kind.casts());
+        let senders = if is_incast { self.congestor_hosts.saturating_sub(1) as u64 } else { 1 };
+        let messages = senders.saturating_mul(u64::from(self.processes_per_host.unwrap_or(0)));
+        Ok(fabric.host_rate()?.time_for(Bytes(messages.saturating_mul(MESSAGE))))
+    }
+
+    /// Refuses a backlog for which no slice is long enough.
+    fn check_measurable(&self, fabric: &Fabric) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let (backlog, most) = (self.backlog(fabric)?, crate::scenario::slice_max(fabric)?.0.times(SETTLE));
+        if backlog <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "what {} congestors of a group keep under way takes {backlog} to come out of one port, and at most {most} can be \
+             measured; use fewer congestor-hosts or nodes",
+            self.congestor_hosts
+        ))
+    }
+
+    /// Refuses a backlog that outlasts the time between congestors and the isolated window behind them.
+    fn check_backlog(&self, fabric: &Fabric) -> Result<(), String> {
+        let (backlog, settle) = (self.backlog(fabric)?, self.slice.0.times(SETTLE));
+        if backlog <= settle {
+            return Ok(());
+        }
+        let enough = Time(round(Nanos(backlog.0.div_ceil(SETTLE))));
+        Err(format!(
+            "what the congestors of a group keep under way takes {backlog} to come out of one port, and {SETTLE} slices of {} \
+             are left for it; use slice = \"{enough}\" or fewer processes-per-host",
+            self.slice
+        ))
+    }
+
+    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+        check_queues(fabric, &self.queues)?;
+        self.check_measurable(fabric)?;
+        check_slice(fabric, self.slice)?;
+        distinct("victims", &self.victims)?;
+        distinct("congestors", &self.congestors)?;
+        distinct("intensity-percent", &self.intensity_percent)?;
+        for intensity in &self.intensity_percent {
+            within("intensity-percent", *intensity, 1, INTENSITY_MAX)?;
+        }
+        fabric.check_queue_time()?;
+        self.check_backlog(fabric)?;
+        within("draws", self.draws, 1, 1000)?;
+        let slice = self.slice.0.0;
+        let (least, most) = (slice / INTERVALS_MAX, slice.saturating_mul(SLICES_PER_INTERVAL_MAX));
+        within("victim-interval", self.victim_interval, Time(Nanos(least)), Time(Nanos(most)))?;
+        check_window("isolated", self.isolated, self.slice)?;
+        check_window("congested", self.congested, self.slice)?;
+        within("congestor-groups", self.congestor_groups, 1, 100)?;
+        within("processes-per-host", self.processes_per_host.unwrap_or(1), 1, PROCESSES_MAX)?;
+        let incast = |kind: &&CongestorKind| {
+            matches!(
+                kind,
+                CongestorKind::Incast | CongestorKind::PutIncast | CongestorKind::Burst | CongestorKind::Gpcnet
+            )
+        };
+        if let Some(kind) = self.congestors.iter().find(incast)
+            && self.congestor_hosts < 4
+        {
+            let kind = kind.name();
+            return Err(format!(
+                "congestor-hosts is {}; {kind} needs a target and at least three senders",
+                self.congestor_hosts
+            ));
+        }
+        if self.congestors.iter().any(|kind| kind.casts()) {
+            within("congestor-groups of broadcasts", self.congestor_groups, 1, CASTS_MAX)?;
+        }
+        let key = RandomKey::new(0);
+        let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);
+        draw.map(drop).map_err(|error| match error {
+            PlanError::TooFewHosts { .. } => {
+                let Self { victim_hosts, congestor_hosts, congestor_groups, .. } = self;
+                format!(
+                    "{error}; asked for: victim-hosts {victim_hosts}, congestor-groups {congestor_groups} of congestor-hosts \
+                     {congestor_hosts}"
+                )
+            }
+            error => error.to_string(),
+        })
+    }
+}

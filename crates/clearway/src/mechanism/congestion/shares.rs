@@ -1,0 +1,157 @@
+//! Conducts the class share test: one sender for each class fills one port, and the port's bytes are counted by class.
+//!
+//! # Model
+//! A class's share is its part of all bytes that arrived at the receiver in the measured window. It is configured as
+//! `weight / sum of the weights of all classes that send`, on weighted queues.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank};
+use clearway_proto::congestion::{Flow, FlowStyle, LinkId, LoadKind, LoadTask};
+use clearway_proto::stats::{Estimate, jain};
+
+use super::evidence;
+use super::windows::{Grid, Windows};
+use crate::mechanism::congestion::Shares;
+use crate::report::model::{ClassShare, Figure, Labels, Real, Report, labels};
+use crate::run::Order;
+use crate::run::stage::{Part, Plan, Sighting, Stage};
+
+/// Bytes of one message: an Ethernet frame's worth, so that every class queues packets of one size.
+const MESSAGE: Bytes = Bytes(1300);
+/// Replicates of the bootstrap over slices, as in `stats`.
+const RESAMPLES: usize = 1000;
+
+/// Runs `test` and writes what it shows into `report`.
+pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
+    let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
+    let port = layout.rate(LinkId::ToHost(test.senders().0));
+    let grid = Grid::new(&order.scenario.fabric, test.slice);
+    let windows = Windows::new(grid, grid.slice, test.measured.0);
+    for queue in &test.queues {
+        stage.arm(queue)?;
+        let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
+        let sighting = stage.phase(&Plan {
+            windows: &windows,
+            part: &part,
+            what: format!("{queue}: all classes at once"),
+            beside: None,
+        })?;
+        let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
+        seen.summarise(report);
+    }
+    Ok(())
+}
+
+fn loads(test: &Shares, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
+    let (receiver, senders) = test.senders();
+    let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else { return Vec::new() };
+    let rate = port.percent(test.offered_percent);
+    let flow =
+        Flow { targets: vec![receiver], style: FlowStyle::Push, rate, message: MESSAGE, window: None, burst: None };
+    let [from, until] = [windows.load.from, windows.load.until].map(|at| windows.grid.slices(at));
+    vec![LoadTask { kind: LoadKind::Flows(vec![flow]), class, from, until }]
+}
+
+/// Link bytes of each class in each slice of the measured window, at the receiver.
+fn arrivals(test: &Shares, windows: &Windows, sighting: &Sighting) -> Vec<BTreeMap<Class, u64>> {
+    let (receiver, _) = test.senders();
+    let mut slices = vec![BTreeMap::new(); (windows.congested.until - windows.congested.from) as usize];
+    for series in &sighting.records[receiver.index()].load {
+        for entry in series.slices.iter().filter(|entry| windows.congested.contains(entry.slice)) {
+            *slices[(entry.slice - windows.congested.from) as usize].entry(series.class).or_default() += entry.link;
+        }
+    }
+    slices
+}
+
+fn share(slices: &[&BTreeMap<Class, u64>], class: Class) -> f64 {
+    let total: u64 = slices.iter().flat_map(|slice| slice.values()).sum();
+    let own: u64 = slices.iter().filter_map(|slice| slice.get(&class)).sum();
+    own as f64 / (total as f64).max(1.0)
+}
+
+/// The share of `class` with its bootstrap interval over slices.
+fn estimate(slices: &[BTreeMap<Class, u64>], class: Class, key: RandomKey) -> Estimate {
+    let mut stream = key.purpose(class.name()).stream();
+    let mut replicates: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let drawn: Vec<_> = slices.iter().map(|_| &slices[stream.below(slices.len() as u64) as usize]).collect();
+            share(&drawn, class)
+        })
+        .collect();
+    replicates.sort_unstable_by(f64::total_cmp);
+    let all: Vec<_> = slices.iter().collect();
+    let beyond = RESAMPLES / 40;
+    Estimate::new(share(&all, class), [replicates[beyond], replicates[RESAMPLES - 1 - beyond]], slices.len() as u64)
+}
+
+/// What one queue showed.
+struct Seen<'a> {
+    test: &'a Shares,
+    order: &'a Order<'a>,
+    queue: &'a str,
+    windows: &'a Windows,
+    port: BitsPerSec,
+    sighting: &'a Sighting,
+}
+
+impl Seen<'_> {
+    fn summarise(&self, report: &mut Report) {
+        let Self { test, queue, .. } = *self;
+        let slices = arrivals(test, self.windows, self.sighting);
+        let marks = evidence::marks(&self.sighting.records);
+        let gaps = evidence::longest_gaps(&self.sighting.records);
+        let key = RandomKey::new(self.order.scenario.seed).purpose("shares").purpose(queue);
+        for class in &test.classes {
+            let reached = estimate(&slices, *class, key);
+            let configured = self.configured(*class);
+            let named = |figure: Figure| figure.with(labels::QUEUE, queue).with("class", class.name());
+            let source = format!("bootstrap over slices of {}, 95 %", test.slice.0);
+            report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, &source)));
+            if let Some(configured) = configured {
+                let value = Real::finite(configured);
+                let source = "weight over the sum of the sending classes' weights";
+                report.figures.push(named(Figure::counted("class_share_configured", "", value, 0, source)));
+            }
+            let mut row = ClassShare::seen(*class, &marks);
+            row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.to_owned())]);
+            row.configured = configured.map(|share| Real::finite(share * 100.0));
+            row.reached = Some(Real::finite(reached.value * 100.0));
+            row.starved_ms = gaps.get(class).map(|gap| Real::finite(gap.0 as f64 / 1e6));
+            report.shares.push(row);
+        }
+        self.totals(&slices, report);
+    }
+
+    /// The weight of `class`, where this queue has weights.
+    fn weight(&self, class: Class) -> Option<u32> {
+        Some(self.order.scenario.fabric.weights(self.queue)?[class.index()])
+    }
+
+    /// The part that `class` should get, where that is configured.
+    fn configured(&self, class: Class) -> Option<f64> {
+        let sum: u32 = self.test.classes.iter().filter_map(|class| self.weight(*class)).sum();
+        Some(f64::from(self.weight(class)?) / f64::from(sum))
+    }
+
+    /// What the port carried in all, and how evenly weights were honoured.
+    fn totals(&self, slices: &[BTreeMap<Class, u64>], report: &mut Report) {
+        let count = slices.len() as u64;
+        let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();
+        let carried = self.windows.grid.megabits(bytes / count.max(1));
+        let part = Real::finite(carried / (self.port.0 as f64 / 1e6) * 100.0);
+        let figure = Figure::counted("port_use", "%", part, count, "bytes that arrived over the port's rate");
+        report.figures.push(figure.with(labels::QUEUE, self.queue));
+        let own = |class: &Class| slices.iter().filter_map(|slice| slice.get(class)).sum::<u64>();
+        let classes = self.test.classes.iter();
+        let weighted: Option<Vec<u64>> =
+            classes.map(|class| Some(own(class) / u64::from(self.weight(*class)?.max(1)))).collect();
+        if let Some(index) = weighted.and_then(|weighted| jain(&weighted)) {
+            let source = "bytes over weight of each class";
+            let figure = Figure::counted("jain_index", "", Real::finite(index), self.test.classes.len() as u64, source);
+            report.figures.push(figure.with(labels::QUEUE, self.queue));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The mechanisms: what each measures or carries, with its section of a scenario, its ranks, its figures and its pages.
+
+pub(crate) mod broadcast;
+pub(crate) mod cast;
+pub(crate) mod congestion;
+pub(crate) mod gpcnet;
+pub(crate) mod timeslice;

@@ -1,0 +1,195 @@
+//! Timeslice building as a scenario describes it: half of the hosts are inputs, half of them builders, under several schedules.
+
+use clearway_proto::base::{BitsPerSec, Bytes};
+use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
+use serde::{Deserialize, Serialize};
+
+use crate::mechanism::timeslice::{HostConditions, Messages, Plan, Rings, Slowdown};
+use crate::scenario::fabric::Fabric;
+use crate::scenario::time::Time;
+use crate::scenario::{check_queues, distinct, within};
+
+/// Timeslice building.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Timeslice {
+    /// The fabric's queue.
+    pub(crate) queue: String,
+    /// Ranks with contributions; the other hosts build.
+    pub(crate) inputs: u32,
+    /// Schedules to compare, beside `raw`.
+    pub(crate) policies: Vec<Policy>,
+    /// Bytes of one contribution.
+    pub(crate) contribution: Bytes,
+    /// Bytes of the ring of each connection.
+    pub(crate) ring: Bytes,
+    /// How far rings are at the beginning.
+    pub(crate) rings: Rings,
+    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what it finds.
+    pub(crate) window: String,
+    /// Timeslices of an interval of `dfs`.
+    pub(crate) interval: u64,
+    /// Intervals that `dfs` looks back.
+    pub(crate) history: usize,
+    /// How much less than the median `dfs` proposes while inputs keep up, in percent.
+    pub(crate) speed_up_percent: u32,
+    /// Inputs begin within this time of each other.
+    pub(crate) start_skew: Time,
+    /// Nothing is counted before.
+    pub(crate) warm_up: Time,
+    /// How long everything is counted.
+    pub(crate) measured: Time,
+    /// Runs, each with a seed of its own.
+    pub(crate) seeds: u32,
+    /// At what hosts' interfaces fetch and place; as in the fabric file without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node_rate: Option<BitsPerSec>,
+    /// Inputs are by up to so many thousandths slower, each by its own part.
+    pub(crate) rate_spread_per_mille: u32,
+    /// Mean time between interruptions of a host's processor; as in the fabric file without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interruption_period: Option<Time>,
+    /// How long each takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interruption_length: Option<Time>,
+    /// Payload of a packet; as in the fabric file without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) packet: Option<Bytes>,
+    /// By how much inputs are slower for a while, in percent.
+    pub(crate) drop_percent: u32,
+    /// From when on, behind the warm-up.
+    pub(crate) drop_from: Time,
+    /// For how long.
+    pub(crate) drop_length: Time,
+}
+
+impl Default for Timeslice {
+    fn default() -> Self {
+        let Dfs { interval, history, speed_up, .. } = Dfs::default();
+        Self {
+            queue: String::new(),
+            inputs: 0,
+            policies: vec![Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token],
+            contribution: Bytes(64 << 10),
+            ring: Bytes(32 << 20),
+            rings: Rings::Empty,
+            window: "2-64".to_owned(),
+            interval,
+            history,
+            speed_up_percent: speed_up.map_or(0, |speed_up| speed_up.step),
+            start_skew: Time::millis(5),
+            warm_up: Time::millis(40),
+            measured: Time::millis(10),
+            seeds: 1,
+            node_rate: None,
+            rate_spread_per_mille: 0,
+            interruption_period: None,
+            interruption_length: None,
+            packet: None,
+            drop_percent: 0,
+            drop_from: Time::default(),
+            drop_length: Time::default(),
+        }
+    }
+}
+
+/// The longest simulated time: hours of a processor. Longer ones are mistyped units.
+const TIME_MAX: Time = Time::millis(100_000);
+/// The longest contribution and packet: some milliseconds of a fast link.
+const BYTES_MAX: Bytes = Bytes(64 << 20);
+/// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
+const RING_MAX: Bytes = Bytes(1 << 40);
+
+impl Timeslice {
+    /// Takes what is usual on `fabric` for the keys that `given` does not have.
+    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
+        if !given.contains_key("queue") {
+            self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
+        }
+        if !given.contains_key("inputs") {
+            self.inputs = fabric.hosts()? / 2;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else {
+            return Err(
+                "it runs on a simulated machine: [fabric] needs `preset`; clearway timeslice --on builds elsewhere"
+                    .into(),
+            );
+        };
+        check_queues(fabric, std::slice::from_ref(&self.queue))?;
+        distinct("policies", &self.policies)?;
+        let hosts = fabric.hosts()?;
+        within("inputs", self.inputs, 1, hosts.saturating_sub(1))?;
+        within("contribution", self.contribution, Bytes(1), BYTES_MAX)?;
+        within("ring", self.ring, self.contribution, RING_MAX)?;
+        self.window.parse::<Window>().map_err(|why| format!("window: {why}"))?;
+        within("interval", self.interval, 1, u64::from(u32::MAX))?;
+        within("history", self.history, 1, 100_000)?;
+        within("speed-up-percent", self.speed_up_percent, 0, 50)?;
+        within("seeds", self.seeds, 1, 100)?;
+        within("rate-spread-per-mille", self.rate_spread_per_mille, 0, 500)?;
+        within("drop-percent", self.drop_percent, 0, 99)?;
+        if let Some(packet) = self.packet {
+            within("packet", packet, Bytes(64), BYTES_MAX)?;
+        }
+        if let Some(rate) = self.node_rate {
+            within("node-rate", rate, BitsPerSec::mega(1), BitsPerSec::mega(100_000_000))?;
+        }
+        if self.interruption_period.is_some() != self.interruption_length.is_some() {
+            return Err("interruption-period and interruption-length belong together".into());
+        }
+        let nothing = Time::default();
+        within("start-skew", self.start_skew, nothing, TIME_MAX)?;
+        within("warm-up", self.warm_up, nothing, TIME_MAX)?;
+        within("measured", self.measured, Time::micros(1), TIME_MAX)?;
+        within("drop-from", self.drop_from, nothing, self.measured)?;
+        within("drop-length", self.drop_length, nothing, self.measured)?;
+        if self.drop_percent > 0 && (self.drop_length == nothing || self.drop_from == nothing) {
+            return Err("drop-percent needs drop-from, so that there is a time before, and drop-length".into());
+        }
+        Ok(())
+    }
+
+    /// What runs on `hosts` hosts with seeds from `seed` on.
+    pub(crate) fn plan(&self, hosts: u32, seed: u64) -> Plan {
+        let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });
+        let interruptions = self.interruption_period.zip(self.interruption_length);
+        Plan {
+            inputs: self.inputs,
+            builders: hosts.saturating_sub(self.inputs),
+            weights: Vec::new(),
+            policies: self.policies.clone(),
+            contribution: self.contribution,
+            messages: Messages::Alone,
+            ring: self.ring,
+            window: self.window.parse().unwrap_or(Window { least: 2, most: 64 }),
+            dfs: Dfs {
+                interval: self.interval,
+                history: self.history,
+                speed_up: speed_up.filter(|speed_up| speed_up.step > 0),
+                ..Dfs::default()
+            },
+            start_skew: self.start_skew.0,
+            warm_up: self.warm_up.0,
+            measured: self.measured.0,
+            seeds: (0..u64::from(self.seeds)).map(|n| seed.wrapping_add(n)).collect(),
+            rings: self.rings,
+            hosts: HostConditions {
+                rate: self.node_rate,
+                spread: self.rate_spread_per_mille,
+                interruptions: interruptions.map(|(period, length)| (period.0, length.0)),
+                packet: self.packet,
+            },
+            changes: Vec::new(),
+            heartbeat: None,
+            slowdown: (self.drop_percent > 0).then_some(Slowdown {
+                percent: self.drop_percent,
+                from: self.drop_from.0,
+                length: self.drop_length.0,
+            }),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clearway_runtime::launch::Job;
+
+use super::{Losses, PATIENCE, Sealing, door, exchange, give_up, secret_word};
+use crate::run::exit::Exit;
+use crate::run::fleet::ending;
+use crate::run::message::{FromRank, ToRank};
+use crate::run::rank::{RANK, SECRET_VARIABLE, WITH_PARENT};
+
+/// Where the ssh came from that started this process. Other ranks know nobody by an address of loopback.
+fn ssh_came_from() -> Option<Ipv4Addr> {
+    let words = std::env::var("SSH_CONNECTION").ok()?;
+    words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
+}
+
+/// How long a launcher has to end a job whose conductor is gone, before a rank does it. Launchers do it within some tenths of a second, but
+/// for Slurm, which does not do it at all unless it is told to.
+const ENDING: Duration = Duration::from_secs(3);
+
+/// A rank of a job that another conducts.
+pub(crate) struct Follower {
+    job: Job,
+    conductor: Conductor,
+}
+
+/// How a run ends for a follower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The conductor says so.
+    Ordered,
+    /// Its connection ends.
+    Lost,
+}
+
+/// The other end.
+struct Conductor {
+    /// Its rank and host.
+    name: String,
+    connection: TcpStream,
+    job_secret: String,
+}
+
+impl Follower {
+    /// Connects to the conductor of `job`. Where it cannot, the job ends for all.
+    pub(super) fn new(mut job: Job, sealing: Sealing, losses: Losses) -> Self {
+        match Conductor::find(&mut job, sealing) {
+            Ok(conductor) => {
+                if losses == Losses::AreBorne {
+                    job.go_on_without_lost();
+                }
+                Self { job, conductor }
+            }
+            Err(error) => give_up(job, &error),
+        }
+    }
+
+    /// The connection to the conductor, and what all ranks know.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub(crate) fn connection(&self) -> Result<(TcpStream, Vec<u8>)> {
+        let connection = self.conductor.connection.try_clone().context("a connection in both directions")?;
+        Ok((connection, self.conductor.job_secret.clone().into_bytes()))
+    }
+
+    /// Leaves the job in order, together with all others.
+    pub(crate) fn leave(mut self) -> Result<()> {
+        drop(self.conductor);
+        self.job.barrier()?;
+        Ok(self.job.finish()?)
+    }
+
+    /// Obeys until the conductor is done.
+    pub(crate) fn follow(mut self) -> Result<Exit> {
+        let status = self.conductor.obey()?;
+        // A run may go on without this rank; the conductor says when it is over.
+        if !status.success() && self.conductor.wait_for_the_end(status) == End::Lost {
+            self.end_job(status);
+        }
+        drop(self.conductor);
+        self.job.barrier()?;
+        self.job.finish()?;
+        Ok(Exit::Good)
+    }
+
+    /// Ends the job after this rank's process ended with `status`. Who knows most says why: the conductor, if it is there.
+    fn end_job(self, status: ExitStatus) -> ! {
+        let (conductor, own) = (&self.conductor, self.job.rank());
+        let mut patience = ENDING;
+        // One voice is enough; the others speak up if it is not.
+        patience *= own.0.min(2);
+        let sentence =
+            format!("rank {own} {}, and {}, which conducts this run, is gone", ending(status), conductor.name);
+        thread::sleep(patience);
+        self.job.abort(Exit::Failed as i32, &format!("clearway: {sentence}"))
+    }
+}
+
+impl Conductor {
+    /// Looks for it among the ranks of `job`, and connects.
+    fn find(job: &mut Job, sealing: Sealing) -> Result<Self> {
+        let (cards, _) = exchange(job, None, sealing)?;
+        let with_door = (0u32..).zip(&cards).find_map(|(rank, card)| Some((rank, card, card.door.as_ref()?)));
+        let (rank, conductor, entrance) = with_door.context("no rank of this job conducts it")?;
+        let alone = cards.iter().all(|card| card.is_same_host(conductor));
+        let mut addresses = conductor.reachable(alone);
+        if !alone && let Some(address) = ssh_came_from() {
+            addresses.insert(0, address);
+        }
+        let connection = door::knock(&addresses, entrance, job.rank(), PATIENCE)?;
+        let job_secret = secret_word(job).or_else(|| entrance.job_secret.clone());
+        let job_secret = job_secret.context("a job whose ranks share no secret")?;
+        Ok(Self { name: format!("rank {rank} on host {}", conductor.host), connection, job_secret })
+    }
+
+    /// Lets a process do what it says; how that ended.
+    fn obey(&self) -> Result<ExitStatus> {
+        let program = std::env::current_exe().context("the path of this program")?;
+        let both = || self.connection.try_clone().map(|it| Stdio::from(OwnedFd::from(it)));
+        let [input, output] = [both(), both()].map(|end| end.context("a connection in both directions"));
+        let mut rank = Command::new(program)
+            .args([RANK, WITH_PARENT])
+            .env(SECRET_VARIABLE, &self.job_secret)
+            .stdin(input?)
+            .stdout(output?)
+            .spawn()
+            .context("this rank's process cannot start")?;
+        rank.wait().context("this rank's process cannot be waited for")
+    }
+
+    /// Says that the rank's process ended with `status`, and waits until the conductor ends the run, in one way or the other.
+    fn wait_for_the_end(&self, status: ExitStatus) -> End {
+        self.tell(&FromRank::Ended(ending(status)));
+        // The process may have taken the beginning of a line with it.
+        let is_leave = |line: &str| matches!(serde_json::from_str(line), Ok(ToRank::Leave));
+        let mut lines = BufReader::new(&self.connection).lines();
+        if lines.by_ref().map_while(Result::ok).any(|line| is_leave(&line)) { End::Ordered } else { End::Lost }
+    }
+
+    /// Says `what`, if it can still be said.
+    fn tell(&self, what: &FromRank) {
+        // In the middle of a line this is the end of that line: the conductor hears that something is wrong.
+        let line = serde_json::to_string(what).unwrap_or_default();
+        let _ = writeln!(&self.connection, "\n{line}");
+    }
+}

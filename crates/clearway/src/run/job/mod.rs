@@ -1,0 +1,331 @@
+//! A run across the ranks of a job: who conducts, who follows, and how they find each other.
+//!
+//! # Model
+//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All exchange a [`Card`]; that of the
+//! conductor says where its door is. Under a launcher rank 0 conducts, and so that conducting takes nothing from measuring, its
+//! own rank is a process beside it, as in a laboratory. Who started the others over ssh conducts and does not measure. Every other
+//! rank goes to the door and gives its connection to a process that obeys it; what is left of it waits for that process and tells
+//! the conductor how it ended.
+//!
+//! Control goes over connections of its own, between phases only.
+//!
+//! # Invariants
+//! I1. A follower ends when its connection does, and its process with it. If it was not told that the run is over, it ends the job.
+//! I2. Whoever goes in at the door knows a number that only the exchange told.
+
+mod card;
+mod door;
+mod follow;
+pub(crate) mod interface;
+mod ssh;
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::net::{SocketAddrV4, TcpStream};
+use std::process::Child;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{BitsPerSec, Rank};
+use clearway_runtime::keys::{JobSecret, Scope};
+use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
+
+use super::fleet::Member;
+use super::hexadecimal::digits_of;
+use super::message::{Network, ToRank};
+use super::rank::SECRET_VARIABLE;
+use super::stage::Interrupt;
+use super::wire::{Wanted, Ways};
+use crate::run::exit::Exit;
+use card::Card;
+pub(crate) use door::tune;
+use door::{Door, Secret};
+pub(crate) use follow::Follower;
+pub(crate) use ssh::{SshHosts, follow};
+
+/// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a batch system starts slowly.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a job comes about, and what is wanted of it.
+#[derive(Clone, Debug)]
+pub(crate) struct JobOrder {
+    /// Whether others can read its messages.
+    pub(crate) sealing: Sealing,
+    /// What its ranks shall talk over.
+    pub(crate) wire: Wanted,
+    /// Whether the run goes on without ranks that end.
+    pub(crate) losses: Losses,
+    /// Where this process is to start ranks; without it a launcher has started them, this process among them.
+    pub(crate) hosts: Option<SshHosts>,
+}
+
+/// What this process is in its job.
+pub(crate) enum Role {
+    /// Who says what is done.
+    Conductor(Box<Site>),
+    /// Any other.
+    Follower(Follower),
+}
+
+/// A job as its conductor sees it.
+pub(crate) struct Site {
+    job: Job,
+    door: Door,
+    /// Of all ranks of the job, the conductor's included.
+    cards: Vec<Card>,
+    voucher: Voucher,
+    sealing: Sealing,
+    wire: Wanted,
+    interrupt: Interrupt,
+    /// The connections to the other ranks; their processes end with them.
+    followers: RefCell<Vec<TcpStream>>,
+}
+
+/// A rank that is conducted, without a process that measures.
+pub(crate) struct Guest {
+    pub(crate) rank: Rank,
+    pub(crate) connection: TcpStream,
+}
+
+/// The name of this host.
+pub(crate) fn host_name() -> Result<String> {
+    Ok(nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned())
+}
+
+/// What becomes of a job one of whose ranks ends, the conductor's aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    /// It ends.
+    EndIt,
+    /// It goes on, as far as its launcher lets it.
+    AreBorne,
+}
+
+/// What the user wants of messages between machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealing {
+    /// Nobody else can read or forge them.
+    Sealed,
+    /// They travel as they are.
+    Insecure,
+}
+
+/// Joins the job that a launcher started, or starts it as `order` says, and finds out what this process is in it.
+///
+/// # Errors
+/// One sentence: why ranks did not come together, and what was tried.
+pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
+    let Some(hosts) = &order.hosts else {
+        let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
+        let interrupt = Interrupt::listen()?;
+        return match job.rank() {
+            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt)))),
+            _ => Ok(Role::Follower(Follower::new(job, order.sealing, order.losses))),
+        };
+    };
+    let interrupt = Interrupt::listen()?;
+    let job = hosts.start(&interrupt)?;
+    Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt))))
+}
+
+/// Gives everybody this process's card, with the door of who has one, and takes theirs; who vouches for them.
+fn exchange(job: &mut Job, door: Option<&Door>, sealing: Sealing) -> Result<(Vec<Card>, Voucher)> {
+    let own = serde_json::to_vec(&Card::own(door)?).context("a card that JSON cannot hold")?;
+    // A launcher that gives its ranks a secret needs nobody to vouch for them.
+    let is_enough = sealing == Sealing::Insecure || job.secret().is_some();
+    let (cards, voucher) = if is_enough { (job.exchange(&own)?, Voucher::Nobody) } else { job.exchange_vouched(&own)? };
+    let read = |card: &Vec<u8>| {
+        let card: Card =
+            serde_json::from_slice(card).context("a rank of another version of this program takes part")?;
+        card.check().map(|()| card)
+    };
+    Ok((cards.iter().map(read).collect::<Result<_>>()?, voucher))
+}
+
+/// Ends `job` for all its ranks, because of `error`, before it is a run.
+fn give_up(job: Job, error: &anyhow::Error) -> ! {
+    job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
+}
+
+/// The secret that the launcher of `job` gave its ranks, as a word.
+fn secret_word(job: &Job) -> Option<String> {
+    Some(digits_of(job.secret()?))
+}
+
+impl Site {
+    /// The job that this process conducts. Where it cannot come about it ends for all.
+    fn new(mut job: Job, order: &JobOrder, interrupt: Interrupt) -> Self {
+        let (sealing, wire) = (order.sealing, order.wire);
+        match Self::meet(&mut job, sealing) {
+            Ok((door, cards, voucher)) => {
+                if order.losses == Losses::AreBorne {
+                    job.go_on_without_lost();
+                }
+                Self { job, door, cards, voucher, sealing, wire, interrupt, followers: RefCell::default() }
+            }
+            Err(error) => give_up(job, &error),
+        }
+    }
+
+    /// Opens the door and tells everybody where it is.
+    fn meet(job: &mut Job, sealing: Sealing) -> Result<(Door, Vec<Card>, Voucher)> {
+        let secret = if job.secret().is_some() { Secret::OfLauncher } else { Secret::OfDoor };
+        let door = Door::open(secret)?;
+        let (cards, voucher) = exchange(job, Some(&door), sealing)?;
+        Ok((door, cards, voucher))
+    }
+
+    /// Whether the conductor only conducts: it is the last rank of the job then, and none of the run.
+    fn is_apart(&self) -> bool {
+        *self.job.method() == Method::Ssh
+    }
+
+    /// The cards of the ranks that measure.
+    fn measuring(&self) -> &[Card] {
+        let apart = usize::from(self.is_apart());
+        self.cards.get(..self.cards.len() - apart).unwrap_or_default()
+    }
+
+    /// How many ranks measure.
+    pub(crate) fn size(&self) -> u32 {
+        self.measuring().len() as u32
+    }
+
+    /// The user's wish to stop.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// The rate of the slowest host link of the job, shared by the ranks of its host, where the machines tell it.
+    pub(crate) fn rate(&self) -> Option<BitsPerSec> {
+        let ranks = self.measuring();
+        let sharing = |card: &Card| ranks.iter().filter(|other| other.is_same_host(card)).count() as u64;
+        let rates = ranks.iter().map(|card| card.rate().map(|rate| BitsPerSec(rate.0 / sharing(card))));
+        rates.collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
+
+    /// The ranks of each host, in the order of their first.
+    pub(crate) fn hosts(&self) -> Vec<Vec<Rank>> {
+        let mut hosts: Vec<(&Card, Vec<Rank>)> = Vec::new();
+        for (rank, card) in (0..).map(Rank).zip(self.measuring()) {
+            match hosts.iter_mut().find(|(first, _)| first.is_same_host(card)) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => hosts.push((card, vec![rank])),
+            }
+        }
+        hosts.into_iter().map(|(_, ranks)| ranks).collect()
+    }
+
+    /// How the ranks found each other, and who vouches for them.
+    pub(super) fn launcher(&self) -> String {
+        match self.voucher {
+            Voucher::Nobody => self.job.method().to_string(),
+            Voucher::Munge => format!("{}, munge", self.job.method()),
+        }
+    }
+
+    /// Why the ranks did not find each other in another way, a line each.
+    pub(crate) fn notes(&self) -> &[String] {
+        self.job.notes()
+    }
+
+    /// What kind of network lies between the ranks, the conductor included: it tells them when to begin.
+    pub(super) fn network(&self) -> Network {
+        let first = self.cards.first();
+        let together = |card: &Card| first.is_some_and(|first| first.is_same_machine(card));
+        match (self.cards.iter().all(together), self.sealing) {
+            (true, _) => Network::Machine,
+            (false, Sealing::Sealed) => Network::Sealed,
+            (false, Sealing::Insecure) => Network::Insecure,
+        }
+    }
+
+    /// What its ranks can talk over.
+    ///
+    /// # Errors
+    /// One sentence: which ranks cannot reach each other as the user wants.
+    pub(super) fn ways(&self) -> Result<Ways> {
+        let cards = self.measuring();
+        let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
+        let hosts: Vec<u32> = cards.iter().map(host).collect();
+        let name = |rank: Rank| {
+            format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
+        };
+        Ways::of(self.wire, &hosts, &name)
+    }
+
+    /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
+    /// can end the wait.
+    pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Member>> {
+        // It starts while the others come.
+        let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
+        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, watch)?;
+        let name = |rank: usize| self.cards.get(rank).map_or_else(String::new, |card| card.host.clone());
+        let mut members = Vec::new();
+        if let Some(child) = own_rank {
+            let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
+            members.push(Member::child(name(0), SocketAddrV4::new(own, 0), child));
+        }
+        for visitor in visitors {
+            let address = SocketAddrV4::new(visitor.from, 0);
+            let kept = visitor.connection.try_clone().context("a connection that stays")?;
+            self.followers.borrow_mut().push(kept);
+            members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
+        }
+        Ok(members)
+    }
+
+    /// Whether no launcher started this process.
+    pub(crate) fn is_alone(&self) -> bool {
+        *self.job.method() == Method::Single
+    }
+
+    /// The host of `rank`.
+    pub(crate) fn host(&self, rank: Rank) -> &str {
+        self.cards.get(rank.index()).map_or("?", |card| card.host.as_str())
+    }
+
+    /// All other ranks, as they connect.
+    ///
+    /// # Errors
+    /// One does not come.
+    pub(crate) fn guests(&self) -> Result<Vec<Guest>> {
+        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
+        let guest = |visitor: door::Visitor| Guest { rank: visitor.rank, connection: visitor.connection };
+        Ok(visitors.into_iter().map(guest).collect())
+    }
+
+    /// The process of this process's own rank. It ends by itself when nobody holds it.
+    fn own_rank(&self) -> Result<Child> {
+        let mut command = Member::command()?;
+        command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
+    }
+
+    /// What the keys of all ranks are made for in the run of number `session`.
+    pub(super) fn scope(&self, session: u64) -> Result<Scope> {
+        Ok(Scope { session, epoch: 0, secret: Some(JobSecret::new(self.secret()?.into_bytes())?) })
+    }
+
+    /// What the keys of all ranks are made with.
+    pub(crate) fn secret(&self) -> Result<String> {
+        let own = secret_word(&self.job).or_else(|| self.door.entrance().job_secret);
+        own.context("a job whose ranks share no secret")
+    }
+
+    /// Leaves the job in order, together with all followers.
+    pub(crate) fn leave(mut self) -> Result<()> {
+        let mut line = serde_json::to_vec(&ToRank::Leave).context("an order that JSON cannot hold")?;
+        line.push(b'\n');
+        for mut follower in self.followers.take() {
+            // One that is gone does not come to the barrier, which says so.
+            let _ = follower.write_all(&line);
+        }
+        self.job.barrier()?;
+        Ok(self.job.finish()?)
+    }
+
+    /// Ends the job for all its ranks, because of `error`.
+    pub(crate) fn abort(self, code: Exit, error: &anyhow::Error) -> ! {
+        self.job.abort(code as i32, &format!("clearway: {error:#}"))
+    }
+}
