@@ -462,7 +462,7 @@ pub(crate) struct FidEp {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct FiContext2 {
-    pub(crate) internal: [*mut c_void; 8],
+    pub(crate) internal: [usize; 8],
 }
 
 #[cfg(test)]

@@ -116,6 +116,9 @@ struct Record {
     free: FreeRecord,
 }
 
+// SAFETY: a plain structure on the heap that this value alone owns; `fi_freeinfo` may be called by any thread.
+unsafe impl Send for Record {}
+
 impl Drop for Record {
     fn drop(&mut self) {
         // SAFETY: `info` came from this library's getinfo or dupinfo and is freed once, here.

@@ -8,7 +8,7 @@
 //! without a network, checked and unchecked: what looking at the bytes costs.
 //!
 //! # Not here
-//! The ends: `crates/clearway-runtime/examples/reliable_bench/` and `crates/clearway/examples/two_wires/`.
+//! The ends: `crates/clearway-wires/examples/reliable_bench/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -94,9 +94,8 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     if lacks_programs("rails") {
         return Ok(ExitCode::SUCCESS);
     }
-    let benches = [build("clearway-runtime", "reliable_bench")?, build("clearway", "two_wires")?];
-    let [over_rails, over_wires] = benches.each_ref().map(|bench| bench.to_str());
-    let benches = over_rails.zip(over_wires).context("a path that is no text")?;
+    let bench = build("clearway-wires", "reliable_bench")?;
+    let bench = bench.to_str().context("a path that is no text")?;
     let lab = Pair::up(build_program()?, 2, RATE, "fifo", FRAMES)?;
     let loaded = load();
     let mut figures = Figures::new();
@@ -107,7 +106,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         }
         for case in cases {
             let seen = figures.entry(case).or_default();
-            if let Err(error) = measure(&lab, benches, case, seen) {
+            if let Err(error) = measure(&lab, bench, case, seen) {
                 eprintln!("skipped: {} in round {round}: {error:#}", case.name());
             }
         }
@@ -120,8 +119,9 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(lab: &Pair, (bench, wires): (&str, &str), case: Case, seen: &mut Seen) -> Result<()> {
+fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
     let usual = [bench, "send", "receive"];
+    let two_wires = [bench, "send-two-wires", "receive-two-wires"];
     let mut at_return = 0;
     let fails_and_returns = |at_return: &mut u64| {
         thread::sleep(BEFORE);
@@ -136,10 +136,8 @@ fn measure(lab: &Pair, (bench, wires): (&str, &str), case: Case, seen: &mut Seen
         Case::Checked => lab.carry_within(usual, MIB_WITHIN)?,
         Case::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
         Case::Down | Case::Filtered => lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?,
-        Case::Wires => lab.carry([wires, "send", "receive"], 1, MIB, || Ok(()))?,
-        Case::WithoutTcp | Case::WithoutUdp => {
-            lab.carry([wires, "send", "receive"], 1, MIB, || fails_and_returns(&mut at_return))?
-        }
+        Case::Wires => lab.carry(two_wires, 1, MIB, || Ok(()))?,
+        Case::WithoutTcp | Case::WithoutUdp => lab.carry(two_wires, 1, MIB, || fails_and_returns(&mut at_return))?,
     };
     let mut returned = f64::NAN;
     if matches!(case, Case::Down | Case::Filtered) {

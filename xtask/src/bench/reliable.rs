@@ -7,7 +7,7 @@
 //! byte sent to the last one known to be there.
 //!
 //! # Not here
-//! The ends: `crates/clearway-runtime/examples/reliable_bench/`.
+//! The ends: `crates/clearway-wires/examples/reliable_bench/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     if lacks_programs("reliable") {
         return Ok(ExitCode::SUCCESS);
     }
-    let bench = build("clearway-runtime", "reliable_bench")?;
+    let bench = build("clearway-wires", "reliable_bench")?;
     let bench = bench.to_str().context("a path that is no text")?;
     let program = build_program()?;
     let loaded = load();

@@ -155,7 +155,7 @@ impl Device {
             let queue = &queues[lane.min(count - 1)];
             endpoints.push(open_endpoint(special.as_ref().unwrap_or(&offer), &domain, &addresses, queue)?);
         }
-        let contexts = vec![FiContext2 { internal: [ptr::null_mut(); 8] }; keys];
+        let contexts = vec![FiContext2 { internal: [0; 8] }; keys];
         Ok(Self {
             endpoints,
             pieces: Vec::new(),

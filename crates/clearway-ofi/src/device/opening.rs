@@ -22,6 +22,10 @@ const QUEUE_LENGTH: usize = 4096;
 /// An object of the library's; closed when dropped.
 pub(super) struct Owned<T>(NonNull<T>);
 
+// SAFETY: domains are opened with `FI_THREAD_DOMAIN`, which asks that one thread at a time uses the objects of a domain, whichever
+// it is. All objects of a domain are in one `Device`, every call takes it by `&mut`, and it is not `Sync`.
+unsafe impl<T> Send for Owned<T> {}
+
 impl<T> Owned<T> {
     pub(super) fn raw(&self) -> *mut T {
         self.0.as_ptr()
@@ -48,6 +52,9 @@ pub(super) struct Bytes {
     pub(super) layout: Layout,
     pub(super) length: usize,
 }
+
+// SAFETY: memory of the process that this value alone owns; any thread may use and free it.
+unsafe impl Send for Bytes {}
 
 impl Bytes {
     pub(super) fn zeroed(length: usize) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use clearway_lab::{LabName, QueueKind};
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
@@ -17,8 +17,8 @@ use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::gpcnet::GpcnetFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
 use crate::run::Place;
-use crate::run::wire::WireName;
 use crate::scenario::{Time, shipped_names};
+use clearway_wires::{WireName, WireRequest, WiresError};
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
 #[derive(Debug, Parser)]
@@ -159,7 +159,38 @@ pub(crate) struct JobArguments {
     pub(crate) insecure: bool,
     /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others, as in shm,ofi [default: auto].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WIRE")]
-    pub(crate) wire: Vec<WireName>,
+    pub(crate) wire: Vec<WireFlag>,
+}
+
+impl JobArguments {
+    /// What `--wire` asks for.
+    pub(crate) fn wire_request(&self) -> Result<WireRequest, WiresError> {
+        WireRequest::from_names(&self.wire.iter().copied().map(WireName::from).collect::<Vec<_>>())
+    }
+}
+
+/// A word of `--wire`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WireFlag {
+    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else sealed UDP.
+    Auto,
+    /// UDP between all ranks, also those of one host.
+    Udp,
+    /// Shared memory between ranks of one host; name udp, ofi or both as well for those of several.
+    Shm,
+    /// libfabric between all ranks, also those of one host; with udp, messages take either, and one goes on when the other fails.
+    Ofi,
+}
+
+impl From<WireFlag> for WireName {
+    fn from(flag: WireFlag) -> Self {
+        match flag {
+            WireFlag::Auto => Self::Auto,
+            WireFlag::Udp => Self::Udp,
+            WireFlag::Shm => Self::Shm,
+            WireFlag::Ofi => Self::Ofi,
+        }
+    }
 }
 
 /// What every run takes.

@@ -16,7 +16,6 @@ use crate::mechanism::broadcast::{
 };
 use crate::mechanism::timeslice::RankAt;
 use crate::run::exit::Exit;
-use crate::run::wire::Wanted;
 use crate::run::{Crew, Held, Measure, Place};
 use crate::scenario::{Fabric, Time};
 
@@ -184,7 +183,7 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
                 _ => Topology::TwoSwitch { hosts: ranks, rate, trunk: rate },
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
-            let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(flags.seed, Measure::Broadcast) };
+            let crew = Crew { wire: flags.job.wire_request()?, ..Crew::of(flags.seed, Measure::Broadcast) };
             let mut held = Held::in_lab(&fabric, queue, &crew)?;
             if flags.leaves > 1 {
                 held.confine_multicast()?;

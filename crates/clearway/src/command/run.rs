@@ -17,9 +17,9 @@ use crate::report::terminal::Paint;
 use crate::report::{beside, diff, store, terminal};
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
-use crate::run::wire::Wanted;
 use crate::run::{self, Gathered, Order, Place};
 use crate::scenario::{self, Fabric, Scenario};
+use clearway_wires::WireRequest;
 
 /// Who says how fast the host links of a job are.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl JobFlags<'_> {
     }
 
     pub(super) fn order(&self) -> Result<JobOrder> {
-        let wire = Wanted::of(self.given.map_or(&[], |given| &given.wire))?;
+        let wire = self.given.map_or(Ok(WireRequest::AUTO), JobArguments::wire_request)?;
         let Some(given) = self.given else {
             return Ok(JobOrder { sealing: Sealing::Sealed, wire, losses: Losses::EndIt, hosts: None });
         };
@@ -245,7 +245,7 @@ fn conduct_job(
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
+    let order = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
     across(&order, |site| run::gather(site).map(|()| Exit::Good))
 }
 

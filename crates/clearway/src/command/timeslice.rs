@@ -22,7 +22,6 @@ use crate::mechanism::timeslice::{
 use crate::report::model::Figure;
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses};
-use crate::run::wire::Wanted;
 use crate::run::{Crew, Held, Measure, Place};
 use crate::scenario::{Fabric, Time};
 
@@ -377,7 +376,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let seed = plan.seeds.first().copied().unwrap_or(1);
-            let crew = Crew { wire: Wanted::of(&flags.job.wire)?, ..Crew::of(seed, Measure::Timeslice) };
+            let crew = Crew { wire: flags.job.wire_request()?, ..Crew::of(seed, Measure::Timeslice) };
             let mut held = Held::in_lab(&fabric, queue, &crew)?;
             flags.slow.map_or(Ok(()), |rate| held.slow_first(rate))?;
             on_ranks(&mut held, &plan, &task, flags)

@@ -5,6 +5,7 @@ use clearway_proto::base::{Bytes, RandomKey};
 use clearway_proto::wire::{Engine, RegionId, SHORT_HEAD, Span, Wire};
 use clearway_proto::{congestion, gpcnet};
 use clearway_runtime::clock;
+use clearway_wires::Need;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Seen, ToRank};
@@ -22,6 +23,17 @@ pub(crate) enum Measure {
     Timeslice,
     /// Broadcasts: one way and length after the other.
     Broadcast,
+}
+
+impl Measure {
+    /// What its engine needs of the wire.
+    pub(crate) const fn need(self) -> Need {
+        match self {
+            Self::Congestion | Self::Gpcnet => Need::Packets,
+            Self::Timeslice => Need::Writes,
+            Self::Broadcast => Need::Datagrams,
+        }
+    }
 }
 
 /// An engine as its rank sees it.

@@ -23,10 +23,10 @@ use clearway_proto::wire::OperationSet;
 use clearway_runtime::keys::Scope;
 
 use super::engine::Measure;
-use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank};
+use super::message::{FromRank, RankRecord, Ready, Setup, ToRank};
 use super::rank::RANK;
-use super::wire::facts::CLASSES;
-use super::wire::{Far, Setting, Ways, Whereabouts};
+use clearway_wires::facts::CLASSES;
+use clearway_wires::{EndLocation, Far, Network, PortRequest, WirePlan, WireSetup};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl Fleet {
     pub(super) fn gather(
         members: Vec<Member>,
         network: Network,
-        ways: &Ways,
+        ways: &WirePlan,
         run: Run,
         job: Option<&Scope>,
         watch: &mut dyn FnMut() -> Result<()>,
@@ -164,7 +164,10 @@ impl Fleet {
         }
         for rank in fleet.ranks() {
             let address = fleet.members[rank.index()].address;
-            fleet.tell(rank, &ToRank::Bind(Bind { rank, session: run.session, address, network, far: ways.far }))?;
+            fleet.tell(
+                rank,
+                &ToRank::Bind(PortRequest { rank, session: run.session, address, network, far: ways.far }),
+            )?;
         }
         let all: Vec<Rank> = fleet.ranks().collect();
         let mut peers = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
@@ -177,7 +180,7 @@ impl Fleet {
         let choice = ways.choose(network, &peers, &|rank| fleet.name(rank))?;
         (fleet.far, fleet.wires) = (choice.far, choice.facts);
         peers.iter_mut().for_each(|peer| peer.keep(choice.far));
-        let wire = Setting { far: choice.far, hosts: ways.hosts.clone(), peers };
+        let wire = WireSetup { far: choice.far, hosts: ways.hosts.clone(), peers, need: run.measure.need() };
         let setup = ToRank::Open(Setup { seed: run.seed, measure: run.measure, wire });
         for rank in fleet.ranks() {
             fleet.tell(rank, &setup)?;
@@ -197,7 +200,7 @@ impl Fleet {
     }
 
     /// Refuses who has another key, by name: its peers would refuse it as well, and it all of them.
-    fn check_cards(&self, job: &Scope, peers: &[Whereabouts]) -> Result<()> {
+    fn check_cards(&self, job: &Scope, peers: &[EndLocation]) -> Result<()> {
         for (rank, card) in (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?))) {
             job.check(rank, card).with_context(|| format!("{} cannot take part", self.name(rank)))?;
         }

@@ -16,9 +16,7 @@
 //!    Leave       ->           the run is over
 //! ```
 
-use std::net::SocketAddrV4;
-
-use clearway_proto::base::{LocalNs, Nanos, Rank};
+use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::congestion::{Phase, PhaseRecord};
 use clearway_proto::gpcnet;
 use clearway_proto::wire::OperationSet;
@@ -26,15 +24,15 @@ use clearway_runtime::noise::Wait;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Measure;
-use super::wire::{Far, Setting, Whereabouts};
 use crate::mechanism::{broadcast, timeslice};
+use clearway_wires::{EndLocation, PortRequest, WireSetup};
 
 /// To a rank.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ToRank {
     /// First: take an address and make keys. Answer with [`FromRank::Bound`].
-    Bind(Bind),
+    Bind(PortRequest),
     /// Then: where the others are. Answer with [`FromRank::Ready`].
     Open(Setup),
     /// Answer with [`FromRank::Time`].
@@ -51,45 +49,12 @@ pub(crate) enum ToRank {
     Leave,
 }
 
-/// Who a rank is, and what its address and keys are for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Bind {
-    pub(crate) rank: Rank,
-    pub(crate) session: u64,
-    /// Port 0 leaves the choice of a port to the system.
-    pub(crate) address: SocketAddrV4,
-    pub(crate) network: Network,
-    /// What to have ready for ranks that share no memory with this one.
-    pub(crate) far: Far,
-}
-
 /// What a rank needs to open its wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) measure: Measure,
-    pub(crate) wire: Setting,
-}
-
-/// What kind of network the ranks have between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Network {
-    /// A laboratory's: one machine, queues that must see real packets, more ranks than processors.
-    Lab,
-    /// One machine's own: its ranks read one clock.
-    Machine,
-    /// Between machines; messages are sealed, or stay on a fabric that only trusted hosts reach.
-    Sealed,
-    /// Between machines, as open as the user asked for.
-    Insecure,
-}
-
-impl Network {
-    /// Whether all ranks read one clock.
-    pub(crate) const fn is_one_machine(self) -> bool {
-        matches!(self, Self::Lab | Self::Machine)
-    }
+    pub(crate) wire: WireSetup,
 }
 
 /// From a rank.
@@ -97,7 +62,7 @@ impl Network {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FromRank {
     /// It has an address.
-    Bound(Whereabouts),
+    Bound(EndLocation),
     /// The wire is open.
     Ready(Ready),
     /// What its clock says.

@@ -17,14 +17,12 @@
 pub(crate) mod engine;
 pub(crate) mod exit;
 mod fleet;
-pub(crate) mod hexadecimal;
 pub(crate) mod job;
 mod message;
 mod place;
 pub(crate) mod rank;
 pub(crate) mod stage;
 mod summary;
-pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 

@@ -17,10 +17,10 @@ use clearway_runtime::noise::OwnWaits;
 use clearway_runtime::{clock, progress};
 
 use super::engine::{self, Heard, Measure, Measuring};
-use super::message::{Bind, FromRank, Network, RankRecord, Ready, Setup, ToRank, Waited};
-use super::wire::{Opened, Port, grant_name};
+use super::message::{FromRank, RankRecord, Ready, Setup, ToRank, Waited};
 use crate::mechanism::{broadcast, timeslice};
 use crate::run::exit::Exit;
+use clearway_wires::{Network, OpenWire, PortRequest, RankPort, grant_name};
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
@@ -64,11 +64,11 @@ pub(crate) fn main(bond: Bond) -> Result<Exit> {
         Some(_) => bail!("an order came before an address"),
         None => return Ok(Exit::Failed),
     };
-    let port = match identity(&bind).and_then(|identity| Port::take(&bind, identity)) {
+    let port = match identity(&bind).and_then(|identity| Ok(RankPort::take(&bind, identity)?)) {
         Ok(port) => port,
         Err(error) => return refuse(&error),
     };
-    if say(&FromRank::Bound(port.whereabouts())).is_err() {
+    if say(&FromRank::Bound(port.location())).is_err() {
         return Ok(Exit::Failed);
     }
     let setup = match orders.next()? {
@@ -76,8 +76,8 @@ pub(crate) fn main(bond: Bond) -> Result<Exit> {
         Some(_) => bail!("an order came before the setup"),
         None => return Ok(Exit::Failed),
     };
-    let opened = port.open(&bind, &setup, orders.input.as_fd());
-    match opened.and_then(|opened| run(opened, &setup, orders)) {
+    let opened = port.open(&bind, &setup.wire, orders.input.as_fd());
+    match opened.map_err(Into::into).and_then(|opened| run(opened, &setup, orders)) {
         Ok(exit) => Ok(exit),
         Err(error) => refuse(&error),
     }
@@ -85,9 +85,9 @@ pub(crate) fn main(bond: Bond) -> Result<Exit> {
 
 /// What this rank's keys are made with: where the network needs them, and for proofs over libfabric also elsewhere, as far as the
 /// ranks share a secret.
-fn identity(bind: &Bind) -> Result<Option<Identity>> {
+fn identity(bind: &PortRequest) -> Result<Option<Identity>> {
     let secret = match std::env::var(SECRET_VARIABLE) {
-        Ok(secret) if bind.network == Network::Sealed || Port::wants_fabric(bind) => secret,
+        Ok(secret) if bind.network == Network::Sealed || RankPort::wants_fabric(bind) => secret,
         Err(error) if bind.network == Network::Sealed => {
             return Err(error).context("this rank was not told its job's secret");
         }
@@ -205,7 +205,7 @@ impl Conversation for broadcast::Asked {
 }
 
 /// Runs the engine of `setup` on the wire that was opened.
-fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
+fn run(mut opened: OpenWire, setup: &Setup, orders: Orders) -> Result<Exit> {
     match setup.measure {
         Measure::Congestion => {
             let node = engine::congestion(&mut *opened.wire, setup.seed)?;
@@ -227,7 +227,7 @@ fn run(mut opened: Opened, setup: &Setup, orders: Orders) -> Result<Exit> {
 }
 
 /// What the wire that was opened can do.
-fn ready(opened: &Opened) -> Ready {
+fn ready(opened: &OpenWire) -> Ready {
     let capabilities = opened.wire.capabilities();
     Ready {
         body_max: capabilities.body_beside(SHORT_HEAD) as u32,
@@ -237,9 +237,9 @@ fn ready(opened: &Opened) -> Ready {
     }
 }
 
-fn serve<E: Measuring>(opened: Opened, node: E, orders: Orders) -> Result<Exit> {
+fn serve<E: Measuring>(opened: OpenWire, node: E, orders: Orders) -> Result<Exit> {
     say(&FromRank::Ready(ready(&opened)))?;
-    let Opened { mut wire, .. } = opened;
+    let OpenWire { mut wire, .. } = opened;
     let mut driver = Driver::boot(node, clock::now(), 0);
     let Orders { lines, input } = orders;
     let noise = OwnWaits::new(clock::now());

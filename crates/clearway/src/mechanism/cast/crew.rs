@@ -15,8 +15,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::path::Text;
 use super::peers::{Connection, Contact};
 use super::whom::Host;
-use crate::run::hexadecimal::digits_of;
 use crate::run::job::tune;
+use clearway_wires::hexadecimal::digits_of;
 
 /// How long a host may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);

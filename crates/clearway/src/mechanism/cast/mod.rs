@@ -47,11 +47,11 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 
 use crate::run::exit::Exit;
-use crate::run::hexadecimal::bytes_of;
 use crate::run::job;
 use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
-use crate::run::wire::Wanted;
 use crate::run::{Interrupt, Interrupted};
+use clearway_wires::WireRequest;
+use clearway_wires::hexadecimal::bytes_of;
 use message::{Check, Task};
 use path::Text;
 use peers::{Connection, Contact};
@@ -155,7 +155,7 @@ fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
 fn across_job(request: &Request) -> Result<Exit> {
-    let how = JobOrder { sealing: Sealing::Sealed, wire: Wanted::of(&[])?, losses: Losses::EndIt, hosts: None };
+    let how = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
     match job::enter(&how)? {
         Role::Conductor(site) if site.is_alone() => {
             bail!("nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun");

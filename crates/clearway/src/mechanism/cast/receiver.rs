@@ -33,8 +33,8 @@ use super::plan::{ENTRIES_MAX, Entry, Hash};
 use super::record::OBJECT_MAX;
 use super::seat::{End, PLACES, Port, place_of};
 use super::target::Target;
-use crate::run::hexadecimal::bytes_of;
 use crate::run::job::host_name;
+use clearway_wires::hexadecimal::bytes_of;
 
 /// Messages of the sender that wait.
 const WAITING_MAX: usize = 4;

@@ -13,7 +13,7 @@ use clearway_runtime::udp::{Multicast, Placement, Protection, UdpConfig, UdpPort
 
 use super::message::{Network, Place, Seat};
 use super::record::OBJECT_MAX;
-use crate::run::hexadecimal::{bytes_of, digits_of};
+use clearway_wires::hexadecimal::{bytes_of, digits_of};
 
 /// Objects that a member has memory for: one is read or written, one is on its way, the others are waited for.
 pub(super) const PLACES: usize = 4;

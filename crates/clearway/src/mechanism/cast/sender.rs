@@ -29,8 +29,8 @@ use super::seat::{End, PLACES, Port, ROOT, group, place_of};
 use super::source::{Source, Unsent};
 use super::summary::Summary;
 use crate::run::Interrupt;
-use crate::run::hexadecimal::digits_of;
 use crate::run::job::interface::speed;
+use clearway_wires::hexadecimal::digits_of;
 
 /// How often the engine's loop looks at the user and the display.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);

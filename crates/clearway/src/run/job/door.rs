@@ -17,7 +17,7 @@ use clearway_proto::base::Rank;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::card::{Card, Entrance};
-use crate::run::hexadecimal::digits_of;
+use clearway_wires::hexadecimal::digits_of;
 
 /// How long a visitor may take to say who it is.
 const GREETING_PATIENCE: Duration = Duration::from_secs(2);

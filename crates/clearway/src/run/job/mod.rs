@@ -31,13 +31,13 @@ use clearway_runtime::keys::{JobSecret, Scope};
 use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
 use super::fleet::Member;
-use super::hexadecimal::digits_of;
-use super::message::{Network, ToRank};
+use super::message::ToRank;
 use super::rank::SECRET_VARIABLE;
 use super::stage::Interrupt;
-use super::wire::{Wanted, Ways};
 use crate::run::exit::Exit;
 use card::Card;
+use clearway_wires::hexadecimal::digits_of;
+use clearway_wires::{Network, WirePlan, WireRequest};
 pub(crate) use door::tune;
 use door::{Door, Secret};
 pub(crate) use follow::Follower;
@@ -52,7 +52,7 @@ pub(crate) struct JobOrder {
     /// Whether others can read its messages.
     pub(crate) sealing: Sealing,
     /// What its ranks shall talk over.
-    pub(crate) wire: Wanted,
+    pub(crate) wire: WireRequest,
     /// Whether the run goes on without ranks that end.
     pub(crate) losses: Losses,
     /// Where this process is to start ranks; without it a launcher has started them, this process among them.
@@ -75,7 +75,7 @@ pub(crate) struct Site {
     cards: Vec<Card>,
     voucher: Voucher,
     sealing: Sealing,
-    wire: Wanted,
+    wire: WireRequest,
     interrupt: Interrupt,
     /// The connections to the other ranks; their processes end with them.
     followers: RefCell<Vec<TcpStream>>,
@@ -244,14 +244,14 @@ impl Site {
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other as the user wants.
-    pub(super) fn ways(&self) -> Result<Ways> {
+    pub(super) fn ways(&self) -> Result<WirePlan> {
         let cards = self.measuring();
         let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
         let hosts: Vec<u32> = cards.iter().map(host).collect();
         let name = |rank: Rank| {
             format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
         };
-        Ways::of(self.wire, &hosts, &name)
+        Ok(WirePlan::new(self.wire, &hosts, &name)?)
     }
 
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and

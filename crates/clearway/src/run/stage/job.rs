@@ -20,10 +20,10 @@ use crate::report::model::Report;
 use crate::run::Place;
 use crate::run::fleet::{Fleet, Run};
 use crate::run::job::Site;
-use crate::run::message::Network;
-use crate::run::wire::Far;
-use crate::run::wire::facts::{CLASSES, LIBRARY, UNUSED, WIRES};
 use crate::scenario::Asked;
+use clearway_wires::Far;
+use clearway_wires::Network;
+use clearway_wires::facts::{CLASSES, LIBRARY, UNUSED, WIRES};
 
 /// How often a rank is asked for its time: the quickest of so few answers is close to the quickest there is.
 const QUESTIONS: usize = 8;

@@ -20,9 +20,9 @@ use crate::mechanism::congestion::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, 
 use crate::report::model::{Figure, Real, Report};
 use crate::run::Place;
 use crate::run::fleet::{Fleet, Member, Run};
-use crate::run::message::Network;
-use crate::run::wire::Ways;
 use crate::scenario::Fabric;
+use clearway_wires::Network;
+use clearway_wires::WirePlan;
 
 /// The port of the first rank of every host.
 const PORT: u16 = 7_470;
@@ -75,7 +75,7 @@ fn gather(lab: &Lab, crew: &Crew, interrupt: &Interrupt) -> Result<Fleet> {
     // Runs of one machine never meet, but a number of their own costs nothing.
     let session = RandomKey::new(crew.seed).node(u64::from(std::process::id())).stream().next_u64();
     let run = Run { session, seed: crew.seed, measure: crew.measure };
-    let ways = Ways::apart(crew.wire.in_lab(crew.measure)?);
+    let ways = WirePlan::apart(crew.wire.in_lab(crew.measure.need())?);
     Fleet::gather(members(lab, crew.per_host)?, Network::Lab, &ways, run, None, &mut || interrupt.check())
 }
 

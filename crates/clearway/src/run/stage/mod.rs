@@ -33,12 +33,12 @@ use super::Place;
 use super::engine::Measure;
 use super::job::Site;
 use super::message::Waited;
-use super::wire;
 use crate::mechanism::congestion::program::{Beside, ProgramPart, Troupe};
 use crate::mechanism::congestion::windows::{Grid, Windows};
 use crate::report::model::{Report, Slowest};
 use crate::run::exit::Exit;
 use crate::scenario::{Fabric, Scenario};
+use clearway_wires::WireRequest;
 pub(crate) use held::Held;
 pub(crate) use job::JobStage;
 pub(crate) use lab::LabStage;
@@ -117,13 +117,13 @@ pub(crate) struct Crew {
     /// Ranks on each host; a job's are its launcher's business.
     pub(crate) per_host: u16,
     /// What they shall talk over in a laboratory; a job's site knows.
-    pub(crate) wire: wire::Wanted,
+    pub(crate) wire: WireRequest,
 }
 
 impl Crew {
     /// One rank on each host, over the wire that suits `measure`.
     pub(crate) const fn of(seed: u64, measure: Measure) -> Self {
-        Self { seed, measure, per_host: 1, wire: wire::Wanted::AUTO }
+        Self { seed, measure, per_host: 1, wire: WireRequest::AUTO }
     }
 }
 

@@ -1,7 +1,6 @@
 //! One end of one transfer over libfabric and UDP at once, one for the other when it fails.
 //!
-//! `two_wires send|receive LOCAL PEER MIB`, both addresses as IP:PORT, through which the ends also tell each other where they are on libfabric. Who receives
-//! says `ready` first; each ends with one line of `name value` pairs, as `reliable_bench` of `clearway-runtime` does.
+//! Through a TCP connection between the same addresses the ends tell each other where they are on libfabric.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -13,45 +12,32 @@ use clearway_proto::reliable::{Config, Reliable};
 use clearway_runtime::multipath::Multipath;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
-use nix::sys::resource::{UsageWho, getrusage};
+use clearway_wires::Libfabric;
 
-use self::libfabric::Libfabric;
-use self::transfer::{MESSAGE, Outcome, receive, send};
-
-#[path = "../../src/run/wire/libfabric.rs"]
-mod libfabric;
-#[path = "../../../clearway-runtime/examples/reliable_bench/transfer.rs"]
-mod transfer;
+use super::transfer::{self, Outcome};
+use super::{processor_time, say_ready};
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 4;
 
 type End = Reliable<Multipath<Libfabric>>;
 
-fn main() -> Outcome {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [role, local, peer, mib] = arguments.as_slice() else {
-        return Err("usage: two_wires send|receive LOCAL PEER MIB".into());
-    };
-    let (local, peer) = (local.parse()?, peer.parse()?);
-    let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
-    match role.as_str() {
-        "send" => {
-            let mut stream = TcpStream::connect(peer)?;
-            let mut end = open(0, [local, peer], &mut stream)?;
-            // The receiver has its memory.
-            stream.read_exact(&mut [0])?;
-            send(&mut end, count, processor_time)
-        }
-        "receive" => {
-            let listener = TcpListener::bind(local)?;
-            writeln!(io::stdout(), "ready")?;
-            let mut stream = listener.accept()?.0;
-            let mut end = open(1, [peer, local], &mut stream)?;
-            receive(&mut end, count, processor_time, || stream.write_all(&[1]))
-        }
-        other => Err(format!("no role {other}").into()),
-    }
+/// Sends `count` writes from `local` to `peer`.
+pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outcome {
+    let mut stream = TcpStream::connect(peer)?;
+    let mut end = open(0, [local, peer], &mut stream)?;
+    // The receiver has its memory.
+    stream.read_exact(&mut [0])?;
+    transfer::send(&mut end, count, processor_time)
+}
+
+/// Receives `count` writes at `local` from `peer`.
+pub(super) fn receive(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outcome {
+    let listener = TcpListener::bind(local)?;
+    say_ready()?;
+    let mut stream = listener.accept()?.0;
+    let mut end = open(1, [peer, local], &mut stream)?;
+    transfer::receive(&mut end, count, processor_time, || stream.write_all(&[1]))
 }
 
 /// Tells the peer `own` address on libfabric; the peer's.
@@ -83,9 +69,4 @@ fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Resu
     let fabric = Libfabric::new(fabric, Waiting::Sleep);
     let wire = Multipath::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
     Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
-}
-
-fn processor_time() -> f64 {
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    getrusage(UsageWho::RUSAGE_SELF).map_or(f64::NAN, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }

@@ -1,12 +1,12 @@
 //! The names under which a report says what ranks talk over.
 
 /// Which wire is between which ranks.
-pub(crate) const WIRES: &str = "wires";
+pub const WIRES: &str = "wires";
 /// Why it is not another one that could be expected.
-pub(crate) const UNUSED: &str = "wires not used";
+pub const UNUSED: &str = "wires not used";
 /// What becomes of each class between hosts.
-pub(crate) const CLASSES: &str = "classes on the wire";
+pub const CLASSES: &str = "classes on the wire";
 /// Which library, and which of its providers on which interface.
-pub(crate) const LIBRARY: &str = "libfabric";
+pub const LIBRARY: &str = "libfabric";
 /// What else the library offered, and why it was not taken.
-pub(crate) const OFFERS: &str = "libfabric's offers";
+pub const OFFERS: &str = "libfabric's offers";

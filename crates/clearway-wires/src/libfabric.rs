@@ -16,7 +16,7 @@ const DOZE: Nanos = Nanos::from_millis(100);
 
 /// One rank's end over libfabric.
 #[derive(Debug)]
-pub(crate) struct Libfabric {
+pub struct Libfabric {
     wire: OfiWire,
     pause: Pause,
     /// The user knows that somebody was turned away.
@@ -24,7 +24,8 @@ pub(crate) struct Libfabric {
 }
 
 impl Libfabric {
-    pub(crate) fn new(wire: OfiWire, waiting: Waiting) -> Self {
+    /// Waits for `wire` as `waiting` says.
+    pub fn new(wire: OfiWire, waiting: Waiting) -> Self {
         Self { wire, pause: Pause::new(waiting), told: false }
     }
 }

@@ -2,40 +2,46 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
 use clearway_proto::base::Rank;
 use clearway_runtime::shm::LOCAL_RANKS_MAX;
 
-use super::facts::{LIBRARY, OFFERS, UNUSED, WIRES};
-use super::wanted::Near;
-use super::{Fabric, FabricEnd, Far, Wanted, Whereabouts};
-use crate::run::message::Network;
+use crate::facts::{LIBRARY, OFFERS, UNUSED, WIRES};
+use crate::request::Near;
+use crate::{EndLocation, Fabric, FabricEnd, Far, Network, WireRequest, WiresError};
+
+/// Returns a refusal as one sentence.
+macro_rules! refuse {
+    ($($sentence:tt)*) => {
+        return Err(WiresError::Request(format!($($sentence)*)))
+    };
+}
 
 /// Hosts that a sentence names one by one.
 const HOSTS_NAMED: usize = 4;
 
 /// What the ranks of a run are asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Ways {
-    pub(crate) far: Far,
+pub struct WirePlan {
+    /// How ranks reach those that share no memory with them.
+    pub far: Far,
     /// The number of each rank's host, where ranks of one host share memory.
-    pub(crate) hosts: Option<Vec<u32>>,
+    pub hosts: Option<Vec<u32>>,
     /// Why it is not what one might expect, a sentence each.
     notes: Vec<String>,
 }
 
 /// What they get.
 #[derive(Clone, Debug)]
-pub(crate) struct Choice {
+pub struct WireChoice {
     /// Never [`Far::Best`].
-    pub(crate) far: Far,
+    pub far: Far,
     /// For a person, by name.
-    pub(crate) facts: BTreeMap<String, String>,
+    pub facts: BTreeMap<String, String>,
 }
 
-impl Ways {
+impl WirePlan {
     /// Every rank on a host of its own, with `far` between them: a laboratory's.
-    pub(crate) const fn apart(far: Far) -> Self {
+    pub const fn apart(far: Far) -> Self {
         Self { far, hosts: None, notes: Vec::new() }
     }
 
@@ -43,14 +49,14 @@ impl Ways {
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other so, and what would do.
-    pub(crate) fn of(wanted: Wanted, hosts: &[u32], name: &dyn Fn(Rank) -> String) -> Result<Self> {
+    pub fn new(request: WireRequest, hosts: &[u32], name: &dyn Fn(Rank) -> String) -> Result<Self, WiresError> {
         let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
         for host in hosts {
             *crowds.entry(*host).or_default() += 1;
         }
         let crowd = crowds.values().copied().max().unwrap_or(0);
         let mut notes = Vec::new();
-        let near = match wanted.near {
+        let near = match request.near {
             Near::Never => false,
             Near::WherePossible if crowd > LOCAL_RANKS_MAX => {
                 notes.push(format!(
@@ -59,17 +65,17 @@ impl Ways {
                 false
             }
             Near::Always if crowd > LOCAL_RANKS_MAX => {
-                bail!("{crowd} ranks of one host cannot share memory: at most {LOCAL_RANKS_MAX} can; use --wire udp")
+                refuse!("{crowd} ranks of one host cannot share memory: at most {LOCAL_RANKS_MAX} can; use --wire udp")
             }
             Near::WherePossible | Near::Always => crowd > 1,
         };
-        let far = match wanted.far {
+        let far = match request.far {
             _ if near && crowds.len() == 1 => Far::Nothing,
             Far::Nothing => {
                 let first = hosts.first().copied().unwrap_or_default();
                 let other =
                     (0..).map(Rank).zip(hosts).find(|(_, host)| **host != first).map_or(Rank(0), |(rank, _)| rank);
-                bail!(
+                refuse!(
                     "{} and {} share no memory; name a wire between hosts as well, as in --wire shm,udp",
                     name(Rank(0)),
                     name(other)
@@ -84,19 +90,20 @@ impl Ways {
     ///
     /// # Errors
     /// One sentence: which rank lacks what was asked for, or that it is not safe on this network.
-    pub(crate) fn choose(
+    pub fn choose(
         &self,
         network: Network,
-        ranks: &[Whereabouts],
+        ranks: &[EndLocation],
         name: &dyn Fn(Rank) -> String,
-    ) -> Result<Choice> {
+    ) -> Result<WireChoice, WiresError> {
         let mut notes = self.notes.clone();
         let far = match self.far {
             far @ (Far::Ofi | Far::Both) => {
-                let ends = common_fabric(ranks, name).map_err(|why| why.context("--wire ofi"))?;
+                let ends =
+                    common_fabric(ranks, name).map_err(|why| WiresError::Request(format!("--wire ofi: {why}")))?;
                 if network == Network::Sealed && !ends.iter().all(|end| end.isolated) {
                     let provider = ends.first().map_or("", |end| &end.provider);
-                    bail!(
+                    refuse!(
                         "--wire ofi: the provider {provider} sends messages between machines as they are, over a network that \
                          others can reach; add --insecure if that is right, or use --wire udp, which seals them"
                     );
@@ -107,7 +114,7 @@ impl Ways {
                 Ok(_) => Far::Ofi,
                 Err(why) => {
                     if ranks.iter().any(|rank| rank.fabric.is_some()) {
-                        notes.push(format!("not over libfabric: {why:#}"));
+                        notes.push(format!("not over libfabric: {why}"));
                     }
                     Far::Udp
                 }
@@ -123,11 +130,11 @@ impl Ways {
             facts.insert(LIBRARY.to_owned(), format!("provider {} on {}, {}", end.provider, end.domain, end.library));
             facts.insert(OFFERS.to_owned(), end.judged.join("; "));
         }
-        Ok(Choice { far, facts })
+        Ok(WireChoice { far, facts })
     }
 
     /// Which wire is between which ranks.
-    fn sentence(&self, far: Far, network: Network, ranks: &[Whereabouts], name: &dyn Fn(Rank) -> String) -> String {
+    fn sentence(&self, far: Far, network: Network, ranks: &[EndLocation], name: &dyn Fn(Rank) -> String) -> String {
         let sealed = match network {
             Network::Sealed => "sealed",
             Network::Insecure => "NOT sealed",
@@ -172,20 +179,23 @@ fn crowds(hosts: &[u32], name: &dyn Fn(Rank) -> String) -> String {
 }
 
 /// The end of each rank, if all have one of the same provider.
-fn common_fabric<'a>(ranks: &'a [Whereabouts], name: &dyn Fn(Rank) -> String) -> Result<Vec<&'a FabricEnd>> {
+fn common_fabric<'a>(
+    ranks: &'a [EndLocation],
+    name: &dyn Fn(Rank) -> String,
+) -> Result<Vec<&'a FabricEnd>, WiresError> {
     let mut ends: Vec<&FabricEnd> = Vec::new();
     for (rank, place) in (0..).map(Rank).zip(ranks) {
         match &place.fabric {
             Some(Fabric::End(end)) => ends.push(end),
-            Some(Fabric::None(why)) => bail!("{} has none: {why}", name(rank)),
-            None => bail!("{} has no device of a fabric", name(rank)),
+            Some(Fabric::None(why)) => refuse!("{} has none: {why}", name(rank)),
+            None => refuse!("{} has no device of a fabric", name(rank)),
         }
     }
     let other = ends.iter().position(|end| end.provider != ends[0].provider);
     if let Some(other) = other {
         let (here, there) = (&ends[0].provider, &ends[other].provider);
         let [first, other] = [Rank(0), Rank(other as u32)].map(name);
-        bail!("{first} has the provider {here}, {other} has {there}: they have no fabric in common; use --wire udp");
+        refuse!("{first} has the provider {here}, {other} has {there}: they have no fabric in common; use --wire udp");
     }
     Ok(ends)
 }
@@ -199,19 +209,19 @@ mod tests {
         format!("rank {rank}")
     }
 
-    fn ways(names: &[WireName], hosts: &[u32]) -> Result<Ways> {
-        Ways::of(Wanted::of(names).expect("words that go together"), hosts, &name)
+    fn plan(names: &[WireName], hosts: &[u32]) -> Result<WirePlan, WiresError> {
+        WirePlan::new(WireRequest::from_names(names).expect("words that go together"), hosts, &name)
     }
 
-    fn end(provider: &str, isolated: bool) -> Whereabouts {
+    fn end(provider: &str, isolated: bool) -> EndLocation {
         let end = FabricEnd { provider: provider.to_owned(), isolated, ..FabricEnd::default() };
-        Whereabouts { fabric: Some(Fabric::End(Box::new(end))), ..Whereabouts::default() }
+        EndLocation { fabric: Some(Fabric::End(Box::new(end))), ..EndLocation::default() }
     }
 
     #[test]
-    fn of__hosts_decide_whether_memory_is_shared_and_a_far_wire_is_needed() {
+    fn new__hosts_decide_whether_memory_is_shared_and_a_far_wire_is_needed() {
         let found =
-            |names: &[WireName], hosts: &[u32]| ways(names, hosts).map(|ways| (ways.far, ways.hosts.is_some())).ok();
+            |names: &[WireName], hosts: &[u32]| plan(names, hosts).map(|plan| (plan.far, plan.hosts.is_some())).ok();
         assert_eq!(found(&[Auto], &[0, 0]), Some((Far::Nothing, true)));
         assert_eq!(found(&[Auto], &[0, 0, 1]), Some((Far::Best, true)));
         assert_eq!(found(&[Auto], &[0, 1]), Some((Far::Best, false)));
@@ -221,35 +231,36 @@ mod tests {
         assert_eq!(found(&[Shm], &[0, 0]), Some((Far::Nothing, true)));
         let crowd = [7; 65];
         assert_eq!(found(&[Auto], &crowd), Some((Far::Best, false)));
-        let said = ways(&[Shm], &crowd).expect_err("too many").to_string();
+        let said = plan(&[Shm], &crowd).expect_err("too many").to_string();
         assert_eq!(said, "65 ranks of one host cannot share memory: at most 64 can; use --wire udp");
     }
 
     #[test]
-    fn of__ranks_without_a_common_wire_are_named() {
-        let said = ways(&[Shm], &[0, 0, 1]).expect_err("two hosts").to_string();
+    fn new__ranks_without_a_common_wire_are_named() {
+        let said = plan(&[Shm], &[0, 0, 1]).expect_err("two hosts").to_string();
         assert_eq!(said, "rank 0 and rank 2 share no memory; name a wire between hosts as well, as in --wire shm,udp");
     }
 
     #[test]
     fn choose__a_fabric_is_taken_by_itself_only_if_all_have_the_same() {
-        let chosen = |ranks: &[Whereabouts]| {
-            let choice = ways(&[Auto], &[0, 1]).expect("ways").choose(Network::Sealed, ranks, &name).expect("a choice");
+        let chosen = |ranks: &[EndLocation]| {
+            let choice =
+                plan(&[Auto], &[0, 1]).expect("a plan").choose(Network::Sealed, ranks, &name).expect("a choice");
             (choice.far, choice.facts.get("wires not used").cloned())
         };
         assert_eq!(chosen(&[end("cxi", true), end("cxi", true)]), (Far::Ofi, None));
         let (far, why) = chosen(&[end("cxi", true), end("psm3", true)]);
         assert_eq!(far, Far::Udp);
         assert!(why.is_some_and(|why| why.contains("rank 0 has the provider cxi, rank 1 has psm3")));
-        let (far, why) = chosen(&[end("cxi", true), Whereabouts::default()]);
+        let (far, why) = chosen(&[end("cxi", true), EndLocation::default()]);
         assert_eq!((far, why.as_deref()), (Far::Udp, Some("not over libfabric: rank 1 has no device of a fabric")));
-        assert_eq!(chosen(&[Whereabouts::default(), Whereabouts::default()]), (Far::Udp, None));
+        assert_eq!(chosen(&[EndLocation::default(), EndLocation::default()]), (Far::Udp, None));
     }
 
     #[test]
     fn choose__what_seals_nothing_must_be_asked_for_twice() {
         let choose = |network, isolated| {
-            ways(&[Ofi], &[0, 1]).expect("ways").choose(network, &[end("tcp", isolated), end("tcp", isolated)], &name)
+            plan(&[Ofi], &[0, 1]).expect("a plan").choose(network, &[end("tcp", isolated), end("tcp", isolated)], &name)
         };
         let said = choose(Network::Sealed, false).expect_err("not sealed").to_string();
         assert!(said.contains("add --insecure if that is right, or use --wire udp"), "{said}");
@@ -261,13 +272,13 @@ mod tests {
 
     #[test]
     fn choose__who_lacks_what_was_asked_for_says_why() {
-        let ways = ways(&[Shm, Ofi], &[0, 0, 1]).expect("ways");
-        let none = Whereabouts { fabric: Some(Fabric::None("no libfabric".to_owned())), ..Whereabouts::default() };
+        let plan = plan(&[Shm, Ofi], &[0, 0, 1]).expect("a plan");
+        let none = EndLocation { fabric: Some(Fabric::None("no libfabric".to_owned())), ..EndLocation::default() };
         let error =
-            ways.choose(Network::Insecure, &[end("tcp", false), end("tcp", false), none], &name).expect_err("none");
-        assert_eq!(format!("{error:#}"), "--wire ofi: rank 2 has none: no libfabric");
+            plan.choose(Network::Insecure, &[end("tcp", false), end("tcp", false), none], &name).expect_err("none");
+        assert_eq!(format!("{error}"), "--wire ofi: rank 2 has none: no libfabric");
         let all = [end("tcp", false), end("tcp", false), end("tcp", false)];
-        let wires = ways.choose(Network::Insecure, &all, &name).expect("a choice").facts.remove("wires");
+        let wires = plan.choose(Network::Insecure, &all, &name).expect("a choice").facts.remove("wires");
         let sentence = "shared memory between ranks of one host (rank 0 and 1 more); libfabric (tcp), not sealed by Clearway \
                         between others";
         assert_eq!(wires.as_deref(), Some(sentence));

@@ -1,15 +1,15 @@
-//! A rank's side: takes its ports before peers are known, says where it is, and opens the wire that was chosen.
+//! A rank takes its ports before its peers are known, says where it is, and opens the wire that the coordinator chose.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
 use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Trust, Verdict};
 use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::reliable::{self, Reliable};
 use clearway_proto::wire::{Granted, Wire};
+use clearway_runtime::RuntimeError;
 use clearway_runtime::joined::Joined;
 use clearway_runtime::keys::{Identity, Keys};
 use clearway_runtime::multipath::Multipath;
@@ -17,11 +17,8 @@ use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::udp::{self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
 
-use super::libfabric::Libfabric;
-use super::{Fabric, FabricEnd, Far, Setting, Whereabouts};
-use crate::run::engine::Measure;
-use crate::run::hexadecimal::{bytes_of, digits_of};
-use crate::run::message::{Bind, Network, Setup};
+use crate::hexadecimal::{bytes_of, digits_of};
+use crate::{EndLocation, Fabric, FabricEnd, Far, Libfabric, Need, Network, PortRequest, WireSetup, WiresError};
 
 /// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
 /// takes some 60 ms, looking here none.
@@ -37,32 +34,33 @@ const OFI_OVERHEAD: u64 = 16 + 14 + 20 + 32;
 const LET_IN_FOR: Nanos = Nanos::from_millis(20);
 
 /// What a rank holds before its wire is opened.
-pub(crate) struct Port {
+pub struct RankPort {
     udp: Option<UdpPort>,
     fabric: Option<OfiPort>,
     identity: Option<Identity>,
-    whereabouts: Whereabouts,
+    location: EndLocation,
 }
 
 /// An open wire.
-pub(crate) struct Opened {
-    pub(crate) wire: Box<dyn Waitable>,
+pub struct OpenWire {
+    /// The wire, which can be waited for.
+    pub wire: Box<dyn Waitable + Send>,
     /// Bytes that wire and network add to each message.
-    pub(crate) overhead: u64,
+    pub overhead: u64,
     /// What becomes of each class between hosts, by [`Class::index`].
-    pub(crate) classes: [Granted; Class::ALL.len()],
+    pub classes: [Granted; Class::ALL.len()],
 }
 
-impl Port {
-    /// Takes what `bind` asks for; `identity` is what this rank's keys are made with, if it has any.
-    pub(crate) fn take(bind: &Bind, identity: Option<Identity>) -> Result<Self> {
-        let udp = bind.far.has_udp().then(|| UdpPort::bind(bind.address)).transpose()?;
-        let fabric = Self::wants_fabric(bind).then(|| OfiPort::open(fabric_config(bind)));
-        let fabric = match (fabric, bind.far) {
+impl RankPort {
+    /// Takes the ports that `request` asks for; `identity` is what this rank's keys are made with, if it has any.
+    pub fn take(request: &PortRequest, identity: Option<Identity>) -> Result<Self, WiresError> {
+        let udp = request.far.has_udp().then(|| UdpPort::bind(request.address)).transpose()?;
+        let fabric = Self::wants_fabric(request).then(|| OfiPort::open(fabric_config(request)));
+        let fabric = match (fabric, request.far) {
             (Some(Ok(port)), Far::Best) if !is_isolated(&port) => Some(Err(SHARED.to_owned())),
             (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
         };
-        let whereabouts = Whereabouts {
+        let location = EndLocation {
             address: udp.as_ref().map(UdpPort::address),
             card: identity.as_ref().map(|identity| identity.card().to_vec()),
             fabric: fabric.as_ref().map(|fabric| match fabric {
@@ -70,55 +68,62 @@ impl Port {
                 Err(why) => Fabric::None(why.clone()),
             }),
         };
-        Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, whereabouts })
+        Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, location })
     }
 
-    /// Whether a rank has an end over libfabric ready.
-    pub(crate) fn wants_fabric(bind: &Bind) -> bool {
-        bind.far.has_fabric() || bind.far == Far::Best && has_fabric_device()
+    /// Whether `request` makes a rank open an end on libfabric.
+    pub fn wants_fabric(request: &PortRequest) -> bool {
+        request.far.has_fabric() || request.far == Far::Best && has_fabric_device()
     }
 
-    /// What to tell the conductor.
-    pub(crate) fn whereabouts(&self) -> Whereabouts {
-        self.whereabouts.clone()
+    /// Returns what the coordinator needs to know of this rank.
+    pub fn location(&self) -> EndLocation {
+        self.location.clone()
     }
 
-    /// Opens the wire of `setup`, and lets go of what it does not use. Gives up when the conductor of `orders` is gone.
-    pub(crate) fn open(self, bind: &Bind, setup: &Setup, orders: BorrowedFd<'_>) -> Result<Opened> {
-        let setting = &setup.wire;
-        let near = setting.beside(bind.rank).map(|local| share_memory(bind, local, orders)).transpose()?;
-        let has_keys = setting.far.has_fabric() || setting.far.has_udp() && bind.network == Network::Sealed;
-        let keys = self.identity.filter(|_| has_keys).map(|identity| agree(identity, setting)).transpose()?;
-        match setting.far {
+    /// Opens the wire of `setup` and closes what it does not use. Gives up when the coordinator behind `orders` is gone.
+    ///
+    /// # Errors
+    /// A sentence: what was refused, or which of the wires cannot be opened here.
+    pub fn open(
+        self,
+        request: &PortRequest,
+        setup: &WireSetup,
+        orders: BorrowedFd<'_>,
+    ) -> Result<OpenWire, WiresError> {
+        let near = setup.beside(request.rank).map(|local| share_memory(request, local, orders)).transpose()?;
+        let has_keys = setup.far.has_fabric() || setup.far.has_udp() && request.network == Network::Sealed;
+        let keys = self.identity.filter(|_| has_keys).map(|identity| agree(identity, setup)).transpose()?;
+        match setup.far {
             Far::Nothing => {
-                let wire = near.context("a rank without any wire")?;
+                let wire = near.ok_or(WiresError::Setup("a rank has no wire"))?;
                 let classes = wire.capabilities().classes;
-                Ok(Opened { wire: Box::new(wire), overhead: 0, classes })
+                Ok(OpenWire { wire: Box::new(wire), overhead: 0, classes })
             }
             Far::Udp => {
-                let wire = open_udp(self.udp, keys, bind, setup)?;
+                let wire = open_udp(self.udp, keys, request, setup)?;
                 let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
-                let wire = match setup.measure {
-                    Measure::Congestion | Measure::Gpcnet | Measure::Broadcast => joined(near, wire, bind)?,
+                let wire = match setup.need {
+                    Need::Packets | Need::Datagrams => joined(near, wire, request)?,
                     // One-sided writes are needed, and everything must arrive.
-                    Measure::Timeslice => joined(near, reliable(wire, setting)?, bind)?,
+                    Need::Writes => joined(near, reliable(wire, setup)?, request)?,
                 };
-                Ok(Opened { wire, overhead, classes })
+                Ok(OpenWire { wire, overhead, classes })
             }
             Far::Ofi => {
-                let wire = open_fabric(self.fabric, keys.as_ref(), bind, setting)?;
+                let wire = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
                 let classes = wire.capabilities().classes;
-                Ok(Opened { wire: joined(near, wire, bind)?, overhead: OFI_OVERHEAD, classes })
+                Ok(OpenWire { wire: joined(near, wire, request)?, overhead: OFI_OVERHEAD, classes })
             }
             Far::Both => {
-                let fabric = open_fabric(self.fabric, keys.as_ref(), bind, setting)?;
-                let udp = open_udp(self.udp, keys, bind, setup)?;
+                let fabric = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
+                let udp = open_udp(self.udp, keys, request, setup)?;
                 let overhead = OFI_OVERHEAD.max(UDP_OVERHEAD + udp.overhead().0);
-                let wire = Multipath::new(fabric, udp, waiting(bind.network))?;
+                let wire = Multipath::new(fabric, udp, waiting(request.network))?;
                 let classes = wire.capabilities().classes;
-                Ok(Opened { wire: joined(near, reliable(wire, setting)?, bind)?, overhead, classes })
+                Ok(OpenWire { wire: joined(near, reliable(wire, setup)?, request)?, overhead, classes })
             }
-            Far::Best => bail!("the conductor has not chosen a wire; this is a defect of the program"),
+            Far::Best => Err(WiresError::Setup("the coordinator has not chosen a wire")),
         }
     }
 }
@@ -131,10 +136,10 @@ fn has_fabric_device() -> bool {
     FABRIC_DEVICES.into_iter().any(has_entry)
 }
 
-fn fabric_config(bind: &Bind) -> OfiConfig {
+fn fabric_config(request: &PortRequest) -> OfiConfig {
     OfiConfig {
-        source: Source::Address(IpAddr::V4(*bind.address.ip())),
-        placement: match bind.network.is_one_machine() {
+        source: Source::Address(IpAddr::V4(*request.address.ip())),
+        placement: match request.network.is_one_machine() {
             true => clearway_ofi::Placement::OneMachine,
             false => clearway_ofi::Placement::ManyMachines,
         },
@@ -175,49 +180,56 @@ const fn waiting(network: Network) -> Waiting {
 }
 
 /// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the end of the conductor.
-fn share_memory(bind: &Bind, local: Vec<Rank>, orders: BorrowedFd<'_>) -> Result<ShmWire> {
-    let mut config = ShmConfig::new(bind.rank, bind.session, local);
-    config.while_silent = Some(Arc::new(orders.try_clone_to_owned().context("what brings orders")?));
-    config.waiting = waiting(bind.network);
-    ShmWire::open(config).context("ranks of one host cannot share memory (--wire udp does without)")
+fn share_memory(request: &PortRequest, local: Vec<Rank>, orders: BorrowedFd<'_>) -> Result<ShmWire, WiresError> {
+    let mut config = ShmConfig::new(request.rank, request.session, local);
+    config.while_silent = Some(Arc::new(
+        orders.try_clone_to_owned().map_err(|cause| RuntimeError::System { what: "duplicate a descriptor", cause })?,
+    ));
+    config.waiting = waiting(request.network);
+    ShmWire::open(config).map_err(WiresError::Memory)
 }
 
 /// `far`, beside `near` if there is one.
-fn joined<F: Waitable + waiting::Source + 'static>(
+fn joined<F: Waitable + waiting::Source + Send + 'static>(
     near: Option<ShmWire>,
     far: F,
-    bind: &Bind,
-) -> Result<Box<dyn Waitable>> {
+    request: &PortRequest,
+) -> Result<Box<dyn Waitable + Send>, WiresError> {
     Ok(match near {
-        Some(near) => Box::new(Joined::new(near, far, waiting(bind.network))?),
+        Some(near) => Box::new(Joined::new(near, far, waiting(request.network))?),
         None => Box::new(far),
     })
 }
 
-fn open_udp(port: Option<UdpPort>, keys: Option<Keys>, bind: &Bind, setup: &Setup) -> Result<UdpWire> {
-    let setting = &setup.wire;
-    let peers = setting.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
-    let mut config = UdpConfig::new(bind.rank, bind.session, peers.context("a rank without an address")?);
-    config.waiting = waiting(bind.network);
+fn open_udp(
+    port: Option<UdpPort>,
+    keys: Option<Keys>,
+    request: &PortRequest,
+    setup: &WireSetup,
+) -> Result<UdpWire, WiresError> {
+    let peers = setup.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
+    let mut config =
+        UdpConfig::new(request.rank, request.session, peers.ok_or(WiresError::Setup("a rank has no address"))?);
+    config.waiting = waiting(request.network);
     // Sealed groups need keys of their own, which nobody hands out yet.
-    if matches!(setup.measure, Measure::Broadcast | Measure::Congestion) && bind.network != Network::Sealed {
-        config.multicast = Some(multicast(bind.session));
+    if setup.need != Need::Writes && request.network != Network::Sealed {
+        config.multicast = Some(multicast(request.session));
     }
-    match bind.network {
+    match request.network {
         Network::Lab => {
             config.placement = udp::Placement::OneMachine;
             // A queue must see the packets that a real network would see. Casts let the ports cut what they do not take whole.
-            if setup.measure != Measure::Broadcast {
+            if setup.need != Need::Datagrams {
                 config.segmentation = Segmentation::RealPackets;
             }
         }
         Network::Machine => config.placement = udp::Placement::OneMachine,
         Network::Insecure => config.protection = Protection::Insecure,
         Network::Sealed => {
-            config.protection = Protection::Keys(keys.context("keys that were not made")?);
+            config.protection = Protection::Keys(keys.ok_or(WiresError::Setup("a rank has no keys"))?);
         }
     }
-    Ok(UdpWire::open([port.context("an address that was not taken")?], config)?)
+    Ok(UdpWire::open([port.ok_or(WiresError::Setup("a rank has no port"))?], config)?)
 }
 
 /// Where the groups of a job live that has the number `session`: two jobs seldom meet, and where they do they are strangers.
@@ -228,28 +240,38 @@ const fn multicast(session: u64) -> Multicast {
 }
 
 /// What carries timeslices.
-fn reliable<W: Wire>(wire: W, setting: &Setting) -> Result<Reliable<W>> {
-    let ranks = setting.peers.len() as u32;
+fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<Reliable<W>, WiresError> {
+    let ranks = setup.peers.len() as u32;
     let mut config = reliable::Config::of(ranks);
     config.allowance[Class::Bulk.index()] = LET_IN_FOR;
-    Reliable::new(wire, ranks, &config, 0).map_err(|missing| anyhow!("reliable messages: {missing}"))
+    Reliable::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
 }
 
-fn agree(identity: Identity, setting: &Setting) -> Result<Keys> {
-    let cards: Vec<&[u8]> = setting.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
+fn agree(identity: Identity, setup: &WireSetup) -> Result<Keys, WiresError> {
+    let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
     Ok(identity.agree(&cards)?)
 }
 
-fn open_fabric(port: Option<OfiPort>, keys: Option<&Keys>, bind: &Bind, setting: &Setting) -> Result<Libfabric> {
-    let address = |peer: &Whereabouts| match &peer.fabric {
+fn open_fabric(
+    port: Option<OfiPort>,
+    keys: Option<&Keys>,
+    request: &PortRequest,
+    setup: &WireSetup,
+) -> Result<Libfabric, WiresError> {
+    let address = |peer: &EndLocation| match &peer.fabric {
         Some(Fabric::End(end)) => bytes_of(&end.address),
         _ => None,
     };
-    let peers = setting.peers.iter().map(address).collect::<Option<Vec<_>>>().context("a rank without an end")?;
-    let port = port.context("an end that was not opened")?;
+    let peers = setup
+        .peers
+        .iter()
+        .map(address)
+        .collect::<Option<Vec<_>>>()
+        .ok_or(WiresError::Setup("a rank has no end on libfabric"))?;
+    let port = port.ok_or(WiresError::Setup("a rank opened no end on libfabric"))?;
     let trust = match keys {
         Some(keys) => Trust::Proofs(keys.proofs()),
-        None => Trust::Session(bind.session),
+        None => Trust::Session(request.session),
     };
-    Ok(Libfabric::new(OfiWire::open(port, bind.rank, &trust, &peers)?, waiting(bind.network)))
+    Ok(Libfabric::new(OfiWire::open(port, request.rank, &trust, &peers)?, waiting(request.network)))
 }

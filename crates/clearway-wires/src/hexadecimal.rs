@@ -1,12 +1,12 @@
 //! Bytes as hexadecimal digits, two for each, and back.
 
-/// The digits of `bytes`.
-pub(crate) fn digits_of(bytes: &[u8]) -> String {
+/// Writes `bytes` as digits.
+pub fn digits_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes that `digits` stand for.
-pub(crate) fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+/// Reads `digits` back; `None` where they are no whole bytes.
+pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     // A sign is no digit, though a number may have one.
     if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;

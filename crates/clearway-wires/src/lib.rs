@@ -1,26 +1,29 @@
-//! What ranks talk over: what the user wants, what each rank has, what the conductor takes of it, and how it is opened.
+//! Which wires the ranks of a job have between them: asked for, chosen, opened, and sealed.
 //!
 //! # Model
 //! ```text
-//!    --wire -> Wanted + hosts of the job -> Ways -> every rank's Whereabouts -> Choice -> every rank's wire
-//!              conductor                           rank                         conductor  rank
+//!    --wire -> WireRequest + hosts of the job -> WirePlan -> every rank's EndLocation -> WireChoice -> every rank's wire
+//!              coordinator                                   rank                        coordinator   rank
 //! ```
-//! Ranks of one host can have *near* wires between them (shared memory), ranks of several need a *far* one that reaches all. A rank
-//! takes its ports before anybody is chosen, because only who holds a port can tell where it is.
+//! Ranks of one host can have a *near* wire between them (shared memory), ranks of several need a *far* one that reaches all. A
+//! rank takes its ports before a wire is chosen, because only the holder of a port can tell where it is.
+//!
+//! This is the one crate that names all wires; above it there are only capabilities.
 //!
 //! # Invariants
-//! I1. All ranks of a run use the same two wires: who is alone on its host as well.
+//! I1. All ranks of a run use the same two wires, also a rank that is alone on its host.
 //! I2. Messages between machines that nobody seals travel over a fabric that only trusted hosts reach, or the user asked for it.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
+
 mod choice;
-pub(crate) mod facts;
+mod error;
+pub mod facts;
+pub mod hexadecimal;
 mod libfabric;
 mod port;
-mod wanted;
-
-pub(crate) use choice::Ways;
-pub(crate) use port::{Opened, Port};
-pub(crate) use wanted::{Wanted, WireName};
+mod request;
 
 use std::net::SocketAddrV4;
 
@@ -28,10 +31,64 @@ use clearway_proto::base::Rank;
 use clearway_proto::wire::Granted;
 use serde::{Deserialize, Serialize};
 
+pub use choice::{WireChoice, WirePlan};
+pub use error::WiresError;
+pub use libfabric::Libfabric;
+pub use port::{OpenWire, RankPort};
+pub use request::{WireName, WireRequest};
+
+/// What kind of network the ranks have between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// A laboratory's: one machine, queues that must see real packets, more ranks than processors.
+    Lab,
+    /// One machine's own: its ranks read one clock.
+    Machine,
+    /// Between machines; messages are sealed, or stay on a fabric that only trusted hosts reach.
+    Sealed,
+    /// Between machines, as open as the user asked for.
+    Insecure,
+}
+
+impl Network {
+    /// Whether all ranks read one clock.
+    pub const fn is_one_machine(self) -> bool {
+        matches!(self, Self::Lab | Self::Machine)
+    }
+}
+
+/// What an engine needs of its wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// Datagrams that queues see one by one: the queues are what is measured.
+    Packets,
+    /// Datagrams, many of which may leave as one; the engine repairs losses.
+    Datagrams,
+    /// One-sided writes that all arrive.
+    Writes,
+}
+
+/// What a rank takes ports for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PortRequest {
+    /// This rank.
+    pub rank: Rank,
+    /// The number of the run: packets of another one are strangers'.
+    pub session: u64,
+    /// Port 0 leaves the choice of a port to the system.
+    pub address: SocketAddrV4,
+    /// What lies between the ranks.
+    pub network: Network,
+    /// What to have ready for ranks that share no memory with this one.
+    pub far: Far,
+}
+
 /// How ranks reach those with which they share no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Far {
+pub enum Far {
     /// Not at all: all are on one host.
     Nothing,
     /// The UDP wire.
@@ -58,21 +115,21 @@ impl Far {
 
 /// Where a rank is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Whereabouts {
+pub struct EndLocation {
     /// On the UDP wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) address: Option<SocketAddrV4>,
+    pub address: Option<SocketAddrV4>,
     /// The public half of its keys, on sealed networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) card: Option<Vec<u8>>,
+    pub card: Option<Vec<u8>>,
     /// What it has of libfabric, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fabric: Option<Fabric>,
+    pub fabric: Option<Fabric>,
 }
 
-impl Whereabouts {
+impl EndLocation {
     /// Forgets what nobody needs who reaches it over `far`: lists of a thousand ranks are long.
-    pub(crate) fn keep(&mut self, far: Far) {
+    pub fn keep(&mut self, far: Far) {
         if !far.has_udp() {
             self.address = None;
         }
@@ -89,7 +146,7 @@ impl Whereabouts {
 /// What a rank has of libfabric.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Fabric {
+pub enum Fabric {
     /// An end of it.
     End(Box<FabricEnd>),
     /// Nothing that could be used, and why.
@@ -98,34 +155,36 @@ pub(crate) enum Fabric {
 
 /// An end of a fabric.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct FabricEnd {
+pub struct FabricEnd {
     /// What peers need, in hexadecimal digits.
-    pub(crate) address: String,
+    pub address: String,
     /// libfabric's name of the provider.
-    pub(crate) provider: String,
+    pub provider: String,
     /// The interface or device.
-    pub(crate) domain: String,
+    pub domain: String,
     /// The library's version and file.
-    pub(crate) library: String,
+    pub library: String,
     /// Only trusted hosts reach it.
-    pub(crate) isolated: bool,
+    pub isolated: bool,
     /// Everything the library offers, and why it was or was not taken.
-    pub(crate) judged: Vec<String>,
+    pub judged: Vec<String>,
 }
 
 /// How a rank opens its wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Setting {
+pub struct WireSetup {
     /// Never [`Far::Best`].
-    pub(crate) far: Far,
+    pub far: Far,
     /// The number of each rank's host, where ranks of one host share memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) hosts: Option<Vec<u32>>,
+    pub hosts: Option<Vec<u32>>,
     /// By rank, its own included.
-    pub(crate) peers: Vec<Whereabouts>,
+    pub peers: Vec<EndLocation>,
+    /// What the engine needs of it.
+    pub need: Need,
 }
 
-impl Setting {
+impl WireSetup {
     /// The ranks that share memory with `rank`, itself included, if any do.
     fn beside(&self, rank: Rank) -> Option<Vec<Rank>> {
         let hosts = self.hosts.as_ref()?;
@@ -134,8 +193,8 @@ impl Setting {
     }
 }
 
-/// What becomes of a class, for a person.
-pub(crate) const fn grant_name(granted: Granted) -> &'static str {
+/// Names what becomes of a class, for a person.
+pub const fn grant_name(granted: Granted) -> &'static str {
     match granted {
         Granted::Marked => "marked",
         Granted::Separate => "kept apart in each host",
@@ -149,7 +208,7 @@ mod tests {
 
     #[test]
     fn beside__are_the_ranks_of_the_same_host() {
-        let setting = |hosts| Setting { far: Far::Udp, hosts, peers: Vec::new() };
+        let setting = |hosts| WireSetup { far: Far::Udp, hosts, peers: Vec::new(), need: Need::Packets };
         let three = setting(Some(vec![4, 7, 4]));
         assert_eq!(three.beside(Rank(0)), Some(vec![Rank(0), Rank(2)]));
         assert_eq!(three.beside(Rank(1)), Some(vec![Rank(1)]));

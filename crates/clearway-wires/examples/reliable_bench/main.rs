@@ -1,7 +1,8 @@
 //! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared with.
 //!
 //! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, several with commas between them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
-//! `send-unchecked`, `receive-unchecked` without looking at the bytes) and `tcp-send`, `tcp-send-cubic`, `tcp-receive`. The end that receives says `ready` first; each
+//! `send-unchecked`, `receive-unchecked` without looking at the bytes) `send-two-wires`, `receive-two-wires` over libfabric and UDP at once; and
+//! `tcp-send`, `tcp-send-cubic`, `tcp-receive`. The end that receives says `ready` first; each
 //! result is one line of `name value` pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
 //! processor time, datagrams sent, the longest time in seconds between two writes that landed.
 
@@ -22,6 +23,7 @@ use socket2::SockRef;
 use self::transfer::{MESSAGE, Outcome, receive, send, tell};
 
 mod transfer;
+mod two_wires;
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 2;
@@ -41,6 +43,8 @@ fn main() -> Outcome {
         "tcp-send" => tcp_send(ends.peer[0], count, None),
         "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),
         "tcp-receive" => tcp_receive(ends.local[0]),
+        "send-two-wires" => two_wires::send(ends.local[0], ends.peer[0], count),
+        "receive-two-wires" => two_wires::receive(ends.local[0], ends.peer[0], count),
         other => Err(format!("no role {other}").into()),
     }
 }
