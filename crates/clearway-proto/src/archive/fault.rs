@@ -46,6 +46,13 @@ pub enum Fault {
         /// So many are accepted.
         most: u64,
     },
+    /// A microslice whose content has another length than its descriptor says: one of the two is wrong, so nobody knows where it ends.
+    Length {
+        /// By its descriptor.
+        stated: u32,
+        /// By the number before the content.
+        found: u64,
+    },
     /// More components than there are equipment numbers.
     TooMany(u64),
     /// A timeslice that does not agree with itself on how many components it has.
@@ -93,6 +100,9 @@ impl fmt::Display for Fault {
             Self::Name(bytes) => write!(f, "the name of a host or user of {bytes} bytes"),
             Self::TooLong { bytes, most } => {
                 write!(f, "an item of at least {bytes} bytes, of which {most} are accepted")
+            }
+            Self::Length { stated, found } => {
+                write!(f, "a microslice has {stated} bytes by its descriptor and {found} by the length of its content")
             }
             Self::TooMany(count) => write!(f, "a timeslice of {count} components; equipment numbers have 16 bits"),
             Self::Count { stated, found } => {

@@ -3,10 +3,23 @@
 //! # Model
 //! A CRC is asked for where the flag says that it is there; the ramp where the descriptor says that the content is one, and with
 //! it the checksum of its generator where there is no CRC. Within a component the channel of a ramp stays the same; in an archive of
-//! microslices it does so all along. Times of microslices increase within a component, numbers of timeslices within an archive.
+//! microslices it does so all along. Microslices of a component begin at equal distances, and all components of a timeslice at one
+//! time; numbers of timeslices increase within an archive. Equipment, subsystem and its format stay the same in an archive of
+//! microslices, and in all components at one place of an archive of timeslices.
+//!
+//! The descriptors of a component account for all of its data: contents follow each other in order, and less than a descriptor's
+//! length is left over before and behind each. So none can hide there.
+//!
+//! What is missing or cut off is a fault where the flags do not say so.
+//!
+//! # Source
+//! The rules of FLESnet's analysers of microslices and timeslices, which `mstool -a` and `tsclient -a` apply; sizes, layout, order and
+//! numbers of timeslices, and the flags, are added here.
 //!
 //! # Not here
 //! What cannot be read at all: [`super::Fault`].
+
+use alloc::vec::Vec;
 
 use super::{Component, ComponentDescriptor, Item, TimesliceDescriptor, Versions};
 use crate::base::crc32c;
@@ -17,10 +30,12 @@ use crate::microslice::{Microslice, MicrosliceDescriptor, MicrosliceFlags, Patte
 pub enum Finding {
     /// The descriptor is not that of a microslice.
     Descriptor,
-    /// The stated size is not that of the content or the data.
+    /// The stated size is not that of the data.
     Size,
     /// A content lies outside the data, or data hold fewer descriptors than stated.
     Outside,
+    /// Contents overlap, or data are left over.
+    Layout,
     /// The content does not have the CRC-32C of its descriptor.
     Crc,
     /// The ramp does not have the checksum of its descriptor.
@@ -29,20 +44,39 @@ pub enum Finding {
     Ramp,
     /// A microslice begins no later than the one before it.
     Order,
+    /// A microslice begins later after the one before it than the second after the first, or sooner.
+    Spacing,
+    /// Another equipment, subsystem or format than before.
+    Origin,
+    /// A component begins at another time than the first of its timeslice.
+    Start,
+    /// There are no components or no microslices, and no flag says so.
+    Missing,
+    /// The readout cut a content off, and no flag of the component says so.
+    Overflow,
+    /// A component is of another timeslice.
+    Number,
     /// A timeslice has no larger number than the one before it.
     TimesliceOrder,
 }
 
 impl Finding {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 15] = [
         Self::Descriptor,
         Self::Size,
         Self::Outside,
+        Self::Layout,
         Self::Crc,
         Self::Checksum,
         Self::Ramp,
         Self::Order,
+        Self::Spacing,
+        Self::Origin,
+        Self::Start,
+        Self::Missing,
+        Self::Overflow,
+        Self::Number,
         Self::TimesliceOrder,
     ];
 
@@ -56,6 +90,13 @@ impl Finding {
             Self::Checksum => "checksum",
             Self::Ramp => "ramp",
             Self::Order => "order",
+            Self::Layout => "layout",
+            Self::Spacing => "spacing",
+            Self::Origin => "origin",
+            Self::Start => "start",
+            Self::Missing => "missing",
+            Self::Overflow => "overflow",
+            Self::Number => "number",
             Self::TimesliceOrder => "timeslice-order",
         }
     }
@@ -69,7 +110,14 @@ impl Finding {
             Self::Crc => "the content does not have the CRC-32C of its descriptor",
             Self::Checksum => "the ramp does not have the checksum of its descriptor",
             Self::Ramp => "the content is not the ramp of its channel",
+            Self::Layout => "contents overlap, or data of a component belong to no microslice",
             Self::Order => "a microslice begins no later than the one before it",
+            Self::Spacing => "microslices do not begin at equal distances",
+            Self::Origin => "a microslice has another equipment, subsystem or format than those before it",
+            Self::Start => "a component begins at another time than the first of its timeslice",
+            Self::Missing => "a timeslice has no components or a component no microslices, and no flag says so",
+            Self::Overflow => "the readout cut a content off, and no flag of the component says so",
+            Self::Number => "a component has the number of another timeslice",
             Self::TimesliceOrder => "a timeslice has no larger number than the one before it",
         }
     }
@@ -136,14 +184,26 @@ pub struct Inspector {
     timeslice: Option<u64>,
     /// The microslices before, in an archive of them.
     stream: Stream,
+    /// By place of a component: where its first microslice in the archive is from.
+    origins: Vec<Option<Origin>>,
 }
+
+/// Equipment, subsystem and its format.
+type Origin = (u16, u8, u8);
 
 /// What is known of the microslices before in the same stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
+    first: Option<u64>,
     index: Option<u64>,
+    /// From the first microslice to the second.
+    step: Option<u64>,
     channel: Option<u16>,
+    origin: Option<Origin>,
 }
+
+/// So many bytes before and behind contents can be padding: no descriptor fits in there.
+const PADDING_MAX: u64 = MicrosliceDescriptor::BYTES as u64 - 1;
 
 impl Inspector {
     /// Looks at the next item, of an archive with these versions.
@@ -184,40 +244,79 @@ impl Inspector {
     ) {
         let index = descriptor.index;
         // Before version 1 timeslices have no number.
-        if versions.timeslice >= 1 && self.timeslice.is_some_and(|before| index <= before) {
+        let is_numbered = versions.timeslice >= 1;
+        if is_numbered && self.timeslice.is_some_and(|before| index <= before) {
             self.tally.note(Finding::TimesliceOrder, place);
         }
         self.timeslice = Some(index);
         self.tally.incomplete += u64::from(descriptor.flags.is_incomplete());
-        for (component, number) in components.zip(0..) {
-            self.component(&component, Place { component: Some(number), ..place });
+        let (mut start, mut count) = (None, 0);
+        for component in components {
+            let place = Place { component: Some(count), ..place };
+            count += 1;
+            let begin = self.component(&component, place);
+            if begin.is_some_and(|begin| *start.get_or_insert(begin) != begin) {
+                self.tally.note(Finding::Start, place);
+            }
+            if is_numbered && component.descriptor.timeslice != index {
+                self.tally.note(Finding::Number, place);
+            }
+        }
+        if count == 0 && !descriptor.flags.is_incomplete() {
+            self.tally.note(Finding::Missing, place);
         }
     }
 
-    fn component(&mut self, component: &Component<'_>, place: Place) {
+    /// Looks at the component at `place`; when it begins.
+    fn component(&mut self, component: &Component<'_>, place: Place) -> Option<u64> {
         let ComponentDescriptor { size, microslices, flags, .. } = component.descriptor;
+        let number = place.component.unwrap_or(0) as usize;
+        if self.origins.len() <= number {
+            self.origins.resize(number + 1, None);
+        }
         self.tally.components += 1;
         self.tally.incomplete += u64::from(flags.is_incomplete());
         if size != component.data.len() as u64 {
             self.tally.note(Finding::Size, place);
         }
-        let mut stream = Stream::default();
-        let mut seen = 0;
-        for (microslice, number) in component.microslices().zip(0..) {
-            let place = Place { microslice: Some(number), ..place };
+        if microslices == 0 && !flags.is_incomplete() {
+            self.tally.note(Finding::Missing, place);
+        }
+        let mut stream = Stream { origin: self.origins[number], ..Stream::default() };
+        let (mut seen, mut end) = (0, 0);
+        for microslice in component.microslices() {
+            let place = Place { microslice: Some(seen), ..place };
             seen += 1;
-            match microslice {
-                Ok(microslice) => self.microslice(&microslice, &mut stream, place),
+            let descriptor = match &microslice {
+                Ok(microslice) => {
+                    self.microslice(microslice, &mut stream, place);
+                    microslice.descriptor
+                }
                 Err(descriptor) => {
                     self.tally.microslices += 1;
-                    self.descriptor(&descriptor, &mut stream, place);
+                    self.descriptor(descriptor, &mut stream, place);
                     self.tally.note(Finding::Outside, place);
+                    *descriptor
                 }
+            };
+            if descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT) && !flags.is_incomplete() {
+                self.tally.note(Finding::Overflow, place);
+            }
+            if let Ok(Microslice { content, .. }) = microslice {
+                let begin = component.begin_of(&descriptor);
+                if begin < end || begin - end > PADDING_MAX {
+                    self.tally.note(Finding::Layout, place);
+                }
+                end = begin + content.len() as u64;
             }
         }
-        if seen < microslices {
+        if u64::from(seen) < microslices {
             self.tally.note(Finding::Outside, place);
+        } else if component.contents_bytes().saturating_sub(end) > PADDING_MAX {
+            self.tally.note(Finding::Layout, place);
         }
+        self.origins[number] = stream.origin;
+        stream.first
     }
 
     fn microslice(&mut self, microslice: &Microslice<'_>, stream: &mut Stream, place: Place) {
@@ -225,9 +324,6 @@ impl Inspector {
         self.tally.microslices += 1;
         self.tally.content_bytes += content.len() as u64;
         self.descriptor(descriptor, stream, place);
-        if u64::from(descriptor.size) != content.len() as u64 {
-            self.tally.note(Finding::Size, place);
-        }
         let has_crc = descriptor.flags.has(MicrosliceFlags::CRC_VALID);
         if has_crc {
             self.tally.crcs += 1;
@@ -259,9 +355,16 @@ impl Inspector {
         let marks =
             MicrosliceFlags::OVERFLOW_READOUT.0 | MicrosliceFlags::OVERFLOW_USER.0 | MicrosliceFlags::DATA_ERROR.0;
         self.tally.marked += u64::from(descriptor.flags.0 & marks != 0);
-        if stream.index.is_some_and(|before| descriptor.index <= before) {
-            self.tally.note(Finding::Order, place);
+        let origin = (descriptor.equipment, descriptor.subsystem, descriptor.subsystem_format);
+        if *stream.origin.get_or_insert(origin) != origin {
+            self.tally.note(Finding::Origin, place);
         }
+        match stream.index.map(|before| descriptor.index.checked_sub(before)) {
+            Some(None | Some(0)) => self.tally.note(Finding::Order, place),
+            Some(Some(step)) if *stream.step.get_or_insert(step) != step => self.tally.note(Finding::Spacing, place),
+            _ => {}
+        }
+        stream.first.get_or_insert(descriptor.index);
         stream.index = Some(descriptor.index);
     }
 }

@@ -46,4 +46,6 @@ pub use timeslice::{Component, ComponentDescriptor, Timeslice, TimesliceDescript
 pub use writer::Writer;
 
 #[cfg(test)]
+mod flips;
+#[cfg(test)]
 mod tests;

@@ -7,7 +7,8 @@
 //! # Invariants
 //! I1. Memory: one item and its list of components, each at most twice as large as it is, and no more than [`Limits`] allow.
 //! I2. Every byte is looked at once; how the stream is cut into pieces changes nothing.
-//! I3. After an error nothing is read any more, and every call repeats it.
+//! I3. The content of a microslice that is lent out is as long as its descriptor says.
+//! I4. After an error nothing is read any more, and every call repeats it.
 
 use core::ops::Range;
 
@@ -276,7 +277,11 @@ impl Reader {
                     self.class(CLASS, "MicrosliceDescriptor", 0)?;
                     self.items_named = true;
                 }
-                self.demand(Stage::Content, self.long(self.want - 8))
+                let (stated, found) = (self.short(self.want - 20), self.long(self.want - 8));
+                if u64::from(stated) != found {
+                    return Err(Fault::Length { stated, found });
+                }
+                self.demand(Stage::Content, found)
             }
             Stage::Content => Ok(self.whole(Whole::Item)),
             Stage::TimesliceClasses => {

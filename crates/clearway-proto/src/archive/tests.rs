@@ -212,16 +212,22 @@ fn feed__what_is_no_archive_is_refused_with_its_place() {
 #[test]
 fn feed__lengths_from_outside_are_never_followed() {
     let length = microslices_by_hand().iter().rposition(|byte| *byte == b'a').unwrap() - 8;
-    for claimed in [u64::MAX, 1 << 40, LIMITS.item_bytes] {
+    for claimed in [u64::MAX, 1 << 40, 2, 4] {
         let bytes = with(microslices_by_hand(), length, &claimed.to_le_bytes());
-        let most = LIMITS.item_bytes;
         let sentence = format!(
-            "at byte 79: an item of at least {} bytes, of which {most} are accepted",
-            claimed.saturating_add(50)
+            "at byte 79: a microslice has 3 bytes by its descriptor and {claimed} by the length of its content"
         );
         assert_eq!(fault(&bytes, LIMITS), sentence);
     }
-    let just = with(microslices_by_hand(), length, &(LIMITS.item_bytes - 50).to_le_bytes());
+    // Both numbers say so.
+    let claim =
+        |bytes: u32| with(with(microslices_by_hand(), length - 12, &bytes.to_le_bytes()), length, &bytes.to_le_bytes());
+    for claimed in [u32::MAX, LIMITS.item_bytes as u32] {
+        let (least, most) = (u64::from(claimed) + 50, LIMITS.item_bytes);
+        let sentence = format!("at byte 79: an item of at least {least} bytes, of which {most} are accepted");
+        assert_eq!(fault(&claim(claimed), LIMITS), sentence);
+    }
+    let just = claim(LIMITS.item_bytes as u32 - 50);
     assert_eq!(read(&just, LIMITS, &[1]).end, Ok(Rest::CutItem(just.len() as u64 - 79)));
 
     let good = timeslices_by_hand();
@@ -278,11 +284,11 @@ fn look__every_kind_of_fault_is_found_in_microslices() {
     assert_eq!(found(SECOND, &[0xdd]), []);
     assert_eq!(found(SECOND, &[0xde]), [(Finding::Descriptor, 1)]);
     assert_eq!(found(SECOND - 1, &[2]), [(Finding::Descriptor, 1)]);
-    assert_eq!(found(SECOND - 20, &[1]), [(Finding::Size, 1)]);
     assert_eq!(found(SECOND - 8, &[5]), [(Finding::Order, 1)]);
     assert_eq!(found(SECOND + 1, b"d"), [(Finding::Crc, 1)]);
-    assert_eq!(found(SECOND - 7, &[0x81]), []);
-    assert_eq!(found(SECOND - 7, &[0x81, 7, 0, 0, 0, 0, 0, 0, 0, 1]), [(Finding::Checksum, 1)]);
+    assert_eq!(found(SECOND - 7, &[0x81]), [(Finding::Origin, 1)]);
+    let both = [(Finding::Checksum, 1), (Finding::Origin, 1)];
+    assert_eq!(found(SECOND - 7, &[0x81, 7, 0, 0, 0, 0, 0, 0, 0, 1]), both);
 }
 
 #[test]
@@ -416,7 +422,12 @@ fn timeslices() -> impl Strategy<Value = Vec<Made>> {
 }
 
 fn microslices() -> impl Strategy<Value = Vec<([u8; 32], Vec<u8>)>> {
-    prop::collection::vec((any::<[u8; 32]>(), prop::collection::vec(any::<u8>(), 0..200)), 0..6)
+    let microslice = (any::<[u8; 32]>(), prop::collection::vec(any::<u8>(), 0..200));
+    let sized = microslice.prop_map(|(bytes, content): (_, Vec<u8>)| {
+        let size = content.len() as u32;
+        (MicrosliceDescriptor { size, ..MicrosliceDescriptor::from_bytes(&bytes) }.to_bytes(), content)
+    });
+    prop::collection::vec(sized, 0..6)
 }
 
 /// An archive of `header` with the items of its kind.

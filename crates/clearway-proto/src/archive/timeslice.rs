@@ -147,21 +147,36 @@ impl<'a> Component<'a> {
     /// Its microslices in order; `Err` with the descriptor for one whose content is not within the data. Ends early where the
     /// data hold fewer descriptors than stated.
     pub fn microslices(&self) -> impl Iterator<Item = Result<Microslice<'a>, MicrosliceDescriptor>> + use<'a> {
-        let (heads, _) = self.data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
-        let stated = usize::try_from(self.descriptor.microslices).unwrap_or(usize::MAX);
-        let (heads, whole) = match heads.get(..stated) {
-            Some(heads) => (heads, true),
-            None => (heads, false),
-        };
-        // Where even the descriptors are cut short there are no contents.
-        let contents = if whole { &self.data[heads.len() * MicrosliceDescriptor::BYTES..] } else { &[] };
-        let origin = heads.first().map_or(0, |first| MicrosliceDescriptor::from_bytes(first).offset);
+        let (heads, contents, origin) = self.split();
         heads.iter().map(move |bytes| {
             let descriptor = MicrosliceDescriptor::from_bytes(bytes);
             let begin = usize::try_from(descriptor.offset.wrapping_sub(origin)).ok();
             let content = begin.and_then(|begin| contents.get(begin..begin.checked_add(descriptor.size as usize)?));
             content.map(|content| Microslice { descriptor, content }).ok_or(descriptor)
         })
+    }
+
+    /// Where the content of `descriptor` begins behind the descriptors, in bytes.
+    pub(super) fn begin_of(&self, descriptor: &MicrosliceDescriptor) -> u64 {
+        descriptor.offset.wrapping_sub(self.split().2)
+    }
+
+    /// Length of what stands behind the descriptors.
+    pub(super) fn contents_bytes(&self) -> u64 {
+        self.split().1.len() as u64
+    }
+
+    /// The descriptors, the contents, and the offset at which these begin.
+    fn split(&self) -> (&'a [[u8; MicrosliceDescriptor::BYTES]], &'a [u8], u64) {
+        let (heads, _) = self.data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
+        let stated = usize::try_from(self.descriptor.microslices).unwrap_or(usize::MAX);
+        // Where even the descriptors are cut short there are no contents.
+        let (heads, contents) = match heads.get(..stated) {
+            Some(heads) => (heads, &self.data[heads.len() * MicrosliceDescriptor::BYTES..]),
+            None => (heads, &[][..]),
+        };
+        let origin = heads.first().map_or(0, |first| MicrosliceDescriptor::from_bytes(first).offset);
+        (heads, contents, origin)
     }
 }
 
