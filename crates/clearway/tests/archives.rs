@@ -100,7 +100,7 @@ fn check__a_damaged_content_has_its_place() {
 }
 
 #[test]
-fn check__a_cut_archive_is_read_up_to_there_and_no_fault() {
+fn check__a_cut_archive_is_read_up_to_there_and_a_fault() {
     let place = Place::new("cut");
     for form in ["", " --compress"] {
         place.page(
@@ -109,8 +109,9 @@ fn check__a_cut_archive_is_read_up_to_there_and_no_fault() {
         );
         let bytes = place.read(&format!("whole{}.tsa", form.len()));
         place.write("cut.tsa", &bytes[..bytes.len() - 20]);
-        let page = place.page("check cut.tsa", 0);
-        assert!(page.contains("cut off: "), "{page}");
+        let page = place.page("check cut.tsa", 3);
+        assert!(page.contains("cut off: ") && page.ends_with("FAULTS in 1 of 1 file\n"), "{page}");
+        assert_eq!(counts(&page)[4], "1", "{page}");
         let items: u32 = counts(&page)[0].parse().unwrap();
         assert!((3..=4).contains(&items), "{page}");
     }
@@ -119,6 +120,36 @@ fn check__a_cut_archive_is_read_up_to_there_and_no_fault() {
     let header = place.read("whole0.tsa")[..50].to_vec();
     place.write("header.msa", &header);
     assert!(place.page("info header.msa", 3).contains("the file ends within its header"));
+}
+
+#[test]
+fn check__a_compressed_stream_that_is_closed_within_an_item_is_broken() {
+    let place = Place::new("closed");
+    place.page("make a.msa --items 4 --mean 64B --compress", 0);
+    let bytes = place.read("a.msa");
+    let stream = bytes.windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
+    let plain = zstd::decode_all(&bytes[stream..]).unwrap();
+    let closed = zstd::encode_all(&plain[..plain.len() - 20], 1).unwrap();
+    place.write("b.msa", &[&bytes[..stream], &closed[..]].concat());
+    let page = place.page("check b.msa", 3);
+    assert!(
+        page.contains("BROKEN: the compressed stream is closed within an item, of which 84 bytes are there"),
+        "{page}"
+    );
+    assert_eq!(counts(&page)[..2], ["3", "3"], "{page}");
+}
+
+#[test]
+fn check__a_length_that_the_descriptor_contradicts_hides_nothing() {
+    let place = Place::new("length");
+    place.page("make a.msa --items 4 --mean 10KiB", 0);
+    let mut bytes = place.read("a.msa");
+    let descriptor = bytes.windows(2).position(|bytes| bytes == [0xdd, 1]).unwrap();
+    bytes[descriptor + 32] ^= 1;
+    place.write("b.msa", &bytes);
+    let page = place.page("check b.msa", 3);
+    assert!(page.contains("a microslice has 10240 bytes by its descriptor and 10241 by the length"), "{page}");
+    assert!(page.ends_with("FAULTS in 1 of 1 file\n"), "{page}");
 }
 
 #[test]
@@ -143,8 +174,9 @@ fn check__a_compressed_archive_that_swells_is_refused_at_its_bound() {
     let place = Place::new("swells");
     place.page("make a.msa --items 1 --mean 8B --compress", 0);
     let header = place.read("a.msa").windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
-    // One microslice of 256 MiB of zeros: 10 bytes of classes, 32 of descriptor, the length.
+    // One microslice of 256 MiB of zeros: 10 bytes of classes, 32 of descriptor with the length in the 20th, the length.
     let mut item = vec![0; 42];
+    item[30..34].copy_from_slice(&(256_u32 << 20).to_le_bytes());
     item.extend_from_slice(&(256u64 << 20).to_le_bytes());
     let mut encoder = zstd::stream::write::Encoder::new(place.read("a.msa")[..header].to_vec(), 1).unwrap();
     encoder.write_all(&item).unwrap();
@@ -219,7 +251,7 @@ fn grown(file: &Path, bytes: u64) {
 }
 
 #[test]
-fn make__a_killed_writer_leaves_a_readable_archive() {
+fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
     let place = Place::new("killed");
     for form in [&[][..], &["--compress"]] {
         let file = format!("k{}.tsa", form.len());
@@ -230,10 +262,11 @@ fn make__a_killed_writer_leaves_a_readable_archive() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        grown(&place.0.join(&file), 100_000);
+        grown(&place.0.join(format!("{file}.unfinished")), 100_000);
         child.kill().unwrap();
         child.wait().unwrap();
-        let page = place.page(&format!("check {file}"), 0);
-        assert!(counts(&page)[0].parse::<u64>().unwrap() >= 1, "{page}");
+        let page = place.page(&format!("check {file}.unfinished"), 3);
+        assert!(page.contains("unfinished: by its name") && counts(&page)[0] != "0", "{page}");
+        place.page(&format!("make {file} --items 1 --channels 2 --core 10 --mean 1KiB"), 0);
     }
 }

@@ -7,6 +7,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use nix::sys::signal::Signal;
+
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
@@ -235,6 +237,77 @@ fn build__mistakes_have_a_sentence() {
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
+/// Files of sinks in `directory`, by name.
+fn sinks(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("a file").file_name());
+    let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.starts_with("ts_"));
+    names.sort();
+    names
+}
+
+#[test]
+fn build__that_fails_leaves_nothing_in_the_way_of_its_repeat() {
+    let directory = directory("ts-repeat");
+    let make = |input: u32| {
+        let line = format!("msa make run_{input}.msa --channel {input} --items 400 --mean 3KiB");
+        assert!(clearway(&directory, &line).status.success());
+    };
+    make(0);
+    let line = "--inputs 2 --builders 2 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 8 --ring 256KiB";
+    // A source that is not there, and one that breaks off when much was built.
+    let Some(output) = build(&directory, "4", line) else { return };
+    assert!(!output.status.success() && text(&output).contains("run_1.msa: cannot be read"), "{}", text(&output));
+    assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
+    make(1);
+    let bytes = fs::read(directory.join("run_1.msa")).expect("an archive");
+    let mut broken = bytes.clone();
+    let last = bytes.windows(DESCRIPTOR.len()).rposition(|seen| seen == DESCRIPTOR).expect("a descriptor");
+    broken[last + 32] ^= 1;
+    fs::write(directory.join("run_1.msa"), broken).expect("a file");
+    let Some(output) = build(&directory, "4", line) else { return };
+    assert!(!output.status.success() && text(&output).contains("by its descriptor"), "{}", text(&output));
+    assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
+    fs::write(directory.join("run_1.msa"), bytes).expect("a file");
+    let Some(output) = build(&directory, "4", line) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(sinks(&directory), ["ts_0.tsa", "ts_1.tsa"]);
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat() {
+    let directory = directory("ts-interrupted");
+    let line = "timeslice --on lab --wire udp --inputs 2 --builders 2 --timeslices 400 --sink ts_%b.tsa --rate 200Mb/s";
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = command.spawn().expect("the program");
+        let written = directory.join("ts_0.tsa.unfinished");
+        while fs::metadata(&written).map_or(0, |file| file.len()) < 50_000 && run.try_wait().expect("a state").is_none()
+        {
+            std::thread::yield_now();
+        }
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal).expect("a signal");
+        let output = run.wait_with_output().expect("an end");
+        let said = text(&output);
+        if output.status.code() == Some(5) {
+            eprintln!("skipped: {said}");
+            return;
+        }
+        if signal == Signal::SIGINT {
+            assert_eq!(output.status.code(), Some(130), "{said}");
+            assert!(said.contains("interrupted; nothing is left behind and no report was written"), "{said}");
+            assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
+        }
+        assert!(sinks(&directory).iter().all(|name| name.contains(".unfinished")), "{:?}", sinks(&directory));
+    }
+    let output = clearway(&directory, line);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(clearway(&directory, "msa check ts_0.tsa ts_1.tsa").status.success());
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
 /// What a run with a death told, after a look at what every such run must hold to.
 fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(output));
@@ -255,14 +328,15 @@ fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
     let Some(output) = build(&directory, "5", &format!("{line} --json")) else { return };
     let told = survived(&output, 3, 6000);
     assert_eq!(told["incomplete"], 0);
-    // The dead builder's archive may hold more than what counts, and a cut item.
+    // The dead builder's archive may hold more than what counts, and a cut item; nobody has given it its name.
     let items = |builder: u32| {
-        let output = clearway(&directory, &format!("msa info ts_{builder}.tsa --json"));
+        let end = if builder == 1 { ".unfinished" } else { "" };
+        let output = clearway(&directory, &format!("msa info ts_{builder}.tsa{end} --json"));
         let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         files[0]["contents"]["items"].as_u64().expect("a count")
     };
     let settled = told["out"][0]["settled"].as_u64().expect("a count");
-    assert_eq!(told["out"][0]["archive"], "ts_1.tsa");
+    assert_eq!(told["out"][0]["archive"], "ts_1.tsa.unfinished");
     assert_eq!(items(0) + settled + items(2), 6000, "{told}");
     assert!(items(1) >= settled, "{told}");
     fs::remove_dir_all(directory).expect("to remove it");

@@ -64,7 +64,7 @@ impl Ground {
     /// Waits until the last of three builders has written something, and for the process that a launcher started as `rank`.
     pub(crate) fn wait_for_building(&self, rank: u32) -> Pid {
         let until = std::time::Instant::now() + DEADLINE;
-        while fs::metadata(self.path("ts_2.tsa")).map_or(0, |file| file.len()) < 100_000 {
+        while fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len()) < 100_000 {
             assert!(std::time::Instant::now() < until, "nothing is built");
             std::thread::yield_now();
         }

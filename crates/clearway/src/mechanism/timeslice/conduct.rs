@@ -12,8 +12,13 @@
 //! A rank that dies is noticed here by its end, and by the others in their own way (`course`); what it had built is said by them at the
 //! end. Where ranks can be started anew they are before the next run; where they cannot there is none.
 //!
+//! # Not here
+//! Archives: looked for before the run, kept after it: `files`.
+//!
 //! # Invariants
 //! I1. What was counted is told only of runs in which every timeslice was built, once.
+
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -31,9 +36,7 @@ use super::course::{Course, Death};
 use super::numbers::{Audit, Numbers};
 use super::plan::Plan;
 use super::simulated::Outcome;
-use super::sink::BUILDER;
 use super::words::{Account, Asked, Assignment, Feed, Said, SinkKind};
-use crate::mechanism::timeslice::archive::filled;
 use crate::run::exit::Exit;
 use crate::run::{Held, Ranks};
 
@@ -82,7 +85,7 @@ pub(crate) struct Built {
 impl Built {
     /// How a program ends that built this: archives with faults end `msa check` the same way.
     pub(crate) fn exit(&self) -> Exit {
-        if self.account.faults.is_empty() { Exit::Good } else { Exit::Congested }
+        if self.account.faults.is_empty() && self.account.cut == 0 { Exit::Good } else { Exit::Congested }
     }
 
     /// Adds what was built in another run.
@@ -146,7 +149,9 @@ pub(super) fn each(held: &mut Held, runs: &[(Plan, Task, Policy)]) -> Result<Vec
 pub(crate) fn build(held: &mut Held, plan: &Plan, task: &Task) -> Result<Built> {
     let mut conductor = Conductor::new(held, plan, task)?;
     let policy = plan.policies.first().copied().unwrap_or(Policy::Token);
-    let (outcome, built) = conductor.run(policy, plan.seeds.first().copied().unwrap_or(1), Length::Source)?;
+    let seed = plan.seeds.first().copied().unwrap_or(1);
+    let run = conductor.look().and_then(|()| conductor.run(policy, seed, Length::Source));
+    let (outcome, built) = run.map_err(|error| conductor.give_up(error))?;
     Ok(Built { completion: outcome.completion, ..built })
 }
 
@@ -159,6 +164,8 @@ struct Conductor<'a> {
     runs: u32,
     /// Ranks whose processes have ended.
     gone: BTreeSet<Rank>,
+    /// What builders write, by the name that it has until it is kept.
+    unfinished: BTreeMap<Rank, String>,
 }
 
 impl<'a> Conductor<'a> {
@@ -169,7 +176,8 @@ impl<'a> Conductor<'a> {
             bail!("{} inputs and {} builders are {wanted} ranks, and there are {there}", plan.inputs, plan.builders);
         }
         let board = Board::open(&task.job, ranks.hosts());
-        Ok(Self { held, plan, task, board, runs: 0, gone: BTreeSet::new() })
+        let (gone, unfinished) = (BTreeSet::new(), BTreeMap::new());
+        Ok(Self { held, plan, task, board, runs: 0, gone, unfinished })
     }
 
     fn ranks(&mut self) -> &mut Ranks {
@@ -283,7 +291,13 @@ impl<'a> Conductor<'a> {
             Said::Helpless => course.helpless(rank),
             // An input that has joined has met the builders.
             Said::Ready => {}
-            Said::Taken | Said::Settled(_) | Said::Done(_) | Said::Failed(_) => {
+            Said::Found
+            | Said::Writes(_)
+            | Said::Kept
+            | Said::Taken
+            | Said::Settled(_)
+            | Said::Done(_)
+            | Said::Failed(_) => {
                 bail!("{} is confused", self.name(rank))
             }
         }
@@ -391,6 +405,7 @@ impl<'a> Conductor<'a> {
                 death.archive = self.archive_of(death.rank);
             }
         }
+        let done = course.done.keys().copied().collect();
         let taken = course.done.values().map(|account| &account.taken);
         let all = || taken.clone().chain(settled.iter().map(|(_, numbers)| numbers));
         let audit = Audit::of(given, all());
@@ -409,6 +424,7 @@ impl<'a> Conductor<'a> {
         };
         if policy.is_building() {
             self.check(&built)?;
+            self.keep(&done)?;
             outcome.audit = Some(audit);
         }
         Ok((outcome, built))
@@ -426,17 +442,6 @@ impl<'a> Conductor<'a> {
             }
         }
         bail!("{} does not say what those had built that are out", self.name(rank))
-    }
-
-    /// Where the builder `rank` writes, if it writes archives.
-    fn archive_of(&self, rank: Rank) -> Option<String> {
-        let place = rank.0.checked_sub(self.plan.inputs)?;
-        match &self.task.feed.sink {
-            SinkKind::Archives(template) | SinkKind::Compressed(template) => {
-                Some(filled(template, BUILDER, u64::from(place)).display().to_string())
-            }
-            _ => None,
-        }
     }
 
     /// Gives every rank its part, builders first: an input that found a builder of the run before would take it for its own.
@@ -466,23 +471,30 @@ impl<'a> Conductor<'a> {
             for rank in ranks.clone() {
                 self.ask(Rank(rank), Asked::Take(Box::new(assignment.clone())))?;
             }
-            let (mut missing, deadline) = (ranks.len() * answers, Instant::now() + PATIENCE);
-            while missing > 0 {
-                match self.hear(LOOK_EVERY)? {
-                    Some((_, Ok(Said::Taken | Said::Ready))) => missing -= 1,
-                    Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
-                    Some((rank, Err(how))) => bail!("{} {how} before the run began; run again", self.name(rank)),
-                    // What was told of the run before.
-                    Some(_) => {}
-                    None if Instant::now() > deadline => bail!("inputs and builders did not meet within {PATIENCE:?}"),
-                    None => {}
-                }
-            }
+            self.await_all(ranks.len() * answers)?;
         }
         if let Some(rank) = self.gone.first() {
             bail!("{} ended before the run began; run again", self.name(*rank));
         }
         thread::sleep(heartbeat.map_or(Duration::ZERO, |every| Duration::from_nanos(every.0) * BEATS));
+        Ok(())
+    }
+
+    /// Waits until ranks have given so many answers to what they were asked before the run.
+    fn await_all(&mut self, mut missing: usize) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while missing > 0 {
+            match self.hear(LOOK_EVERY)? {
+                Some((_, Ok(Said::Found | Said::Taken | Said::Ready))) => missing -= 1,
+                Some((rank, Ok(Said::Writes(name)))) => drop(self.unfinished.insert(rank, name)),
+                Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
+                Some((rank, Err(how))) => bail!("{} {how} before the run began; run again", self.name(rank)),
+                // What was told of the run before.
+                Some(_) => {}
+                None if Instant::now() > deadline => bail!("inputs and builders did not meet within {PATIENCE:?}"),
+                None => {}
+            }
+        }
         Ok(())
     }
 

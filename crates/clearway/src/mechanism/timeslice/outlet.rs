@@ -20,10 +20,11 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use clearway_proto::archive::{Component, ComponentDescriptor, TimesliceDescriptor, TimesliceFlags};
-use clearway_proto::microslice::MicrosliceDescriptor;
+use clearway_proto::microslice::{MicrosliceDescriptor, MicrosliceFlags};
 
 use super::sink::{self, Taker};
 use super::words::{Account, Shape, SinkKind};
+use crate::mechanism::timeslice::archive::Unfinished;
 
 /// Timeslices under way to a sink: one that it works on, one that waits, so that neither waits for the other.
 const UNDER_WAY_MAX: usize = 2;
@@ -58,7 +59,8 @@ impl Built {
             let data = self.bytes.get(begin..end).unwrap_or_default();
             let microslices = count(data, shape);
             let short = microslices < shape.all();
-            let own = if short { TimesliceFlags::MISSING_MICROSLICES } else { TimesliceFlags::default() };
+            let mut own = if short { TimesliceFlags::MISSING_MICROSLICES } else { TimesliceFlags::default() };
+            own.0 |= if is_cut_off(data, microslices) { TimesliceFlags::OVERFLOW_READOUT.0 } else { 0 };
             flags.0 |= own.0 | if microslices == 0 { TimesliceFlags::MISSING_COMPONENTS.0 } else { 0 };
             times = times.or_else(|| time_of(data, microslices, shape));
             let (timeslice, size) = (self.timeslice, data.len() as u64);
@@ -94,6 +96,13 @@ fn count(data: &[u8], shape: Shape) -> u64 {
         }
     }
     0
+}
+
+/// Whether the readout cut a content of the microslices off that `data` begin with.
+fn is_cut_off(data: &[u8], microslices: u64) -> bool {
+    let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
+    let mut descriptors = descriptors.iter().take(microslices as usize).map(MicrosliceDescriptor::from_bytes);
+    descriptors.any(|descriptor| descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT))
 }
 
 /// When the microslices that `data` begin with start, and how long those take that are no overlap, as far as they tell.
@@ -140,6 +149,8 @@ pub(super) struct Outlet {
     /// Timeslices that the sink has taken.
     taken: u64,
     position: u64,
+    /// The archive, where the sink writes one that nobody has kept; without an order to keep it goes with this.
+    unfinished: Option<Unfinished>,
 }
 
 /// What came back from the sink.
@@ -159,7 +170,7 @@ impl Outlet {
     /// # Errors
     /// When the sink cannot be opened.
     pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Self> {
-        let mut taker = sink::open(kind, place, shape)?;
+        let (mut taker, unfinished) = sink::open(kind, place, shape)?;
         let (work, given) = channel::<Built>();
         let (sender, told) = channel();
         let (bell, ringer) = UnixStream::pair().context("a way to wake this rank")?;
@@ -178,7 +189,21 @@ impl Outlet {
             })
             .context("a thread for the sink")?;
         let (complete, spare) = (BTreeMap::new(), Vec::new());
-        Ok(Self { work: Some(work), told, bell, _ringer: own, complete, under_way: 0, spare, taken: 0, position: 0 })
+        let work = Some(work);
+        Ok(Self { work, told, bell, _ringer: own, complete, under_way: 0, spare, taken: 0, position: 0, unfinished })
+    }
+
+    /// What the archive is called that is not kept yet.
+    pub(super) fn unfinished(&self) -> Option<String> {
+        self.unfinished.as_ref().map(|unfinished| unfinished.name().display().to_string())
+    }
+
+    /// Gives the archive, if there is one, the name that it shall have.
+    ///
+    /// # Errors
+    /// As [`Unfinished::keep`].
+    pub(super) fn keep(&mut self) -> Result<()> {
+        self.unfinished.take().map_or(Ok(()), Unfinished::keep)
     }
 
     /// What can be read when there may be more to do.
@@ -292,5 +317,17 @@ mod tests {
         assert_eq!(descriptor.flags.0, 1 | 4);
         let incomplete = components.iter().map(|it| it.descriptor.flags.is_incomplete());
         assert_eq!(incomplete.collect::<Vec<_>>(), [false, true, true]);
+    }
+
+    #[test]
+    fn described__what_the_readout_cut_off_is_marked() {
+        let shape = Shape { core: 2, overlap: 0 };
+        let mut cut = contribution(&[8, 8]);
+        cut[MicrosliceDescriptor::BYTES + 4] = MicrosliceFlags::OVERFLOW_READOUT.0 as u8;
+        let mut built = Built { timeslice: 4, position: 1, ..Built::default() };
+        [contribution(&[8, 8]), cut].iter().for_each(|part| built.push(part));
+        let (descriptor, components) = built.described(shape);
+        let flags = components.iter().map(|it| it.descriptor.flags.0);
+        assert_eq!((descriptor.flags.0, flags.collect::<Vec<_>>()), (2, vec![0, 2]));
     }
 }

@@ -29,6 +29,7 @@ use nix::sys::signal::{Signal, raise};
 use super::numbers::Numbers;
 use super::outlet::{Outlet, Returned};
 use super::part::{Memory, Part};
+use super::stream::look;
 use super::words::{Account, Asked, Assignment, Progress, Said};
 use crate::run::exit::Exit;
 use crate::run::rank::{Conversation, OrderOf, Orders};
@@ -41,10 +42,16 @@ fn say(said: Said) -> Result<()> {
 /// Obeys `orders` over `wire` until the conductor is done.
 pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit> {
     let mut memory = Memory::default();
-    let mut next = match orders.next_of()? {
-        Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Run(assignment),
-        Some(OrderOf::Leave) => Next::Leave,
-        _ => Next::Gone,
+    let mut next = loop {
+        break match orders.next_of()? {
+            Some(OrderOf::Asked(Asked::Look(template))) => {
+                say(look(&template).map_or_else(|error| Said::Failed(format!("{error:#}")), |()| Said::Found))?;
+                continue;
+            }
+            Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Run(assignment),
+            Some(OrderOf::Leave) => Next::Leave,
+            _ => Next::Gone,
+        };
     };
     loop {
         let assignment = match next {
@@ -163,7 +170,8 @@ impl<'a> Running<'a> {
             Part::Same(_) | Part::Endless { .. } | Part::Discard { .. } => None,
         };
         let Ok(input) = self.orders.source().try_clone_to_owned() else { return Next::Gone };
-        if say(Said::Taken).is_err() {
+        let written = if let Part::Builder(outlet) = &self.part { outlet.unfinished() } else { None };
+        if written.map_or(Ok(()), |name| say(Said::Writes(name))).and_then(|()| say(Said::Taken)).is_err() {
             return Next::Gone;
         }
         let mut driver = Driver::boot(node, clock::now(), 0);
@@ -231,6 +239,12 @@ impl<'a> Running<'a> {
                 }
                 self.commands.push_back(Command::Finish { timeslice });
             }
+            OrderOf::Asked(Asked::Keep) => {
+                let kept = if let Part::Builder(outlet) = &mut self.part { outlet.keep() } else { Ok(()) };
+                self.say(kept.map_or_else(|error| Said::Failed(format!("{error:#}")), |()| Said::Kept));
+            }
+            // Asked before a run.
+            OrderOf::Asked(Asked::Look(_)) => {}
             OrderOf::Asked(Asked::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);

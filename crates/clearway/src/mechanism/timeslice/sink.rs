@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! I1. What a sink has taken is where it belongs: with the kernel at least, on the disk when it is over.
+//! I2. An archive has its name once those of all builders are whole: a run that fails leaves none that would be in its way again.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use clearway_proto::archive::{Compression, Finding, Inspector, Kind, Versions};
 use super::handover::Giver;
 use super::outlet::Built;
 use super::words::{Account, Shape, SinkKind};
-use crate::mechanism::timeslice::archive::{Form, Sink, filled};
+use crate::mechanism::timeslice::archive::{Form, Sink, Unfinished, filled};
 
 /// Stands for the number of a builder, each of which has a sink of its own.
 pub(crate) const BUILDER: &str = "%b";
@@ -31,12 +32,12 @@ pub(super) trait Taker: Send {
     fn finish(&mut self) -> Result<Account>;
 }
 
-/// The sink of `kind` of the builder at `place`.
+/// The sink of `kind` of the builder at `place`, and the archive that it writes, if it writes one, to be kept when all is over.
 ///
 /// # Errors
 /// When it cannot be opened.
-pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn Taker>> {
-    Ok(match kind {
+pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<(Box<dyn Taker>, Option<Unfinished>)> {
+    let taker = match kind {
         SinkKind::Discard => bail!("what is discarded unread needs no sink; this is a defect of the program"),
         SinkKind::Check => {
             Box::new(Check { shape, inspector: Inspector::default(), account: Account::default() }) as Box<dyn Taker>
@@ -45,11 +46,13 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<Box<dyn 
         SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
             let is_compressed = matches!(kind, SinkKind::Compressed(_));
-            let sink = new_archive(&path, if is_compressed { Compression::Zstd } else { Compression::None })?;
+            let mut sink = new_archive(&path, if is_compressed { Compression::Zstd } else { Compression::None })?;
+            let unfinished = sink.detach();
             let account = Account { written: vec![path.display().to_string()], ..Account::default() };
-            Box::new(Archive { shape, sink: Some(sink), account })
+            return Ok((Box::new(Archive { shape, sink: Some(sink), account }), unfinished));
         }
-    })
+    };
+    Ok((taker, None))
 }
 
 /// A new archive of timeslices at `path`.

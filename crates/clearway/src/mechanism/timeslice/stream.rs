@@ -7,7 +7,6 @@
 //!
 //! # Invariants
 //! I1. What the rank has no room for stays here, then in the source: nothing is dropped.
-//! I2. A microslice is passed on only if its content is as long as its descriptor says.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +20,7 @@ use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor};
 
 use super::words::{Feed, SourceKind};
-use crate::mechanism::timeslice::archive::{INPUT, ITEM_BYTES_MAX, Locator, Source, filled};
+use crate::mechanism::timeslice::archive::{INPUT, ITEM_BYTES_MAX, Locator, Source, filled, is_sent};
 
 /// Batches that wait.
 const WAITING_MAX: usize = 2;
@@ -206,24 +205,37 @@ fn made(generator: &Generator, most: Option<u64>, pump: &mut Pump) -> Result<u64
     Ok(0)
 }
 
+/// Looks whether microslices can be had of the archives that `template` names, without taking any: what is sent can be had once.
+///
+/// # Errors
+/// When one of them is not there, cannot be read, or holds no microslices.
+pub(super) fn look(template: &str) -> Result<()> {
+    let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
+    for path in locator.paths().filter(|path| !is_sent(path)) {
+        let locator = Locator::of(&path);
+        let source = Source::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
+        demand_microslices(&source, &path.to_string_lossy())?;
+    }
+    Ok(())
+}
+
+fn demand_microslices(source: &Source, name: &str) -> Result<()> {
+    match source.header().kind {
+        Kind::Microslices => Ok(()),
+        Kind::Timeslices => bail!("{name}: holds timeslices; inputs read microslices (.msa)"),
+    }
+}
+
 /// Reads `most` microslices of the archives that `template` names, or all.
 fn read(template: &str, most: Option<u64>, pump: &mut Pump) -> Result<u64> {
     let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
     let mut source = Source::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
-    if source.header().kind != Kind::Microslices {
-        bail!("{template}: holds timeslices; inputs read microslices (.msa)");
-    }
-    for number in 0..most.unwrap_or(u64::MAX) {
+    demand_microslices(&source, template)?;
+    for _ in 0..most.unwrap_or(u64::MAX) {
         if !source.advance()? {
             break;
         }
         let Some(Item::Microslice(microslice)) = source.item() else { break };
-        let (stated, there) = (microslice.descriptor.size as usize, microslice.content.len());
-        if stated != there {
-            bail!(
-                "{template}: microslice {number} has {there} bytes and says {stated}; `clearway msa check` tells more"
-            );
-        }
         pump.batch.descriptors.push(microslice.descriptor);
         pump.batch.contents.extend_from_slice(microslice.content);
         pump.next()?;

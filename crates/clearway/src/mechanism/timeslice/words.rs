@@ -3,7 +3,10 @@
 //! # Model
 //! ```text
 //!    conductor            rank
+//!    Look          ->             (input) are there microslices? Before anything is made
+//!                  <-     Found
 //!    Take          ->             be an input or a builder of this run: builders first
+//!                  <-     Writes  (builder with an archive) it is called so until it is kept
 //!                  <-     Taken   there is a node
 //!                  <-     Ready   (input) all builders are there
 //!    Begin         ->             contributions may leave
@@ -13,6 +16,8 @@
 //!    Pad           ->             (input whose source is over) others have more: yours are empty
 //!    End           ->             (input) the stream of all ends before this timeslice
 //!                  <-     Done    everything was built, and is where it shall be
+//!    Keep          ->             (builder with an archive) all have: give it its name
+//!                  <-     Kept
 //!
 //!    Retire        ->             go when what you have is done, and do nothing until Join or End
 //!    Join          ->             (out) take part again
@@ -38,6 +43,8 @@ use super::numbers::Numbers;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Asked {
+    /// Whether microslices can be had of these archives.
+    Look(String),
     Take(Box<Assignment>),
     /// Progress is told this often.
     Begin(Nanos),
@@ -50,6 +57,7 @@ pub(crate) enum Asked {
     Retire,
     Join,
     Tell,
+    Keep,
 }
 
 impl Asked {
@@ -67,6 +75,10 @@ impl Asked {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Said {
+    Found,
+    /// To this file, which has another name once it is kept.
+    Writes(String),
+    Kept,
     Taken,
     Ready,
     Progress(Box<Progress>),

@@ -47,12 +47,18 @@ use watch::is_enough;
 pub(crate) use watch::{Wanted, Watch, micros};
 
 /// The user pressed Ctrl-C, or the system asked this process to end.
-#[derive(Debug)]
-pub(crate) struct Interrupted;
+#[derive(Debug, Default)]
+pub(crate) struct Interrupted {
+    /// Files that are not whole and could not be removed.
+    pub(crate) left: Vec<String>,
+}
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted; nothing is left behind and no report was written")
+        if self.left.is_empty() {
+            return f.write_str("interrupted; nothing is left behind and no report was written");
+        }
+        write!(f, "interrupted; no report was written, and {} is left behind, unfinished", self.left.join(", "))
     }
 }
 
@@ -74,7 +80,7 @@ impl Interrupt {
 
     /// An error when the user wants an end.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+        if self.0.load(Ordering::Relaxed) { Err(Interrupted::default().into()) } else { Ok(()) }
     }
 }
 
@@ -91,7 +97,7 @@ impl EndAtOnce {
         let handle = signals.handle();
         let wait = move || {
             if signals.forever().next().is_some() {
-                eprintln!("clearway: {Interrupted}");
+                eprintln!("clearway: {}", Interrupted::default());
                 std::process::exit(Exit::Interrupted as i32);
             }
         };

@@ -183,6 +183,11 @@ impl Ranks {
         Ok(())
     }
 
+    /// Ends those that are processes of this one.
+    pub(crate) fn end(&mut self) {
+        self.fleet.end();
+    }
+
     /// A rank for a person.
     pub(crate) fn name(&self, rank: Rank) -> String {
         self.fleet.name(rank)

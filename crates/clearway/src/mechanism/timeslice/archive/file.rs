@@ -5,7 +5,7 @@
 //! and the window of the decompressor, which refuses windows of more than 128 MiB.
 //!
 //! # Invariants
-//! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it.
+//! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it. One that is closed too early is.
 
 use std::fmt;
 use std::fs::File;
@@ -74,7 +74,15 @@ impl ArchiveFile {
     /// # Errors
     /// When the file cannot be read, or does not begin as an archive.
     pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, Stop> {
-        let mut plain = BufReader::with_capacity(BUFFER, stream_of(path)?);
+        Self::of(stream_of(path)?, limits)
+    }
+
+    /// The archive that `stream` gives, its header read.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn of(stream: Box<dyn Read>, limits: Limits) -> Result<Self, Stop> {
+        let mut plain = BufReader::with_capacity(BUFFER, stream);
         let mut reader = Reader::new(limits);
         if pump(&mut plain, &mut reader)?.is_none() {
             let empty = reader.rest() == Rest::CutHeader(0);
@@ -96,7 +104,14 @@ impl ArchiveFile {
     /// When the disk fails, or nobody can know what follows.
     pub(crate) fn advance(&mut self) -> Result<bool, Stop> {
         match pump(&mut *self.stream, &mut self.reader) {
-            Ok(whole) => Ok(whole.is_some()),
+            Ok(Some(_)) => Ok(true),
+            Ok(None) => match self.reader.rest() {
+                // Who was killed closes no stream.
+                Rest::CutItem(bytes) if self.header().compression == Compression::Zstd => Err(Stop::Broken(format!(
+                    "the compressed stream is closed within an item, of which {bytes} bytes are there"
+                ))),
+                _ => Ok(false),
+            },
             // The decompressor's errors and those of the disk come in one type; only the disk's have a number.
             Err(Stop::Disk(error)) if error.raw_os_error().is_none() => {
                 self.unclosed = error.kind() == io::ErrorKind::UnexpectedEof;
@@ -128,6 +143,12 @@ impl ArchiveFile {
             _ => None,
         }
     }
+}
+
+/// Whether what is at `path` is sent by somebody, once, and does not lie there.
+pub(crate) fn is_sent(path: &Path) -> bool {
+    let lies_there = |metadata: std::fs::Metadata| metadata.is_file() || metadata.is_dir();
+    path.to_string_lossy().starts_with(TCP) || path.metadata().is_ok_and(|metadata| !lies_there(metadata))
 }
 
 /// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket, or at the port that it names.

@@ -31,6 +31,11 @@ pub(crate) struct Locator {
 }
 
 impl Locator {
+    /// The one file at `path`.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { template: path.to_string_lossy().into_owned(), cycles: 1 }
+    }
+
     /// File `number` of the sequence; a path without a number is a sequence of one.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         match number {

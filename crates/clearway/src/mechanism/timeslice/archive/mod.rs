@@ -9,17 +9,21 @@
 //! The layout of the bytes: `clearway_proto::archive`.
 
 mod file;
+#[cfg(test)]
+mod flips;
 mod locator;
 mod page;
 mod recipe;
 mod sink;
 mod source;
 mod survey;
+mod unfinished;
 
-pub(crate) use file::ITEM_BYTES_MAX;
+pub(crate) use file::{ITEM_BYTES_MAX, is_sent};
 pub(crate) use locator::{INPUT, Locator, filled};
 pub(crate) use page::{checked, described};
 pub(crate) use recipe::{Recipe, Shape, make};
 pub(crate) use sink::{Form, Sink};
 pub(crate) use source::Source;
 pub(crate) use survey::{Depth, FileReport, survey};
+pub(crate) use unfinished::Unfinished;

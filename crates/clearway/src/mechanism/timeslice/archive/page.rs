@@ -123,6 +123,9 @@ fn troubles(report: &FileReport) -> Vec<(&'static str, String)> {
     if let Some(sentence) = &report.broken {
         lines.push(("BROKEN", printable(sentence)));
     }
+    if report.unfinished {
+        lines.push(("unfinished", "by its name: its writer was stopped, or is at work".to_owned()));
+    }
     if report.cut {
         let text = match report.cut_item_bytes {
             0 => "the compressed stream is not closed; all items that are there are whole".to_owned(),
@@ -142,7 +145,10 @@ pub(crate) fn checked(reports: &[FileReport]) -> String {
     for report in reports {
         let dash = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
         let [crcs, ramps, faults] = match &report.check {
-            Some(check) => [dash(check.crcs), dash(check.ramps), check.faults.to_string()],
+            Some(check) => {
+                let faults = check.faults + u64::from(report.ends_early());
+                [dash(check.crcs), dash(check.ramps), faults.to_string()]
+            }
             None => ["-"; 3].map(str::to_owned),
         };
         let Contents { items, microslices, content_bytes, .. } = report.contents;

@@ -3,12 +3,13 @@
 //! # Model
 //! The file is only ever appended to, so whatever stops this process leaves an archive with at most its last item cut off. Every
 //! timeslice is handed to the kernel as soon as it is put, microslices whenever a mebibyte of them has come together;
-//! [`Sink::finish`] waits for the disk.
+//! [`Sink::finish`] waits for the disk. The file has another name until it is finished, and goes if it never is ([`Unfinished`]).
 //!
 //! # Invariants
 //! I1. No file that exists is written over.
+//! I2. An archive has its name once it is whole.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +19,8 @@ use clearway_proto::archive::{Component, Compression, Header, Kind, TimesliceDes
 use clearway_proto::microslice::Microslice;
 use nix::unistd::{Uid, User, gethostname};
 use zstd::stream::write::Encoder;
+
+use super::unfinished::Unfinished;
 
 /// How much is written at once.
 const BUFFER: usize = 256 << 10;
@@ -43,6 +46,8 @@ pub(crate) struct Sink {
     out: Out,
     writer: Writer,
     unwritten: u64,
+    /// None where somebody else keeps it.
+    unfinished: Option<Unfinished>,
 }
 
 enum Out {
@@ -75,7 +80,7 @@ impl Out {
 }
 
 impl Sink {
-    /// Makes a new archive at `path`, with the names of this host and user and the time.
+    /// Makes a new archive that shall be at `path`, with the names of this host and user and the time.
     ///
     /// # Errors
     /// When there is a file already, or none can be made.
@@ -92,20 +97,24 @@ impl Sink {
                 .map(|user| user.name.into_bytes())
                 .unwrap_or_default(),
         };
-        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => {
-                anyhow::anyhow!("{} is there already, and is not written over", path.display())
-            }
-            _ => anyhow::Error::new(error).context(format!("{} cannot be made", path.display())),
-        })?;
+        let (unfinished, file) = Unfinished::create(path)?;
         let mut file = BufWriter::with_capacity(BUFFER, file);
         let (writer, bytes) = Writer::new(&header);
         let out = file.write_all(&bytes).and_then(|()| file.flush()).and_then(|()| match form.compression {
             Compression::None => Ok(Out::Plain(file)),
-            Compression::Zstd => Encoder::new(file, LEVEL).map(Out::Zstd),
+            Compression::Zstd => Encoder::new(file, LEVEL).and_then(|mut stream| {
+                // FLESnet writes none, and its decompressor looks at it where there is one.
+                stream.include_checksum(true)?;
+                Ok(Out::Zstd(stream))
+            }),
         });
         let out = out.with_context(|| format!("{} cannot be written", path.display()))?;
-        Ok(Self { path: path.to_owned(), out, writer, unwritten: 0 })
+        Ok(Self { path: path.to_owned(), out, writer, unwritten: 0, unfinished: Some(unfinished) })
+    }
+
+    /// Leaves it to the caller to give the archive its name, once this sink is finished.
+    pub(crate) fn detach(&mut self) -> Option<Unfinished> {
+        self.unfinished.take()
     }
 
     /// Appends a microslice.
@@ -135,11 +144,12 @@ impl Sink {
         done.and_then(|()| self.out.flush()).with_context(|| format!("{} cannot be written", self.path.display()))
     }
 
-    /// Closes the archive and waits until the disk has it.
+    /// Closes the archive, waits until the disk has it, and gives it its name unless that was [detached](Self::detach).
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// When the disk does not take it, or somebody else has taken the name.
     pub(crate) fn finish(self) -> Result<()> {
-        self.out.finish().with_context(|| format!("{} cannot be written", self.path.display()))
+        self.out.finish().with_context(|| format!("{} cannot be written", self.path.display()))?;
+        self.unfinished.map_or(Ok(()), Unfinished::keep)
     }
 }

@@ -11,6 +11,7 @@ use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
 
 use super::file::{ArchiveFile, Cut, Stop};
+use super::unfinished::is_unfinished;
 
 /// So many origins of microslices are listed; an archive with more is unusual, and one with 65536 should not fill the memory.
 const ORIGINS_MAX: usize = 16;
@@ -36,6 +37,8 @@ pub(crate) struct FileReport {
     pub(crate) cut: bool,
     /// So many bytes of the item that it ends within are there.
     pub(crate) cut_item_bytes: u64,
+    /// By its name nobody has finished it.
+    pub(crate) unfinished: bool,
     /// Why it could not be read to its end.
     pub(crate) broken: Option<String>,
 }
@@ -118,9 +121,14 @@ pub(crate) struct PlaceReport {
 }
 
 impl FileReport {
-    /// Whether something is wrong with it. A cut last item is not: everything before it is whole.
+    /// Whether something is wrong with it, or it lacks its end: nobody can know what was there.
     pub(crate) fn is_faulty(&self) -> bool {
-        self.broken.is_some() || self.check.as_ref().is_some_and(|check| check.faults > 0)
+        self.ends_early() || self.check.as_ref().is_some_and(|check| check.faults > 0)
+    }
+
+    /// Whether it was not read up to an end of its own.
+    pub(super) fn ends_early(&self) -> bool {
+        self.broken.is_some() || self.cut || self.unfinished
     }
 }
 
@@ -129,6 +137,14 @@ impl FileReport {
 /// # Errors
 /// When the file cannot be opened or the disk fails. What is wrong inside the file stands in the report.
 pub(crate) fn survey(path: &Path, limits: Limits, depth: Depth) -> Result<FileReport> {
+    walk(path, ArchiveFile::open(path, limits), depth)
+}
+
+/// Walks through what was `opened` at `path`.
+///
+/// # Errors
+/// As [`survey`].
+pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth) -> Result<FileReport> {
     let mut report = FileReport {
         file: path.display().to_string(),
         header: None,
@@ -136,10 +152,11 @@ pub(crate) fn survey(path: &Path, limits: Limits, depth: Depth) -> Result<FileRe
         check: None,
         cut: false,
         cut_item_bytes: 0,
+        unfinished: is_unfinished(path),
         broken: None,
     };
     let shown = || path.display().to_string();
-    let mut file = match ArchiveFile::open(path, limits) {
+    let mut file = match opened {
         Ok(file) => file,
         Err(Stop::Broken(sentence)) => {
             report.broken = Some(sentence);
