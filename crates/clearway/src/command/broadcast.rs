@@ -12,11 +12,12 @@ use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
 use crate::mechanism::broadcast::simulated::Ground;
 use crate::mechanism::broadcast::{
-    Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots,
+    Casts, Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots,
 };
 use crate::mechanism::timeslice::RankAt;
+use crate::run::Place;
 use crate::run::exit::Exit;
-use crate::run::{Crew, Held, Measure, Place};
+use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
 use crate::scenario::{Fabric, Time};
 
 /// What `clearway broadcast` casts.
@@ -183,19 +184,20 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
                 _ => Topology::TwoSwitch { hosts: ranks, rate, trunk: rate },
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
-            let crew = Crew { wire: flags.job.wire_request()?, ..Crew::of(flags.seed, Measure::Broadcast) };
-            let mut held = Held::in_lab(&fabric, queue, &crew)?;
+            let spec = LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<Casts>(flags.seed) };
+            let mut venue = LabVenue::open(&fabric, &spec)?;
+            venue.arm(queue)?;
             if flags.leaves > 1 {
-                held.confine_multicast()?;
+                venue.confine_multicast()?;
             }
-            on_ranks(&mut held, &plan, Place::Lab, flags)
+            on_ranks(&mut venue, &plan, Place::Lab, flags)
         }
         Place::Cluster => {
             let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
             across(&order, |site| {
                 let plan = flags.plan(site.size(), flags.rate)?;
-                let mut held = Held::of_job(Some(site), flags.seed, Measure::Broadcast)?;
-                on_ranks(&mut held, &plan, Place::Cluster, flags)
+                let mut venue = venue::of_job(Some(site), &LaunchSpec::new::<Casts>(flags.seed))?;
+                on_ranks(&mut venue, &plan, Place::Cluster, flags)
             })
         }
     }
@@ -222,38 +224,38 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
-/// Casts from several ranks of `held` at once.
-fn from_roots(held: &mut Held, plan: &Plan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
-    let runs = with_roots(held, plan, roots)?;
+/// Casts from several ranks of `venue` at once.
+fn from_roots(venue: &mut dyn ProcessVenue, plan: &Plan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
+    let runs = with_roots(venue, plan, roots)?;
     if flags.json {
         let figures: Vec<_> = runs.iter().flat_map(RootsRun::figures).collect();
         print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
         return Ok(Exit::Good);
     }
     let rows: Vec<String> = runs.iter().map(RootsRun::row).collect();
-    print(&RootsRun::frame(&held.about(), &rows))?;
+    print(&RootsRun::frame(&venue.about(), &rows))?;
     Ok(Exit::Good)
 }
 
-/// Casts with the ranks of `held`.
-fn on_ranks(held: &mut Held, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
+/// Casts with the ranks of `venue`.
+fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
     if let Some(time) = flags.faults {
-        print(&suffer(held, plan, time.0)?)?;
+        print(&suffer(venue, plan, time.0)?)?;
         return Ok(Exit::Good);
     }
     if let Some(roots) = flags.roots {
-        return from_roots(held, plan, roots, flags);
+        return from_roots(venue, plan, roots, flags);
     }
-    let outcomes = conduct(held, plan, place)?;
+    let outcomes = conduct(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
         return Ok(Exit::Good);
     }
-    print(&table(&held.about(), plan, &figures))?;
+    print(&table(&venue.about(), plan, &figures))?;
     if flags.explain {
-        let reach = if held.has_multicast() { Reach::All } else { Reach::Some };
-        print(&explained(plan, &figures, Bytes(u64::from(held.body_max())), reach))?;
+        let reach = if venue.facts().has_multicast { Reach::All } else { Reach::Some };
+        print(&explained(plan, &figures, Bytes(u64::from(venue.processes().facts().body_max)), reach))?;
     }
     Ok(Exit::Good)
 }

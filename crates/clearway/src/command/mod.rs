@@ -11,6 +11,7 @@ mod generate;
 mod gpcnet;
 mod lab;
 mod msa;
+mod registry;
 mod run;
 mod setup_node;
 mod sim;
@@ -35,7 +36,7 @@ pub(crate) use arguments::{
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     let outcome = match rank::asked(std::env::args_os().skip(1)) {
-        Some(bond) => rank::main(bond),
+        Some(bond) => rank::main(bond, registry::serve),
         None => dispatch(Arguments::parse().command),
     };
     match outcome {
@@ -50,7 +51,7 @@ pub(crate) fn main() -> ExitCode {
 pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
-    } else if error.chain().any(|cause| cause.is::<crate::run::Interrupted>()) {
+    } else if error.chain().any(|cause| cause.is::<crate::run::interrupt::Interrupted>()) {
         Exit::Interrupted
     } else {
         Exit::Failed

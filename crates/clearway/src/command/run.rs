@@ -9,15 +9,18 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
-use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
+use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission, registry};
 use crate::mechanism::congestion::program::Programs;
+use crate::mechanism::congestion::rank::Phases;
+use crate::mechanism::congestion::rate::MeasuredRate;
 use crate::mechanism::congestion::{self, Congestion};
 use crate::report::model::{Outcome, Report};
 use crate::report::terminal::Paint;
 use crate::report::{beside, diff, store, terminal};
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
-use crate::run::{self, Gathered, Order, Place};
+use crate::run::venue::{self, JobVenue, LaunchSpec};
+use crate::run::{self, Order, Place};
 use crate::scenario::{self, Fabric, Scenario};
 use clearway_wires::WireRequest;
 
@@ -90,7 +93,7 @@ fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
     let job = JobFlags { rate: HostRate::OfScenario, given: None };
-    conduct(scenario, text, &[place], &job, BTreeSet::new(), None, output)
+    conduct(scenario, text, &[place], &job, BTreeSet::new(), output)
 }
 
 fn directory_of(name: &str, output: &Output) -> PathBuf {
@@ -102,7 +105,7 @@ pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &O
     let (scenario, text) = scenario::read_file(path)?;
     let job = JobFlags { rate: HostRate::OfScenario, given: Some(job) };
     let on = job.places(on)?;
-    conduct(scenario, &text, &on, &job, BTreeSet::new(), None, output)
+    conduct(scenario, &text, &on, &job, BTreeSet::new(), output)
 }
 
 /// A congestion test made of flags.
@@ -120,10 +123,14 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let told = flags.rate.is_some() || flags.trunk.is_some();
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
     let programs = Programs::of(&flags.programs);
+    let mut scenario = scenario;
+    if let Some(test) = &mut scenario.congestion {
+        test.programs.clone_from(&programs);
+    }
     let job = JobFlags { rate, given: Some(&flags.job) };
     let places = job.places(&flags.on)?;
     let Some(programs) = &programs else {
-        return conduct(scenario, &text, &places, &job, set, None, &flags.output);
+        return conduct(scenario, &text, &places, &job, set, &flags.output);
     };
     let needs_no_rank = programs.victim.is_some() && programs.congestor.is_some();
     match places[..] {
@@ -131,9 +138,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         [Place::Cluster] if needs_no_rank => bail!(
             "two commands need no ranks: without --on they run on this machine, where mpirun and the like spread them"
         ),
-        [] | [Place::Lab | Place::Cluster] => {
-            conduct(scenario, &text, &places, &job, set, Some(programs), &flags.output)
-        }
+        [] | [Place::Lab | Place::Cluster] => conduct(scenario, &text, &places, &job, set, &flags.output),
         _ => bail!("a command of yours runs in a lab or on a cluster; the simulator has no machine for it"),
     }
 }
@@ -150,8 +155,8 @@ fn here(
     scenario.seed = output.seed.unwrap_or(scenario.seed);
     let directory = directory_of(&scenario.name, output);
     try_writing(&directory)?;
-    let order = Order { scenario: &scenario, text, flags, programs: Some(programs) };
-    let report = run::run_here(&order)?;
+    let order = Order { scenario: &scenario, text, flags };
+    let report = congestion::run_here(&order, programs)?;
     conclude(&report, &directory)
 }
 
@@ -162,7 +167,6 @@ fn conduct(
     on: &[Place],
     job: &JobFlags<'_>,
     mut flags: BTreeSet<String>,
-    programs: Option<&Programs>,
     output: &Output,
 ) -> Result<Exit> {
     if let Some(seed) = output.seed {
@@ -177,14 +181,15 @@ fn conduct(
     let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
     places.sort_unstable();
     places.dedup();
-    if places.contains(&Place::Lab) && usual == Place::Sim {
-        bail!("the fabric `{}` is a machine, which only the simulator has: use --on sim", scenario.fabric);
+    let mechanism = registry::mechanism_of(&scenario)?;
+    if let Some(why) = places.iter().find_map(|place| mechanism.refusal(&scenario, *place)) {
+        bail!("{why}");
     }
     if places.contains(&Place::Cluster) {
         if places.len() > 1 {
             bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
         }
-        return conduct_job(&scenario, text, job, flags, programs, output);
+        return conduct_job(&scenario, text, job, flags, output);
     }
     if job.given.is_some_and(|given| !given.wire.is_empty()) {
         bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
@@ -197,8 +202,8 @@ fn conduct(
     // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation, whose hosts it
     // calibrates.
     for place in places.iter().rev() {
-        let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), programs };
-        let report = run::run(&order, *place)?;
+        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
+        let report = run::run(&order, mechanism, *place)?;
         if *place == Place::Lab && places.contains(&Place::Sim) {
             text = scenario.calibrate(&text, congestion::small_messages(&report))?;
         }
@@ -215,7 +220,6 @@ fn conduct_job(
     text: &str,
     job: &JobFlags<'_>,
     flags: BTreeSet<String>,
-    programs: Option<&Programs>,
     output: &Output,
 ) -> Result<Exit> {
     let order = job.order()?;
@@ -229,24 +233,39 @@ fn conduct_job(
         can_run(site.size())?;
         let directory = directory_of(&scenario.name, output);
         try_writing(&directory)?;
-        let mut gathered = Gathered::new(site, scenario.seed)?;
-        let rate = match (job.rate, site.rate()) {
-            (HostRate::OfScenario, _) => None,
-            (HostRate::OfSite, Some(rate)) => Some(rate),
-            (HostRate::OfSite, None) => Some(gathered.measure_rate(site)?),
+        let mechanism = registry::mechanism_of(scenario)?;
+        let mut venue = venue::of_job(Some(site), &mechanism.launch(scenario))?;
+        let measured = match (job.rate, site.rate()) {
+            (HostRate::OfSite, None) => Some(measure_rate(&mut venue, site)?),
+            _ => None,
+        };
+        let rate = match job.rate {
+            HostRate::OfScenario => None,
+            HostRate::OfSite => site.rate().or(measured.map(|measured| measured.rate)),
         };
         let mut scenario = scenario.clone();
         scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
-        let order = Order { scenario: &scenario, text, flags, programs };
-        let report = gathered.run(&order)?;
+        let order = Order { scenario: &scenario, text, flags };
+        let mut report = run::run_in(&order, mechanism, &mut venue)?;
+        if let Some(measured) = measured {
+            report.host.facts.insert("rate of host links".into(), measured.to_string());
+        }
         conclude(&report, &directory)
     })
+}
+
+/// Measures how fast the host links of `site` are, and says it on standard error.
+fn measure_rate(venue: &mut JobVenue, site: &Site) -> Result<MeasuredRate> {
+    let measured = congestion::rate::measure(&mut congestion::Stage::new(venue), &site.hosts())
+        .context("the interfaces do not say how fast they are; --rate does")?;
+    eprintln!("host links: {measured}; --rate says it instead");
+    Ok(measured)
 }
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
     let order = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
-    across(&order, |site| run::gather(site).map(|()| Exit::Good))
+    across(&order, |site| venue::of_job(Some(site), &LaunchSpec::new::<Phases>(0)).map(|_| Exit::Good))
 }
 
 /// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.

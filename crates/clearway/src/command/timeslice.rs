@@ -16,13 +16,15 @@ use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
 use crate::mechanism::timeslice::Wanted as Go;
 use crate::mechanism::timeslice::{
-    Change, HostConditions, LENGTHS, Messages, Plan, RankAt, Rings, SIMULATED, Task, account, achievable_table, build,
-    compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told, watch,
+    Building, Change, HostConditions, LENGTHS, Messages, Plan, RankAt, Rings, SIMULATED, Task, account,
+    achievable_table, build, compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable,
+    table, told, watch,
 };
 use crate::report::model::Figure;
+use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses};
-use crate::run::{Crew, Held, Measure, Place};
+use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
 use crate::scenario::{Fabric, Time};
 
 /// What stands beside a run.
@@ -376,10 +378,11 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let seed = plan.seeds.first().copied().unwrap_or(1);
-            let crew = Crew { wire: flags.job.wire_request()?, ..Crew::of(seed, Measure::Timeslice) };
-            let mut held = Held::in_lab(&fabric, queue, &crew)?;
-            flags.slow.map_or(Ok(()), |rate| held.slow_first(rate))?;
-            on_ranks(&mut held, &plan, &task, flags)
+            let spec = LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<Building>(seed) };
+            let mut venue = LabVenue::open(&fabric, &spec)?;
+            venue.arm(queue)?;
+            flags.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
+            on_ranks(&mut venue, &plan, &task, flags)
         }
         Place::Cluster => {
             let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
@@ -388,8 +391,8 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
                 let plan = flags.plan(Place::Cluster, flags.parts(site.size())?)?;
                 let task = flags.feed.task(&plan)?;
                 let seed = plan.seeds.first().copied().unwrap_or(1);
-                let mut held = Held::of_job(Some(site), seed, Measure::Timeslice)?;
-                on_ranks(&mut held, &plan, &task, flags)
+                let mut venue = venue::of_job(Some(site), &LaunchSpec::new::<Building>(seed))?;
+                on_ranks(&mut venue, &plan, &task, flags)
             })
         }
     }
@@ -419,23 +422,23 @@ fn simulated(flags: &TimesliceFlags) -> Result<Exit> {
     show(&format!("{name}, {queue}"), &plan, &figures(&plan, &runs), flags.json)
 }
 
-/// Builds with the ranks of `held`.
-fn on_ranks(held: &mut Held, plan: &Plan, task: &Task, flags: &TimesliceFlags) -> Result<Exit> {
-    let (about, json) = (held.about(), flags.json);
-    let host = held.conductor().map_or_else(String::new, |host| format!("@{host}"));
+/// Builds with the ranks of `venue`.
+fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, task: &Task, flags: &TimesliceFlags) -> Result<Exit> {
+    let (about, json) = (venue.about(), flags.json);
+    let host = venue.coordinator_host().map_or_else(String::new, |host| format!("@{host}"));
     eprintln!("watch it: clearway timeslice watch {}{host}", task.job);
     if flags.bench {
-        let figures = measure_achievable(held, plan, &task.job, flags.lengths())?;
+        let figures = measure_achievable(venue, plan, &task.job, flags.lengths())?;
         return show_achievable(&about, plan, &figures, json);
     }
     if task.is_timed {
-        let (runs, built) = compare(held, plan, task)?;
+        let (runs, built) = compare(venue, plan, task)?;
         eprint!("{}", account(&built));
         let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();
         show(&about, plan, &figures, json)?;
         return Ok(built.exit());
     }
-    let built = build(held, plan, task)?;
+    let built = build(venue, plan, task)?;
     let page = if json { serde_json::to_string_pretty(&told(&built))? + "\n" } else { page(&about, plan, &built) };
     print(&page)?;
     Ok(built.exit())

@@ -1,81 +1,67 @@
-//! What the conductor and its ranks say to each other, over pipes or a connection: one JSON value a line.
+//! The messages between a coordinator and its ranks, over pipes or a connection: one JSON value a line.
 //!
 //! # Model
 //! ```text
-//!    conductor          rank
+//!    coordinator        rank
 //!    Bind        ->           take an address
 //!                <-    Bound  where it is
-//!    Open        ->           everybody's address is known
+//!    Open        ->           everybody's address is known, and which mechanism it is
 //!                <-    Ready  the wire is open
 //!    Time        ->           what does your clock say?
 //!                <-    Time
-//!    Phase, Test ->           run this
-//!                <-    Record what was seen
-//!    Timeslice   ->    <-     as `timeslice::words` says
-//!    Broadcast   ->    <-     as `broadcast::words` says
+//!    Request     ->           as the mechanism's `Protocol` says
+//!                <-    Response
 //!    Leave       ->           the run is over
 //! ```
+//!
+//! # Not here
+//! What a mechanism's requests and responses are: its own `words`; sending and receiving them: `session`, `rank`.
 
-use clearway_proto::base::{LocalNs, Nanos};
-use clearway_proto::congestion::{Phase, PhaseRecord};
-use clearway_proto::gpcnet;
+use clearway_proto::base::LocalNs;
 use clearway_proto::wire::OperationSet;
-use clearway_runtime::noise::Wait;
+use clearway_wires::{EndLocation, PortRequest, WireSetup};
 use serde::{Deserialize, Serialize};
 
-use super::engine::Measure;
-use crate::mechanism::{broadcast, timeslice};
-use clearway_wires::{EndLocation, PortRequest, WireSetup};
-
-/// To a rank.
+/// To a rank; `R` is what a mechanism's coordinator asks.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ToRank {
+pub(crate) enum ToRank<R> {
     /// First: take an address and make keys. Answer with [`FromRank::Bound`].
     Bind(PortRequest),
     /// Then: where the others are. Answer with [`FromRank::Ready`].
     Open(Setup),
     /// Answer with [`FromRank::Time`].
     Time,
-    /// Run this, then answer with [`FromRank::Record`].
-    Phase(Phase),
-    /// The same, of GPCNeT's own tests.
-    Test(Box<gpcnet::Task>),
-    /// The same, of timeslice building, which has a conversation of its own.
-    Timeslice(timeslice::Asked),
-    /// The same, of broadcasts.
-    Broadcast(broadcast::Asked),
-    /// The run is over. A rank whose conductor falls silent without it has lost its conductor.
+    /// Of the mechanism.
+    Request(R),
+    /// The run is over. A rank whose coordinator falls silent without it has lost its coordinator.
     Leave,
 }
 
-/// What a rank needs to open its wire.
+/// What a rank needs to open its wire and to know its part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) seed: u64,
-    pub(crate) measure: Measure,
+    /// The name of the mechanism.
+    pub(crate) mechanism: String,
     pub(crate) wire: WireSetup,
 }
 
-/// From a rank.
+/// From a rank; `S` is what it says to its mechanism's coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum FromRank {
+pub(crate) enum FromRank<S> {
     /// It has an address.
     Bound(EndLocation),
     /// The wire is open.
     Ready(Ready),
     /// What its clock says.
     Time(LocalNs),
-    /// The phase is over.
-    Record(Box<RankRecord>),
-    /// How timeslices are getting on.
-    Timeslice(timeslice::Said),
-    /// How broadcasts are.
-    Broadcast(broadcast::Said),
+    /// Of the mechanism.
+    Response(S),
     /// It cannot go on; one sentence.
     Failed(String),
-    /// Its process ended, and how; said by who waited for it.
+    /// Its process ended, and how; sent by the process that waited for it.
     Ended(String),
 }
 
@@ -90,50 +76,4 @@ pub(crate) struct Ready {
     pub(crate) operations: OperationSet,
     /// What becomes of each class between hosts, in the order of classes, for a person.
     pub(crate) classes: Vec<String>,
-}
-
-/// What one rank saw.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RankRecord {
-    pub(crate) seen: Seen,
-    /// Messages that reached this rank's socket and were dropped there, since it opened.
-    pub(crate) receive_overflow: u64,
-    /// Datagrams that were not of this job, since it opened.
-    pub(crate) strangers: u64,
-    /// How long it waited for a processor since the record before, by its own clock.
-    pub(crate) waits: Vec<Waited>,
-}
-
-/// How long a rank was ready to run and had no processor, in one stretch of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waited {
-    /// When the stretch ended.
-    pub(crate) at: LocalNs,
-    /// How long it was.
-    pub(crate) length: Nanos,
-    /// What part of it the rank waited.
-    pub(crate) waited: Nanos,
-}
-
-impl From<Wait> for Waited {
-    fn from(Wait { at, length, waited }: Wait) -> Self {
-        Self { at, length, waited }
-    }
-}
-
-impl Waited {
-    /// The share of the stretch, in hundredths. A wait is told when it is over, so what began before the stretch may be in it.
-    pub(crate) fn percent(self) -> f64 {
-        (self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)).min(100.0)
-    }
-}
-
-/// A phase or a test, as one rank saw it.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Seen {
-    /// Of the congestion test.
-    Phase(PhaseRecord),
-    /// Of GPCNeT's own.
-    Test(gpcnet::Record),
 }

@@ -1,26 +1,26 @@
-//! One rank of a run: an engine over the wire that its conductor chose, obeying lines on standard input.
+//! The process of one rank: opens the wire that its coordinator chose, and serves requests from standard input.
 //!
 //! # Invariants
-//! I1. When standard input closes, the rank ends: no rank outlives its conductor. It says nothing then: whoever waits for it does.
+//! I1. When standard input closes, the rank ends: no rank outlives its coordinator. It says nothing then: whoever waits for it does.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::ControlFlow;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::base::LocalNs;
-use clearway_proto::wire::{Driver, SHORT_HEAD, Wire};
+use clearway_proto::wire::SHORT_HEAD;
+use clearway_runtime::clock;
 use clearway_runtime::keys::{self, Identity, JobSecret};
-use clearway_runtime::noise::OwnWaits;
-use clearway_runtime::{clock, progress};
-
-use super::engine::{self, Heard, Measure, Measuring};
-use super::message::{FromRank, RankRecord, Ready, Setup, ToRank, Waited};
-use crate::mechanism::{broadcast, timeslice};
-use crate::run::exit::Exit;
+use clearway_runtime::waiting::Waitable;
 use clearway_wires::{Network, OpenWire, PortRequest, RankPort, grant_name};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::exit::Exit;
+use super::message::{FromRank, Ready, ToRank};
+use super::session::Protocol;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
@@ -53,34 +53,39 @@ pub(crate) fn asked(mut words: impl Iterator<Item = OsString>) -> Option<Bond> {
     }
 }
 
-/// Runs until standard input closes, or what else `bond` says.
-pub(crate) fn main(bond: Bond) -> Result<Exit> {
+/// Serves a rank's part of the mechanism that its coordinator names, which `find` finds by its name. Runs until standard input
+/// closes, or what else `bond` says.
+pub(crate) fn main(bond: Bond, find: impl FnOnce(&str) -> Option<Serve>) -> Result<Exit> {
     if bond == Bond::Parent {
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("a bond to the parent process")?;
     }
-    let mut orders = Orders { lines: Lines::default(), input: standard_input()? };
-    let bind = match orders.next()? {
+    let mut input = Input { lines: Lines::default(), file: standard_input()? };
+    let bind = match input.next::<IgnoredAny>()? {
         Some(ToRank::Bind(bind)) => bind,
-        Some(_) => bail!("an order came before an address"),
+        Some(_) => bail!("a request came before an address"),
         None => return Ok(Exit::Failed),
     };
     let port = match identity(&bind).and_then(|identity| Ok(RankPort::take(&bind, identity)?)) {
         Ok(port) => port,
         Err(error) => return refuse(&error),
     };
-    if say(&FromRank::Bound(port.location())).is_err() {
+    if say(&FromRank::<()>::Bound(port.location())).is_err() {
         return Ok(Exit::Failed);
     }
-    let setup = match orders.next()? {
+    let setup = match input.next::<IgnoredAny>()? {
         Some(ToRank::Open(setup)) => setup,
-        Some(_) => bail!("an order came before the setup"),
+        Some(_) => bail!("a request came before the setup"),
         None => return Ok(Exit::Failed),
     };
-    let opened = port.open(&bind, &setup.wire, orders.input.as_fd());
-    match opened.map_err(Into::into).and_then(|opened| run(opened, &setup, orders)) {
-        Ok(exit) => Ok(exit),
-        Err(error) => refuse(&error),
-    }
+    let begun = port.open(&bind, &setup.wire, input.file.as_fd()).map_err(anyhow::Error::from);
+    let served = begun.and_then(|opened| {
+        let serve = find(&setup.mechanism).with_context(|| {
+            format!("this version has no mechanism `{}`; start all ranks with one version", setup.mechanism)
+        })?;
+        let ready = ready(&opened);
+        serve(RankEnd { wire: opened.wire, seed: setup.seed, ready, input })
+    });
+    served.or_else(|error| refuse(&error))
 }
 
 /// What this rank's keys are made with: where the network needs them, and for proofs over libfabric also elsewhere, as far as the
@@ -102,127 +107,30 @@ fn standard_input() -> Result<File> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned().context("standard input")?))
 }
 
-/// Tells the conductor why this rank takes no part.
+/// Tells the coordinator why this rank takes no part.
 fn refuse(why: &anyhow::Error) -> Result<Exit> {
-    Ok(if say(&FromRank::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
+    Ok(if say(&FromRank::<()>::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
 }
 
-/// Orders before there is an engine: one at a time, waiting for each.
-pub(crate) struct Orders {
-    lines: Lines,
-    input: File,
+/// The rank's side of a mechanism.
+pub(crate) type Serve = fn(RankEnd) -> Result<Exit>;
+
+/// What a mechanism is given at a rank: the wire, and its coordinator.
+pub(crate) struct RankEnd {
+    pub(crate) wire: Box<dyn Waitable + Send>,
+    pub(crate) seed: u64,
+    ready: Ready,
+    input: Input,
 }
 
-impl Orders {
-    /// The next order; `None` when the conductor is gone.
-    fn next(&mut self) -> Result<Option<ToRank>> {
-        loop {
-            if let Some(line) = self.lines.next() {
-                return serde_json::from_str(&line).map(Some).context("an order that is none");
-            }
-            if self.lines.fill(&self.input)? == 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// What can be waited for until there is one.
-    pub(crate) fn source(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
-    }
-
-    /// The next order of a conversation, waiting for it; `None` when the conductor is gone, or is none.
-    pub(crate) fn next_of<A: Conversation>(&mut self) -> Result<Option<OrderOf<A>>> {
-        Ok(self.next()?.and_then(OrderOf::of))
-    }
-
-    /// Those that are there, without waiting.
-    pub(crate) fn waiting_of<A: Conversation>(&mut self) -> Option<Vec<OrderOf<A>>> {
-        if self.lines.fill(&self.input).ok()? == 0 {
-            return None;
-        }
-        let lines = std::iter::from_fn(|| self.lines.next());
-        lines.map(|line| serde_json::from_str(&line).ok().and_then(OrderOf::of)).collect()
-    }
-}
-
-/// An order to a rank with a conversation of its own.
-pub(crate) enum OrderOf<A> {
-    Asked(A),
-    /// The run is over.
-    Leave,
-}
-
-impl<A: Conversation> OrderOf<A> {
-    fn of(order: ToRank) -> Option<Self> {
-        match order {
-            ToRank::Leave => Some(Self::Leave),
-            other => A::of(Order(other)).map(Self::Asked),
-        }
-    }
-}
-
-/// An order as it came.
-pub(crate) struct Order(ToRank);
-
-/// What conductor and rank of one measurement say to each other: this is asked.
-pub(crate) trait Conversation: Sized {
-    /// What is said back.
-    type Said;
-
-    /// `order`, if it is one of these.
-    fn of(order: Order) -> Option<Self>;
-
-    /// Tells the conductor.
+impl RankEnd {
+    /// Says that this rank is ready, and begins the conversation of its mechanism.
     ///
     /// # Errors
-    /// The conductor is gone.
-    fn say(said: Self::Said) -> Result<()>;
-}
-
-impl Conversation for timeslice::Asked {
-    type Said = timeslice::Said;
-
-    fn of(order: Order) -> Option<Self> {
-        if let ToRank::Timeslice(asked) = order.0 { Some(asked) } else { None }
-    }
-
-    fn say(said: Self::Said) -> Result<()> {
-        say(&FromRank::Timeslice(said))
-    }
-}
-
-impl Conversation for broadcast::Asked {
-    type Said = broadcast::Said;
-
-    fn of(order: Order) -> Option<Self> {
-        if let ToRank::Broadcast(asked) = order.0 { Some(asked) } else { None }
-    }
-
-    fn say(said: Self::Said) -> Result<()> {
-        say(&FromRank::Broadcast(said))
-    }
-}
-
-/// Runs the engine of `setup` on the wire that was opened.
-fn run(mut opened: OpenWire, setup: &Setup, orders: Orders) -> Result<Exit> {
-    match setup.measure {
-        Measure::Congestion => {
-            let node = engine::congestion(&mut *opened.wire, setup.seed)?;
-            serve(opened, node, orders)
-        }
-        Measure::Gpcnet => {
-            let node = engine::gpcnet(&mut *opened.wire)?;
-            serve(opened, node, orders)
-        }
-        Measure::Timeslice => {
-            say(&FromRank::Ready(ready(&opened)))?;
-            timeslice::serve(&mut *opened.wire, orders)
-        }
-        Measure::Broadcast => {
-            say(&FromRank::Ready(ready(&opened)))?;
-            broadcast::serve(opened.wire, orders)
-        }
+    /// The coordinator is gone.
+    pub(crate) fn begin<P: Protocol>(self) -> Result<(Box<dyn Waitable + Send>, Requests<P>)> {
+        say(&FromRank::<()>::Ready(self.ready))?;
+        Ok((self.wire, Requests { input: self.input, protocol: PhantomData }))
     }
 }
 
@@ -237,111 +145,104 @@ fn ready(opened: &OpenWire) -> Ready {
     }
 }
 
-fn serve<E: Measuring>(opened: OpenWire, node: E, orders: Orders) -> Result<Exit> {
-    say(&FromRank::Ready(ready(&opened)))?;
-    let OpenWire { mut wire, .. } = opened;
-    let mut driver = Driver::boot(node, clock::now(), 0);
-    let Orders { lines, input } = orders;
-    let noise = OwnWaits::new(clock::now());
-    let mut host = Host {
-        lines,
-        input: &input,
-        over: false,
-        is_dismissed: false,
-        noise,
-        waits: Vec::new(),
-        has_order: false,
-        refused: None,
-    };
-    loop {
-        progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
-        if let Some(why) = host.refused.take() {
-            return Err(why);
-        }
-        let Some(first) = driver.engine_mut().seen() else { return Ok(host.end()) };
-        host.over = false;
-        let counters = wire.counters();
-        let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
-        // A phase that the next one ended may be over in the same instant as that one.
-        for seen in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().seen())) {
-            let waits = std::mem::take(&mut host.waits);
-            if say(&FromRank::Record(Box::new(RankRecord { seen, receive_overflow, strangers, waits }))).is_err() {
-                return Ok(host.end());
+/// The coordinator as a rank sees it: requests come in, responses go out.
+pub(crate) struct Requests<P> {
+    input: Input,
+    protocol: PhantomData<P>,
+}
+
+/// What comes from the coordinator.
+pub(crate) enum Incoming<R> {
+    Request(R),
+    /// The run is over.
+    Leave,
+}
+
+impl<P: Protocol> Requests<P> {
+    /// Waits for the next; `None` when the coordinator is gone, or is none.
+    pub(crate) fn next(&mut self) -> Result<Option<Incoming<P::Request>>> {
+        loop {
+            match self.input.next()? {
+                Some(message) => match incoming(message) {
+                    Some(Some(incoming)) => return Ok(Some(incoming)),
+                    Some(None) => {}
+                    None => return Ok(None),
+                },
+                None => return Ok(None),
             }
         }
     }
+
+    /// Those that are there, without waiting; `None` when the coordinator is gone, or is none.
+    pub(crate) fn waiting(&mut self) -> Option<Vec<Incoming<P::Request>>> {
+        if self.input.lines.fill(&self.input.file).ok()? == 0 {
+            return None;
+        }
+        let mut all = Vec::new();
+        while let Some(line) = self.input.lines.next() {
+            all.extend(incoming(serde_json::from_str(&line).ok()?)?);
+        }
+        Some(all)
+    }
+
+    /// What can be waited for until there is one.
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        self.input.file.as_fd()
+    }
+
+    /// Sends a response.
+    ///
+    /// # Errors
+    /// The coordinator is gone.
+    pub(crate) fn respond(&self, response: P::Response) -> Result<()> {
+        respond::<P>(response)
+    }
 }
 
-/// Writes one line to the conductor.
-fn say(message: &FromRank) -> Result<()> {
+/// Sends a response of `P` to the coordinator.
+///
+/// # Errors
+/// The coordinator is gone.
+pub(crate) fn respond<P: Protocol>(response: P::Response) -> Result<()> {
+    say(&FromRank::Response(response))
+}
+
+/// What `message` is for the mechanism: a question for the time is answered here (`Some(None)`); `None` is no message of a
+/// coordinator to a rank that is ready.
+fn incoming<R>(message: ToRank<R>) -> Option<Option<Incoming<R>>> {
+    match message {
+        ToRank::Request(request) => Some(Some(Incoming::Request(request))),
+        ToRank::Leave => Some(Some(Incoming::Leave)),
+        ToRank::Time => say(&FromRank::<()>::Time(clock::now())).ok().map(|()| None),
+        ToRank::Bind(_) | ToRank::Open(_) => None,
+    }
+}
+
+/// Writes one line to the coordinator.
+fn say<S: Serialize>(message: &FromRank<S>) -> Result<()> {
     let mut line = serde_json::to_vec(message).context("a message that JSON cannot hold")?;
     line.push(b'\n');
     let mut output = io::stdout().lock();
-    output.write_all(&line).and_then(|()| output.flush()).context("the conductor is gone")
+    output.write_all(&line).and_then(|()| output.flush()).context("the coordinator is gone")
 }
 
-/// The rank's side of the progress loop.
-struct Host<'a> {
+/// Messages from the coordinator.
+struct Input {
     lines: Lines,
-    input: &'a File,
-    /// The loop shall end: a record waits, or standard input closed.
-    over: bool,
-    /// The conductor said that the run is over.
-    is_dismissed: bool,
-    noise: OwnWaits,
-    /// What it told since the last record.
-    waits: Vec<Waited>,
-    /// The engine was given an order that the wire may have to be prepared for; and why it could not be.
-    has_order: bool,
-    refused: Option<anyhow::Error>,
+    file: File,
 }
 
-impl Host<'_> {
-    /// How this process ends: well, if it was told to.
-    fn end(&self) -> Exit {
-        if self.is_dismissed { Exit::Good } else { Exit::Failed }
-    }
-}
-
-impl<E: Measuring> progress::Host<E> for Host<'_> {
-    fn told(&mut self, event: E::Event) {
-        self.over |= E::hear(event) == Heard::Over;
-    }
-
-    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<E>) {
-        match self.lines.fill(self.input) {
-            Ok(n) if n > 0 => {
-                while let Some(line) = self.lines.next() {
-                    match serde_json::from_str(&line) {
-                        Ok(ToRank::Leave) => (self.over, self.is_dismissed) = (true, true),
-                        Ok(ToRank::Time) => self.over |= say(&FromRank::Time(clock::now())).is_err(),
-                        // A conductor that says anything else is not one.
-                        order => match order.ok().and_then(E::command) {
-                            Some(command) => {
-                                driver.command(now, command);
-                                self.has_order = true;
-                            }
-                            None => self.over = true,
-                        },
-                    }
-                }
+impl Input {
+    /// The next message; `None` when the coordinator is gone.
+    fn next<R: DeserializeOwned>(&mut self) -> Result<Option<ToRank<R>>> {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return serde_json::from_str(&line).map(Some).context("a message that is none");
             }
-            _ => self.over = true,
+            if self.lines.fill(&self.file)? == 0 {
+                return Ok(None);
+            }
         }
-    }
-
-    fn after_step(
-        &mut self,
-        now: LocalNs,
-        driver: &mut Driver<E>,
-        wire: &mut dyn Wire,
-    ) -> ControlFlow<(), Option<LocalNs>> {
-        if std::mem::take(&mut self.has_order) {
-            self.refused = driver.engine_mut().prepare(wire).err();
-            self.over |= self.refused.is_some();
-        }
-        self.waits.extend(self.noise.sample(now).map(Waited::from));
-        if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }
 

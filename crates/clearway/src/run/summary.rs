@@ -4,18 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::Order;
-use super::stage::Stage;
 use crate::report::model::{Host, Report, Scenario};
 
-/// A report with everything that is known before the first packet.
-pub(super) fn opened(order: &Order<'_>, stage: &dyn Stage) -> Report {
-    let mut report = begun(order, stage.place().name());
-    stage.introduce(&mut report);
-    report
-}
-
-/// The same of a run that has no stage, at `place`.
-pub(super) fn begun(order: &Order<'_>, place: &str) -> Report {
+/// A report of `order` at `place`, with everything that is known before the first packet.
+pub(crate) fn begun(order: &Order<'_>, place: &str) -> Report {
     let scenario = Scenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
     let mut report = Report::new(std::env::args().collect(), place, scenario, order.scenario.seed);
     report.parameters = order.scenario.parameters(order.text, &order.flags);
@@ -25,14 +17,8 @@ pub(super) fn begun(order: &Order<'_>, place: &str) -> Report {
     report
 }
 
-/// Adds what is known only at the end.
-pub(super) fn close(report: &mut Report, stage: &dyn Stage) {
-    ended(report);
-    stage.conclude(report);
-}
-
-/// The same of a run that has no stage.
-pub(super) fn ended(report: &mut Report) {
+/// Adds what is known of this machine only at the end.
+pub(crate) fn ended(report: &mut Report) {
     report.host.load_after = load_averages();
 }
 

@@ -79,6 +79,18 @@ pub(crate) enum Mechanism<'a> {
     Broadcast(&'a Broadcast),
 }
 
+impl Mechanism<'_> {
+    /// The name of its table.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Congestion(_) => "congestion",
+            Self::Shares(_) => "shares",
+            Self::Timeslice(_) => "timeslice",
+            Self::Broadcast(_) => "broadcast",
+        }
+    }
+}
+
 fn one() -> u64 {
     1
 }

@@ -9,9 +9,11 @@ use clearway_sim::fabric::{Cause, Chain, Hop, Root, Trace};
 use clearway_sim::graph::Graph;
 
 use crate::command::print;
+use crate::command::registry;
+use crate::mechanism::congestion::{self, Wanted, Watch, micros};
 use crate::report::store;
+use crate::run::Order;
 use crate::run::exit::Exit;
-use crate::run::{self, Order, Wanted, Watch, micros};
 use crate::scenario;
 
 /// Causes that are printed of one hop; the rest is summed up.
@@ -37,7 +39,11 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         bail!("there is no phase {phase} in this run, which has {}; phases count from 1", report.digests.len());
     }
     eprintln!("The run is repeated.");
-    let watch = run::watched(&Order { scenario: &scenario, text, flags: BTreeSet::new(), programs: None }, wanted)?;
+    let watch = congestion::watched(
+        &Order { scenario: &scenario, text, flags: BTreeSet::new() },
+        registry::mechanism_of(&scenario)?,
+        wanted,
+    )?;
     compare(&report.digests, &watch.digests).with_context(|| run.display().to_string())?;
     match (message, &watch.traced) {
         (None, _) => print(&list(&watch))?,

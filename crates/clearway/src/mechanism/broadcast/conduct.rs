@@ -19,9 +19,11 @@ use clearway_proto::broadcast::{Reach, Way};
 use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, SHORT, Share};
 use super::rough::Rough;
-use super::words::{Asked, Assignment, Rhythm, Said};
+use super::words::{Asked, Assignment, Casts, Rhythm, Said};
 use crate::mechanism::timeslice::RankAt;
-use crate::run::{Held, Place};
+use crate::run::Place;
+use crate::run::session::Session;
+use crate::run::venue::ProcessVenue;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,12 +49,12 @@ const PACKETS_OF_OBJECT: u64 = 128;
 /// A frame of Ethernet, without what only the cable sees.
 const FRAME: u64 = 1514;
 
-/// Runs every cast of `plan` on `held`, which is a `place`.
+/// Runs every cast of `plan` on `ranks`, which is a `place`.
 ///
 /// # Errors
 /// One sentence: which rank cannot go on, what was wrong with an object, or who does not answer.
-pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<Outcome>> {
-    let mut conductor = Conductor { held, plan, place, key: 0, gone: BTreeSet::new() };
+pub(crate) fn conduct(ranks: &mut dyn ProcessVenue, plan: &Plan, place: Place) -> Result<Vec<Outcome>> {
+    let mut conductor = Conductor { venue: ranks, plan, place, key: 0, gone: BTreeSet::new() };
     let mut outcomes = Vec::new();
     for loss in &plan.losses {
         let bare = Rhythm::Bare;
@@ -78,19 +80,19 @@ pub(crate) fn conduct(held: &mut Held, plan: &Plan, place: Place) -> Result<Vec<
 }
 
 /// Bytes of a body that one message carries beside an engine's usual header.
-fn symbol(held: &Held) -> Bytes {
-    Bytes(u64::from(held.body_max()))
+fn symbol(ranks: &dyn ProcessVenue) -> Bytes {
+    Bytes(u64::from(ranks.processes().facts().body_max))
 }
 
 /// How symbols leave at first where objects of this length are cast by this mode under this loss.
-pub(super) fn way_of(held: &Held, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Way {
-    let multicast = if held.has_multicast() { Reach::All } else { Reach::Some };
-    mode.way(&plan.circumstances(length, symbol(held), LATENCY, loss), multicast)
+pub(super) fn way_of(ranks: &dyn ProcessVenue, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Way {
+    let multicast = if ranks.facts().has_multicast { Reach::All } else { Reach::Some };
+    mode.way(&plan.circumstances(length, symbol(ranks), LATENCY, loss), multicast)
 }
 
 /// Conducts casts.
 pub(super) struct Conductor<'a> {
-    pub(super) held: &'a mut Held,
+    pub(super) venue: &'a mut dyn ProcessVenue,
     pub(super) plan: &'a Plan,
     pub(super) place: Place,
     pub(super) key: u32,
@@ -100,11 +102,15 @@ pub(super) struct Conductor<'a> {
 
 impl Conductor<'_> {
     fn name(&self, rank: Rank) -> String {
-        self.held.ranks().name(rank)
+        self.venue.processes().name(rank)
+    }
+
+    fn session(&mut self) -> Session<'_, Casts> {
+        self.venue.processes_mut().session()
     }
 
     pub(super) fn rhythms(&self, length: Bytes) -> Vec<(Rhythm, u32)> {
-        let alone = match length > symbol(self.held) {
+        let alone = match length > symbol(self.venue) {
             true => (Rhythm::Ordered, self.plan.objects_of(length)),
             false => (Rhythm::Apart(APART), self.plan.objects.unwrap_or(SHORT)),
         };
@@ -115,14 +121,14 @@ impl Conductor<'_> {
 
     /// Runs one cast.
     pub(super) fn run(&mut self, cast: &Cast) -> Result<Outcome> {
-        if !self.gone.is_empty() && self.held.renew()? {
+        if !self.gone.is_empty() && self.venue.renew()? {
             self.gone.clear();
         }
         let Cast { mode, length, loss, .. } = *cast;
         eprintln!("{} of {length} by {}, {loss} lost", cast.objects, what(cast));
-        let way = way_of(self.held, self.plan, (mode, length, loss));
+        let way = way_of(self.venue, self.plan, (mode, length, loss));
         let ranks: Vec<Rank> = self.living();
-        self.held.offload(frames_of_packet(length))?;
+        self.venue.offload(frames_of_packet(length))?;
         self.begin(cast, way, &ranks)?;
         let mut outcome = Outcome {
             cast: *cast,
@@ -137,7 +143,7 @@ impl Conductor<'_> {
         self.go_on(cast, &outcome, &mut course)?;
         while self.awaited(&outcome).next().is_some() || !course.struck.is_subset(&self.gone) {
             self.strike(&mut course)?;
-            match self.held.ranks_mut().hear_of_broadcast(course.patience(LOOK_EVERY))? {
+            match self.session().poll(course.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
                     course.heard = Instant::now();
                     self.take(&mut course, &mut outcome, rank, said)?;
@@ -190,12 +196,12 @@ impl Conductor<'_> {
             filmed: cast.filmed(),
         };
         for rank in ranks {
-            self.held.ranks_mut().ask_of_broadcast(*rank, Asked::Take(Box::new(assignment.clone())))?;
+            self.session().try_request(*rank, Asked::Take(Box::new(assignment.clone())))?;
         }
         let (mut taken, mut is_ready) = (BTreeSet::new(), false);
         let deadline = Instant::now() + PATIENCE;
         while taken.len() < ranks.len() || !is_ready {
-            match self.held.ranks_mut().hear_of_broadcast(LOOK_EVERY)? {
+            match self.session().poll(LOOK_EVERY)? {
                 Some((rank, Ok(Said::Taken))) => drop(taken.insert(rank)),
                 Some((_, Ok(Said::Ready))) => is_ready = true,
                 Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
@@ -233,7 +239,7 @@ impl Conductor<'_> {
             _ => Asked::Begin,
         };
         course.next += 1;
-        self.held.ranks_mut().ask_of_broadcast(root, order)
+        self.session().try_request(root, order)
     }
 
     /// Ends ranks whose time has come.
@@ -243,7 +249,7 @@ impl Conductor<'_> {
             if matches!(asked, Asked::Die) {
                 course.struck.insert(rank);
             }
-            self.held.ranks_mut().ask_of_broadcast(rank, asked)?;
+            self.session().try_request(rank, asked)?;
         }
         Ok(())
     }
@@ -278,7 +284,7 @@ impl Conductor<'_> {
         outcome.accounts.remove(&rank);
         outcome.gone.insert(rank, how);
         for other in self.living() {
-            self.held.ranks_mut().ask_of_broadcast(other, Asked::Dead(rank.0))?;
+            self.session().try_request(other, Asked::Dead(rank.0))?;
         }
         Ok(())
     }

@@ -16,7 +16,8 @@ use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, Share};
 use super::rough::Rough;
 use crate::mechanism::timeslice::RankAt;
-use crate::run::{Held, Place};
+use crate::run::Place;
+use crate::run::venue::ProcessVenue;
 
 const MODES: [Mode; 4] = [Mode::Auto, Mode::Multicast, Mode::Chain, Mode::Tree];
 /// The most of what arrives that suffers each fault, in millionths.
@@ -59,11 +60,11 @@ impl Tally {
     }
 }
 
-/// Casts on `held`, a lab, for `time`; what happened, for a person.
+/// Casts on `ranks`, a lab, for `time`; what happened, for a person.
 ///
 /// # Errors
 /// The first cast that ended otherwise than it may, and its number.
-pub(crate) fn suffer(held: &mut Held, plan: &Plan, time: Nanos) -> Result<String> {
+pub(crate) fn suffer(ranks: &mut dyn ProcessVenue, plan: &Plan, time: Nanos) -> Result<String> {
     let end = Instant::now() + Duration::from_nanos(time.0);
     let mut dice = RandomKey::new(plan.seed).purpose("faults").stream();
     let mut tally = Tally::default();
@@ -71,7 +72,7 @@ pub(crate) fn suffer(held: &mut Held, plan: &Plan, time: Nanos) -> Result<String
     while Instant::now() < end {
         let plan = drawn(plan, &mut dice);
         let key = tally.casts;
-        let mut conductor = Conductor { held, plan: &plan, place: Place::Lab, key, gone };
+        let mut conductor = Conductor { venue: ranks, plan: &plan, place: Place::Lab, key, gone };
         let cast = cast(&conductor, &mut dice);
         let outcome = conductor.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
         tally.add(&plan, &outcome);

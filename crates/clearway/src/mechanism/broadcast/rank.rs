@@ -21,7 +21,6 @@ use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
 use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
-use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, raise};
@@ -32,9 +31,9 @@ use super::pattern;
 use super::rough::{RoughWire, Tally};
 use super::together;
 use super::traffic::traffic;
-use super::words::{Account, Asked, Assignment, Rhythm, Said};
+use super::words::{Account, Asked, Assignment, Casts, Rhythm, Said};
 use crate::run::exit::Exit;
-use crate::run::rank::{Conversation, OrderOf, Orders};
+use crate::run::rank::{Incoming, RankEnd, Requests, respond};
 
 /// Who casts.
 const ROOT: Rank = Rank(0);
@@ -48,16 +47,17 @@ pub(super) const SLOTS: u32 = 1024;
 pub(super) const SYNC_EVERY: u32 = 16;
 
 fn say(said: Said) -> Result<()> {
-    Asked::say(said)
+    respond::<Casts>(said)
 }
 
-/// Obeys `orders` over `wire` until the conductor is done.
-pub(crate) fn serve(wire: Box<dyn Waitable>, mut orders: Orders) -> Result<Exit> {
+/// Serves requests until the coordinator is done.
+pub(crate) fn serve(end: RankEnd) -> Result<Exit> {
+    let (wire, mut orders) = end.begin::<Casts>()?;
     let mut wire = RoughWire::new(wire);
     let mut memory = None;
-    let mut next = match orders.next_of()? {
-        Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Cast(assignment),
-        Some(OrderOf::Leave) => Next::Leave,
+    let mut next = match orders.next()? {
+        Some(Incoming::Request(Asked::Take(assignment))) => Next::Cast(assignment),
+        Some(Incoming::Leave) => Next::Leave,
         _ => Next::Gone,
     };
     loop {
@@ -111,7 +111,7 @@ fn take(
     wire: &mut RoughWire,
     assignment: Assignment,
     memory: &mut Option<Memory>,
-    orders: &mut Orders,
+    orders: &mut Requests<Casts>,
 ) -> Result<Next> {
     wire.set(assignment.rough, assignment.seed ^ u64::from(assignment.key));
     if assignment.roots > 0 {
@@ -206,7 +206,7 @@ impl Places {
 struct Casting<'a> {
     assignment: Assignment,
     places: Places,
-    orders: &'a mut Orders,
+    orders: &'a mut Requests<Casts>,
     is_root: bool,
     /// The wire's: what goes to the group reaches nobody.
     is_filtered: Rc<Cell<bool>>,
@@ -232,7 +232,7 @@ struct Casting<'a> {
 }
 
 impl<'a> Casting<'a> {
-    fn new(assignment: Assignment, places: Places, wire: &RoughWire, orders: &'a mut Orders) -> Self {
+    fn new(assignment: Assignment, places: Places, wire: &RoughWire, orders: &'a mut Requests<Casts>) -> Self {
         let (is_root, is_filtered) = (wire.rank() == ROOT, wire.is_filtered());
         let mut commands = Vec::new();
         if !is_root && !places.is_short(assignment.length) {
@@ -277,20 +277,20 @@ impl<'a> Casting<'a> {
         }
     }
 
-    fn obey(&mut self, order: OrderOf<Asked>, now: LocalNs) {
+    fn obey(&mut self, order: Incoming<Asked>, now: LocalNs) {
         match order {
-            OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
-            OrderOf::Asked(Asked::Begin) => self.cast_at = Some(now),
+            Incoming::Request(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
+            Incoming::Request(Asked::Begin) => self.cast_at = Some(now),
             // One long object: short ones go by themselves.
-            OrderOf::Asked(Asked::Cast) => self.cast_at = Some(now),
-            OrderOf::Asked(Asked::Dead(rank)) => self.commands.push(Command::Dead { rank: Rank(rank) }),
-            OrderOf::Asked(Asked::Die) => {
+            Incoming::Request(Asked::Cast) => self.cast_at = Some(now),
+            Incoming::Request(Asked::Dead(rank)) => self.commands.push(Command::Dead { rank: Rank(rank) }),
+            Incoming::Request(Asked::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            OrderOf::Asked(Asked::Stop(length)) => thread::sleep(Duration::from_nanos(length.0)),
-            OrderOf::Asked(Asked::Filter) => self.is_filtered.set(true),
-            OrderOf::Leave => self.next = Some(Next::Leave),
+            Incoming::Request(Asked::Stop(length)) => thread::sleep(Duration::from_nanos(length.0)),
+            Incoming::Request(Asked::Filter) => self.is_filtered.set(true),
+            Incoming::Leave => self.next = Some(Next::Leave),
         }
     }
 
@@ -474,7 +474,7 @@ impl progress::Host<Node> for Host<'_, '_> {
     }
 
     fn control(&mut self, _which: usize, now: LocalNs, _driver: &mut Driver<Node>) {
-        match self.casting.orders.waiting_of() {
+        match self.casting.orders.waiting() {
             Some(orders) => orders.into_iter().for_each(|order| self.casting.obey(order, now)),
             None => self.casting.next = Some(Next::Gone),
         }
@@ -507,7 +507,7 @@ fn serve_bare(
     wire: &mut RoughWire,
     assignment: &Assignment,
     group: Option<GroupId>,
-    orders: &mut Orders,
+    orders: &mut Requests<Casts>,
 ) -> Result<Next> {
     let input = orders.source().try_clone_to_owned()?;
     say(Said::Taken)?;
@@ -523,7 +523,7 @@ fn serve_bare(
 
 /// The rank's side of the progress loop, of bare exchanges.
 struct BareHost<'a> {
-    orders: &'a mut Orders,
+    orders: &'a mut Requests<Casts>,
     is_over: bool,
     next: Option<Next>,
 }
@@ -534,16 +534,16 @@ impl progress::Host<Bare> for BareHost<'_> {
     }
 
     fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Bare>) {
-        let Some(orders) = self.orders.waiting_of() else {
+        let Some(orders) = self.orders.waiting() else {
             self.next = Some(Next::Gone);
             return;
         };
         for order in orders {
             match order {
-                OrderOf::Asked(Asked::Begin) => driver.command(now, bare::Begin),
-                OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
-                OrderOf::Leave => self.next = Some(Next::Leave),
-                OrderOf::Asked(_) => {}
+                Incoming::Request(Asked::Begin) => driver.command(now, bare::Begin),
+                Incoming::Request(Asked::Take(assignment)) => self.next = Some(Next::Cast(assignment)),
+                Incoming::Leave => self.next = Some(Next::Leave),
+                Incoming::Request(_) => {}
             }
         }
     }

@@ -18,10 +18,10 @@ use super::figures::{BYTES, LOSS, MODE};
 use super::outcome::quantile;
 use super::plan::{Mode, Plan, Share};
 use super::rough::Rough;
-use super::words::{Account, Asked, Assignment, Rhythm, Said};
+use super::words::{Account, Asked, Assignment, Casts, Rhythm, Said};
 use crate::report::model::{Figure, Real};
 use crate::report::numerals::digits;
-use crate::run::Held;
+use crate::run::venue::ProcessVenue;
 
 /// From the first root's cast until every rank has the objects of all roots, in s, half of them; labels bytes, loss, mode, roots.
 const SECONDS: &str = "broadcast_roots_seconds";
@@ -51,14 +51,14 @@ pub(crate) struct RootsRun {
 ///
 /// # Errors
 /// One sentence: which rank cannot go on, what was wrong with an object, or who does not answer.
-pub(crate) fn with_roots(held: &mut Held, plan: &Plan, roots: u32) -> Result<Vec<RootsRun>> {
+pub(crate) fn with_roots(venue: &mut dyn ProcessVenue, plan: &Plan, roots: u32) -> Result<Vec<RootsRun>> {
     let mut key = 0;
     let mut runs = Vec::new();
     for loss in &plan.losses {
         for length in &plan.lengths {
             for mode in plan.modes_of(*length) {
                 for roots in BTreeSet::from([1, roots]) {
-                    runs.push(run(held, plan, (*mode, *length, *loss), roots, key)?);
+                    runs.push(run(venue, plan, (*mode, *length, *loss), roots, key)?);
                     key += roots;
                 }
             }
@@ -68,7 +68,13 @@ pub(crate) fn with_roots(held: &mut Held, plan: &Plan, roots: u32) -> Result<Vec
 }
 
 /// Runs one cast of `roots`, whose teams have the numbers from `key` on.
-fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key: u32) -> Result<RootsRun> {
+fn run(
+    venue: &mut dyn ProcessVenue,
+    plan: &Plan,
+    what: (Mode, Bytes, Share),
+    roots: u32,
+    key: u32,
+) -> Result<RootsRun> {
     let (mode, length, loss) = what;
     let objects = plan.objects_of(length);
     eprintln!("{objects} of {length} from {roots} at once, {}, {loss} lost", mode.name());
@@ -77,7 +83,7 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
         ranks: plan.ranks,
         per_leaf: plan.per_leaf(),
         roots,
-        way: way_of(held, plan, what),
+        way: way_of(venue, plan, what),
         rhythm: Rhythm::Ordered,
         length,
         objects,
@@ -88,26 +94,15 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
         filmed: 0,
     };
     let ranks: Vec<Rank> = (0..plan.ranks).map(Rank).collect();
-    for rank in &ranks {
-        held.ranks_mut().ask_of_broadcast(*rank, Asked::Take(Box::new(assignment.clone())))?;
-    }
-    let (mut taken, mut ready) = (BTreeSet::new(), BTreeSet::new());
-    while taken.len() < ranks.len() || ready.len() < roots as usize {
-        match next(held, PATIENCE)? {
-            (rank, Said::Taken) => drop(taken.insert(rank)),
-            (rank, Said::Ready) => drop(ready.insert(rank)),
-            // Of the cast before.
-            _ => {}
-        }
-    }
+    begin(venue, &ranks, &assignment)?;
     let mut accounts: Vec<Account> = Vec::new();
     for round in 0..objects {
         for root in &ranks[..roots as usize] {
-            held.ranks_mut().ask_of_broadcast(*root, Asked::Cast)?;
+            venue.processes_mut().session::<Casts>().try_request(*root, Asked::Cast)?;
         }
         let mut has = BTreeSet::new();
         while has.len() < ranks.len() {
-            match next(held, STUCK)? {
+            match next(venue, STUCK)? {
                 (rank, Said::Has(object)) if object == round => drop(has.insert(rank)),
                 (_, Said::Switched(way, _)) => eprintln!("the way changes to {}", way.name()),
                 (_, Said::Done(account)) => accounts.push(*account),
@@ -116,7 +111,7 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
         }
     }
     while accounts.len() < ranks.len() {
-        if let (_, Said::Done(account)) = next(held, STUCK)? {
+        if let (_, Said::Done(account)) = next(venue, STUCK)? {
             accounts.push(*account);
         }
     }
@@ -138,14 +133,33 @@ fn run(held: &mut Held, plan: &Plan, what: (Mode, Bytes, Share), roots: u32, key
     })
 }
 
+/// Gives all `ranks` their part and waits until every root has heard everybody.
+fn begin(venue: &mut dyn ProcessVenue, ranks: &[Rank], assignment: &Assignment) -> Result<()> {
+    for rank in ranks {
+        venue.processes_mut().session::<Casts>().try_request(*rank, Asked::Take(Box::new(assignment.clone())))?;
+    }
+    let (mut taken, mut ready) = (BTreeSet::new(), BTreeSet::new());
+    while taken.len() < ranks.len() || ready.len() < assignment.roots as usize {
+        match next(venue, PATIENCE)? {
+            (rank, Said::Taken) => drop(taken.insert(rank)),
+            (rank, Said::Ready) => drop(ready.insert(rank)),
+            // Of the cast before.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The next that a rank says.
-fn next(held: &mut Held, patience: Duration) -> Result<(Rank, Said)> {
+fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, Said)> {
     let deadline = Instant::now() + patience;
     loop {
-        match held.ranks_mut().hear_of_broadcast(LOOK_EVERY)? {
-            Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", held.ranks().name(rank)),
+        match venue.processes_mut().session::<Casts>().poll(LOOK_EVERY)? {
+            Some((rank, Ok(Said::Failed(sentence)))) => bail!("{}: {sentence}", venue.processes().name(rank)),
             Some((rank, Ok(said))) => return Ok((rank, said)),
-            Some((rank, Err(how))) => bail!("{} {how} in the middle of the cast; run again", held.ranks().name(rank)),
+            Some((rank, Err(how))) => {
+                bail!("{} {how} in the middle of the cast; run again", venue.processes().name(rank))
+            }
             None if Instant::now() > deadline => bail!("nothing moves any more for {patience:?}; run again"),
             None => {}
         }

@@ -20,8 +20,8 @@ use clearway_runtime::{clock, progress};
 use super::pattern;
 use super::rank::{Memory, Next, SLOTS, member, symbol_of};
 use super::rough::RoughWire;
-use super::words::{Account, Asked, Assignment, Said};
-use crate::run::rank::{Conversation, OrderOf, Orders};
+use super::words::{Account, Asked, Assignment, Casts, Said};
+use crate::run::rank::{Incoming, Requests, respond};
 
 /// The shared channel; those of the pool are behind it. Group zero is that of broadcasts without teams.
 const FIRST: GroupId = GroupId(1);
@@ -39,7 +39,7 @@ pub(super) fn serve(
     wire: &mut RoughWire,
     assignment: &Assignment,
     memory: &mut Option<Memory>,
-    orders: &mut Orders,
+    orders: &mut Requests<Casts>,
 ) -> Result<Next> {
     let symbol = symbol_of(wire)?;
     let slots = u64::from(SLOTS) * u64::from(symbol);
@@ -98,7 +98,7 @@ struct Seat {
 /// All broadcasts at this rank.
 struct Together<'a> {
     assignment: &'a Assignment,
-    orders: &'a mut Orders,
+    orders: &'a mut Requests<Casts>,
     me: Rank,
     has_multicast: bool,
     /// By team.
@@ -132,7 +132,7 @@ impl Together<'_> {
     }
 
     fn say(&mut self, what: Said) {
-        if Asked::say(what).is_err() {
+        if respond::<Casts>(what).is_err() {
             self.next = Some(Next::Gone);
         }
     }
@@ -314,16 +314,16 @@ impl progress::Host<Engines> for Host<'_, '_> {
     }
 
     fn control(&mut self, _which: usize, _now: LocalNs, _driver: &mut Driver<Engines>) {
-        let Some(orders) = self.together.orders.waiting_of() else {
+        let Some(orders) = self.together.orders.waiting() else {
             self.together.next = Some(Next::Gone);
             return;
         };
         for order in orders {
             match order {
-                OrderOf::Asked(Asked::Take(assignment)) => self.together.next = Some(Next::Cast(assignment)),
-                OrderOf::Asked(Asked::Cast) => self.together.is_asked = true,
-                OrderOf::Leave => self.together.next = Some(Next::Leave),
-                OrderOf::Asked(_) => {}
+                Incoming::Request(Asked::Take(assignment)) => self.together.next = Some(Next::Cast(assignment)),
+                Incoming::Request(Asked::Cast) => self.together.is_asked = true,
+                Incoming::Leave => self.together.next = Some(Next::Leave),
+                Incoming::Request(_) => {}
             }
         }
     }

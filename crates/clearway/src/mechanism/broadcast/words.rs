@@ -19,9 +19,21 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use clearway_proto::broadcast::{Record, Way};
+use clearway_wires::Need;
 use serde::{Deserialize, Serialize};
 
 use super::rough::Rough;
+use crate::run::session::Protocol;
+
+/// The conversation of broadcasts.
+pub(crate) enum Casts {}
+
+impl Protocol for Casts {
+    const MECHANISM: &'static str = "broadcast";
+    const NEED: Need = Need::Datagrams;
+    type Request = Asked;
+    type Response = Said;
+}
 
 /// To a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]

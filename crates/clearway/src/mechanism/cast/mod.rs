@@ -47,9 +47,9 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 
 use crate::run::exit::Exit;
+use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
-use crate::run::{Interrupt, Interrupted};
 use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
 use message::{Check, Task};

@@ -19,7 +19,7 @@ use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
 use super::outbox::{Letter, Outbox};
 use super::path::Text;
 use super::plan::{Has, Runs};
-use crate::run::Interrupt;
+use crate::run::interrupt::Interrupt;
 
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

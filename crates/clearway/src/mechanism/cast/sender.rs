@@ -28,7 +28,7 @@ use super::receiver::boot;
 use super::seat::{End, PLACES, Port, ROOT, group, place_of};
 use super::source::{Source, Unsent};
 use super::summary::Summary;
-use crate::run::Interrupt;
+use crate::run::interrupt::Interrupt;
 use crate::run::job::interface::speed;
 use clearway_wires::hexadecimal::digits_of;
 

@@ -11,7 +11,8 @@ use clearway_proto::congestion::{
 
 use super::windows::Windows;
 use crate::mechanism::congestion::Congestion;
-use crate::run::stage::{Clocks, Facts, Part, Reach};
+use crate::mechanism::congestion::phases::Part;
+use crate::run::venue::{Clocks, Facts, Reach};
 use crate::scenario::asked_class;
 
 /// What distinguishes the cells of one run, but for the draw.

@@ -16,16 +16,17 @@ use super::outcome::{CaseResult, DrawResult};
 use super::program::{Beside, ProgramPart};
 use super::windows::{Grid, Windows};
 use super::{figures, judgement};
+use crate::mechanism::congestion::phases::{Plan, Stage};
 use crate::mechanism::congestion::{Congestion, INTENSITY_MAX, NullControl};
 use crate::report::model::{Report, Slowest};
 use crate::run::Order;
-use crate::run::stage::{Facts, Hosts, Plan, Reach, Stage};
+use crate::run::venue::{Facts, Hosts, Reach};
 
 /// Runs `test` and writes what it shows into `report`.
-pub(crate) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
+pub(crate) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage<'_>, report: &mut Report) -> Result<()> {
     let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
     let grid = Grid::new(&order.scenario.fabric, test.slice);
-    let program = order.programs.and_then(|programs| programs.congestor.as_deref());
+    let program = test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
     let windows = match program {
         None => Windows::new(grid, test.isolated.0, test.congested.0),
         Some(_) => Windows::around_program(grid, test.isolated.0, test.congested.0),
@@ -58,6 +59,7 @@ pub(crate) fn run(test: &Congestion, order: &Order<'_>, stage: &mut dyn Stage, r
     }
     report.slowest.extend(conductor.slowest(&results)?);
     figures::write(report, test, order, &results, conductor.stage);
+    conductor.stage.conclude(report);
     report.verdict = judgement::verdict(test, &order.scenario.verdict, &results);
     Ok(())
 }
@@ -84,18 +86,18 @@ fn cases(test: &Congestion) -> Vec<Case<'_>> {
 }
 
 /// Goes through the cases.
-struct Conductor<'a> {
+struct Conductor<'a, 'v> {
     test: &'a Congestion,
     order: &'a Order<'a>,
     layout: &'a dyn Layout,
     windows: Windows,
     facts: Facts,
-    stage: &'a mut dyn Stage,
+    stage: &'a mut Stage<'v>,
     done: usize,
     total: usize,
 }
 
-impl<'a> Conductor<'a> {
+impl<'a> Conductor<'a, '_> {
     fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>, unprotected: Option<f64>) -> Result<CaseResult<'a>> {
         // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
         let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
@@ -150,8 +152,8 @@ impl<'a> Conductor<'a> {
     }
 
     /// The user's command, where that is what loads.
-    fn beside(&self, case: Case<'_>, draw: &Draw) -> Result<Option<RefCell<Beside>>> {
-        let program = self.order.programs.and_then(|programs| programs.congestor.as_deref());
+    fn beside(&mut self, case: Case<'_>, draw: &Draw) -> Result<Option<RefCell<Beside>>> {
+        let program = self.test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
         let Some(program) = program.filter(|_| case.congestor == CongestorKind::Program) else { return Ok(None) };
         let hosts: Vec<Rank> = draw.groups.iter().flatten().copied().collect();
         let troupe = self.stage.troupe(ProgramPart::Congestor, program, &hosts)?;

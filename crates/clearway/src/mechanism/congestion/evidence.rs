@@ -16,7 +16,7 @@ use clearway_proto::congestion::{Metric, PhaseRecord};
 use clearway_proto::stats::{Histogram, Quantile, Resampled};
 
 use super::cell::Cell;
-use crate::run::stage::Sighting;
+use crate::mechanism::congestion::phases::Sighting;
 
 /// The quantiles of every figure, in order.
 pub(crate) const QUANTILES: [Quantile; 3] = [Quantile::P50, Quantile::P99, Quantile::P99_9];

@@ -13,11 +13,12 @@ use super::evidence::{P99, QUANTILES};
 use super::outcome::{CaseResult, DrawResult};
 use super::windows::Window;
 use crate::mechanism::congestion::Congestion;
+use crate::mechanism::congestion::phases::Stage;
 use crate::report::model::{
     ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels, names,
 };
 use crate::run::Order;
-use crate::run::stage::{Clocks, Stage};
+use crate::run::venue::Clocks;
 use crate::scenario::asked_class;
 
 /// What figures with an interval are made of.
@@ -34,7 +35,7 @@ pub(super) fn write(
     test: &Congestion,
     order: &Order<'_>,
     results: &[CaseResult<'_>],
-    stage: &dyn Stage,
+    stage: &Stage<'_>,
 ) {
     for result in results {
         estimates(report, test, result, stage.facts().clocks);
@@ -125,7 +126,7 @@ fn counted(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
     push("load_not_sent_bytes", "B", withheld, "load that was due and did not leave its host", all());
 }
 
-fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage: &dyn Stage) {
+fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage: &Stage<'_>) {
     // One draw is drawn: curves of several would hide each other. The spread has a chart of its own.
     let Some(first) = result.draws.first() else { return };
     if result.is_control(test) {

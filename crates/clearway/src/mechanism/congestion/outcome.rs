@@ -8,7 +8,7 @@ use super::cell::Case;
 use super::evidence::Evidence;
 use super::windows::Windows;
 use crate::mechanism::congestion::Congestion;
-use crate::run::stage::Sighting;
+use crate::mechanism::congestion::phases::Sighting;
 
 /// One case over all its draws.
 pub(crate) struct CaseResult<'a> {

@@ -4,6 +4,7 @@ use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
 use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind};
 use serde::{Deserialize, Serialize};
 
+use super::program::Programs;
 use super::windows::SETTLE;
 use super::with_cast::CASTS_MAX;
 use crate::scenario::fabric::{Fabric, round};
@@ -49,6 +50,9 @@ pub(crate) struct Congestion {
     pub(crate) congested: Time,
     /// Whether each queue is also measured with no congestor at all.
     pub(crate) null_control: NullControl,
+    /// Commands of the user's that take the part of victims or congestors; flags alone name them.
+    #[serde(skip)]
+    pub(crate) programs: Option<Programs>,
 }
 
 /// Whether to spend time on proving that nothing but congestors moves the figures.
@@ -104,6 +108,7 @@ impl Default for Congestion {
             isolated: Time::millis(4000),
             congested: Time::millis(4000),
             null_control: NullControl::Run,
+            programs: None,
         }
     }
 }

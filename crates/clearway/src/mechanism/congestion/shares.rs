@@ -14,9 +14,9 @@ use clearway_proto::stats::{Estimate, jain};
 use super::evidence;
 use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::Shares;
+use crate::mechanism::congestion::phases::{Part, Plan, Sighting, Stage};
 use crate::report::model::{ClassShare, Figure, Labels, Real, Report, labels};
 use crate::run::Order;
-use crate::run::stage::{Part, Plan, Sighting, Stage};
 
 /// Bytes of one message: an Ethernet frame's worth, so that every class queues packets of one size.
 const MESSAGE: Bytes = Bytes(1300);
@@ -24,7 +24,7 @@ const MESSAGE: Bytes = Bytes(1300);
 const RESAMPLES: usize = 1000;
 
 /// Runs `test` and writes what it shows into `report`.
-pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, report: &mut Report) -> Result<()> {
+pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage<'_>, report: &mut Report) -> Result<()> {
     let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
     let port = layout.rate(LinkId::ToHost(test.senders().0));
     let grid = Grid::new(&order.scenario.fabric, test.slice);
@@ -41,6 +41,7 @@ pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut dyn Stage, repor
         let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
         seen.summarise(report);
     }
+    stage.conclude(report);
     Ok(())
 }
 

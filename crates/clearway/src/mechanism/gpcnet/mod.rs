@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! ```text
-//!    flags -> ground (simulator, laboratory, job) -> layout -> draw -> [tasks -> records -> row] for each test -> table -> notes
+//!    flags -> venue (simulator, laboratory, job) -> layout -> draw -> [tasks -> records -> row] for each test -> table -> notes
 //! ```
 //! What the original's table does not say (seed, what was mended, what was refused) stands in lines below it, so that whoever
 //! reads the original's output reads this one.
@@ -11,23 +11,52 @@
 //! What is sent and how figures come about (`clearway_proto::gpcnet`).
 
 mod flags;
-mod ground;
-mod processes;
+pub(crate) mod rank;
+mod runner;
 mod suite;
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clearway_proto::gpcnet::Printed;
 
-use crate::run::Place;
+use crate::report::model::Report;
 use crate::run::job::Site;
-use crate::scenario::Fabric;
+use crate::run::rank::Serve;
+use crate::run::session::Protocol as _;
+use crate::run::venue::{self, LaunchSpec, Venue};
+use crate::run::{Mechanism, Order, Place};
+use crate::scenario::{Fabric, Scenario};
 
 pub(crate) use flags::{GpcnetFlags, Suite};
-use ground::{Ground, Simulated};
-use processes::Processes;
+use rank::Tests;
+use runner::TestRunner;
 use suite::Run;
+
+/// GPCNeT's own tests, which a command of their own runs.
+pub(crate) struct Gpcnet;
+
+impl Mechanism for Gpcnet {
+    fn name(&self) -> &'static str {
+        Tests::MECHANISM
+    }
+
+    fn rank(&self) -> (&'static str, Serve) {
+        (Tests::MECHANISM, rank::serve)
+    }
+
+    fn launch(&self, scenario: &Scenario) -> LaunchSpec {
+        LaunchSpec::new::<Tests>(scenario.seed)
+    }
+
+    fn refusal(&self, _scenario: &Scenario, _place: Place) -> Option<String> {
+        Some("GPCNeT's own tests have no scenario: clearway gpcnet runs them".to_owned())
+    }
+
+    fn run(&self, _order: &Order<'_>, _venue: &mut dyn Venue, _report: &mut Report) -> Result<()> {
+        bail!("GPCNeT's own tests have no scenario; this is a defect of the program")
+    }
+}
 
 /// What to run, and on what.
 pub(crate) struct GpcnetOrder<'a> {
@@ -76,27 +105,26 @@ pub(crate) fn run(order: &GpcnetOrder<'_>, suite: Suite, site: Option<&Site>) ->
 
 /// The tables of `suite` in `place`, and what they do not say.
 fn in_place(order: &GpcnetOrder<'_>, suite: Suite, place: Place, site: Option<&Site>) -> Result<String> {
-    let mut run = Run::new(order, ground(order, place, site)?)?;
+    let mut run = Run::new(order, runner(order, place, site)?)?;
     match suite {
         Suite::Network => run.network(),
         Suite::Load => run.load(),
     }
 }
 
-fn ground(order: &GpcnetOrder<'_>, place: Place, site: Option<&Site>) -> Result<Box<dyn Ground>> {
+fn runner(order: &GpcnetOrder<'_>, place: Place, site: Option<&Site>) -> Result<TestRunner> {
+    let per_host = order.flags.ppn.unwrap_or(1).max(1);
+    let spec = LaunchSpec { per_host, ..LaunchSpec::new::<Tests>(order.seed) };
     if place == Place::Cluster {
-        return Ok(Box::new(Processes::of_job(site, order.seed)?));
+        return Ok(TestRunner::new(Box::new(venue::of_job(site, &spec)?)));
     }
     let queue = match &order.queue {
         Some(queue) => queue.clone(),
         None => order.fabric.queues().map_err(anyhow::Error::msg)?.into_iter().next().context("no queue")?,
     };
-    let per_host = order.flags.ppn.unwrap_or(1).max(1);
-    Ok(if place == Place::Lab {
-        Box::new(Processes::in_lab(&order.fabric, &queue, order.seed, per_host)?)
-    } else {
-        Box::new(Simulated::open(&order.fabric, &queue, order.seed, u32::from(per_host))?)
-    })
+    let mut venue = venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0))?;
+    venue.arm(&queue)?;
+    Ok(TestRunner::new(venue))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use clearway_proto::gpcnet::{
 };
 
 use super::GpcnetOrder;
-use super::ground::Ground;
+use super::runner::{TestRunner, WireFacts};
 
 /// A test that takes longer than so many times its limit, and this, is stuck: as published a measurement is not ended by the
 /// limit, and 30 rings of 2 MiB each way take 13 minutes where ranks share 25 Mb/s.
@@ -23,7 +23,8 @@ const GROUP_SMALL: usize = 4;
 
 /// A run under way.
 pub(super) struct Run {
-    ground: Box<dyn Ground>,
+    runner: TestRunner,
+    wires: WireFacts,
     layout: Layout,
     ranks: usize,
     order: Order,
@@ -35,8 +36,9 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(wanted: &GpcnetOrder<'_>, ground: Box<dyn Ground>) -> Result<Self> {
-        let names = ground.names();
+    pub(super) fn new(wanted: &GpcnetOrder<'_>, mut runner: TestRunner) -> Result<Self> {
+        let names = runner.names();
+        let wires = runner.wires()?;
         let flags = wanted.flags;
         // The original's seed is the C library's unsigned.
         let seed = u32::try_from(wanted.seed)
@@ -46,16 +48,26 @@ impl Run {
             number: 0,
             victim_class,
             congestor_class,
-            body_max: ground.body_max(),
+            body_max: wires.body_max,
             limit: flags.limit.map_or(LIMIT, |limit| limit.0),
-            measurements_max: flags.measurements.unwrap_or(ground.measurements()).max(1),
+            measurements_max: flags.measurements.unwrap_or(runner.measurements()).max(1),
             rings_max: flags.rings.unwrap_or(u32::MAX).max(1),
             mended: flags.mended(),
         };
         let detail = if flags.verbose_table { Detail::Long } else { Detail::Short };
         let layout = Layout::by_name(&names);
-        let mut run =
-            Self { ranks: names.len(), ground, layout, order, seed, detail, notes: String::new(), resent: 0, wrong: 0 };
+        let mut run = Self {
+            ranks: names.len(),
+            runner,
+            wires,
+            layout,
+            order,
+            seed,
+            detail,
+            notes: String::new(),
+            resent: 0,
+            wrong: 0,
+        };
         run.introduce();
         Ok(run)
     }
@@ -64,7 +76,7 @@ impl Run {
     fn introduce(&mut self) {
         let Order { victim_class, congestor_class, limit, measurements_max, rings_max, mended, .. } = self.order;
         let counts = Test::Latency.counts(self.layout.nodes());
-        let about = self.ground.about();
+        let about = self.runner.about();
         self.note(&format!("{about}; seed {}", self.seed));
         self.note(&format!(
             "classes: victims {victim_class}, congestors {congestor_class}; the original has one class"
@@ -132,7 +144,8 @@ impl Run {
     }
 
     /// The table and what it does not say.
-    fn finish(&self, table: String) -> String {
+    fn finish(&mut self, table: String) -> String {
+        let remarks = self.runner.remarks();
         let Self { notes, resent, wrong, .. } = self;
         let mut text = format!("{table}\n{notes}");
         if *resent > 0 {
@@ -141,7 +154,7 @@ impl Run {
         if *wrong > 0 {
             let _ = writeln!(text, "{wrong} sums were wrong; this is a defect of the program");
         }
-        for remark in self.ground.remarks() {
+        for remark in remarks {
             let _ = writeln!(text, "{remark}");
         }
         text
@@ -149,7 +162,7 @@ impl Run {
 
     /// What stands in the way of an operation that a test needs.
     fn refusal(&mut self, name: &str, needs: Option<clearway_proto::wire::OperationKind>) -> bool {
-        let failure = Failure::without(needs, self.ground.operations());
+        let failure = Failure::without(needs, self.wires.operations);
         if let Some(failure) = failure {
             let line = format!("{name}: {}", failure.sentence());
             if !self.notes.contains(&line) {
@@ -162,7 +175,7 @@ impl Run {
     fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>> {
         eprintln!("{what}, {} ranks ...", tasks.len());
         let patience = self.order.limit.times(PATIENCE_LIMITS) + PATIENCE_LEAST;
-        let records = self.ground.run(tasks, patience)?;
+        let records = self.runner.run(tasks, patience)?;
         self.resent += records.values().map(|record| record.resent).sum::<u64>();
         self.wrong += records.values().map(|record| record.wrong).sum::<u64>();
         if let Some(failure) = records.values().find_map(|record| record.failure) {

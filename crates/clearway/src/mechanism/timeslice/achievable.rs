@@ -26,7 +26,7 @@ use super::simulated::{Filmed, Ground, Outcome};
 use super::words::{Feed, Shape, SinkKind, SourceKind};
 use crate::report::model::{Figure, Real};
 use crate::report::numerals::digits_or_dash;
-use crate::run::Held;
+use crate::run::venue::ProcessVenue;
 use crate::scenario::Fabric;
 
 /// Lengths that are measured (slide 12 to 14).
@@ -103,12 +103,17 @@ pub(crate) fn simulate_achievable(fabric: &Fabric, queue: &str, plan: &Plan, len
     })
 }
 
-/// Runs it on the ranks of `held`, watched as `job`.
-pub(crate) fn measure_achievable(held: &mut Held, plan: &Plan, job: &str, lengths: &[Bytes]) -> Result<Vec<Figure>> {
+/// Runs it on `ranks`, watched as `job`.
+pub(crate) fn measure_achievable(
+    ranks: &mut dyn ProcessVenue,
+    plan: &Plan,
+    job: &str,
+    lengths: &[Bytes],
+) -> Result<Vec<Figure>> {
     let runs: Vec<_> = Line::all(lengths)
         .flat_map(|line| plan.seeds.iter().map(move |seed| (line.plan(plan, *seed), line.task(job), line.policy)))
         .collect();
-    let mut outcomes = each(held, &runs)?.into_iter();
+    let mut outcomes = each(ranks, &runs)?.into_iter();
     figures(plan, lengths, &mut |_| Ok(outcomes.by_ref().take(plan.seeds.len()).collect()))
 }
 

@@ -36,9 +36,10 @@ use super::course::{Course, Death};
 use super::numbers::{Audit, Numbers};
 use super::plan::Plan;
 use super::simulated::Outcome;
-use super::words::{Account, Asked, Assignment, Feed, Said, SinkKind};
+use super::words::{Account, Asked, Assignment, Building, Feed, Said, SinkKind};
 use crate::run::exit::Exit;
-use crate::run::{Held, Ranks};
+use crate::run::session::Session;
+use crate::run::venue::ProcessVenue;
 
 /// How long ranks may take for what takes no time but that of a busy machine, and the last timeslices to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,13 +100,13 @@ impl Built {
     }
 }
 
-/// Compares the policies of `plan` on `held`, made-up contributions of `feed` in all of them; what was built in all. Ends early when
+/// Compares the policies of `plan` on `ranks`, made-up contributions of `feed` in all of them; what was built in all. Ends early when
 /// a rank died that cannot be started anew.
 ///
 /// # Errors
 /// One sentence: which rank cannot go on or is gone, or that a timeslice was lost.
-pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<Run>, Built)> {
-    let mut conductor = Conductor::new(held, plan, task)?;
+pub(crate) fn compare(ranks: &mut dyn ProcessVenue, plan: &Plan, task: &Task) -> Result<(Vec<Run>, Built)> {
+    let mut conductor = Conductor::new(ranks, plan, task)?;
     let (mut runs, mut all) = (Vec::new(), Built::default());
     for seed in &plan.seeds {
         let mut one = |policy: Policy| -> Result<Option<Outcome>> {
@@ -130,9 +131,9 @@ pub(crate) fn compare(held: &mut Held, plan: &Plan, task: &Task) -> Result<(Vec<
 ///
 /// # Errors
 /// As [`compare`].
-pub(super) fn each(held: &mut Held, runs: &[(Plan, Task, Policy)]) -> Result<Vec<Outcome>> {
+pub(super) fn each(ranks: &mut dyn ProcessVenue, runs: &[(Plan, Task, Policy)]) -> Result<Vec<Outcome>> {
     let Some((plan, task, _)) = runs.first() else { return Ok(Vec::new()) };
-    let mut conductor = Conductor::new(held, plan, task)?;
+    let mut conductor = Conductor::new(ranks, plan, task)?;
     let mut outcomes = Vec::new();
     for (plan, task, policy) in runs {
         (conductor.plan, conductor.task) = (plan, task);
@@ -146,8 +147,8 @@ pub(super) fn each(held: &mut Held, runs: &[(Plan, Task, Policy)]) -> Result<Vec
 ///
 /// # Errors
 /// As [`compare`].
-pub(crate) fn build(held: &mut Held, plan: &Plan, task: &Task) -> Result<Built> {
-    let mut conductor = Conductor::new(held, plan, task)?;
+pub(crate) fn build(ranks: &mut dyn ProcessVenue, plan: &Plan, task: &Task) -> Result<Built> {
+    let mut conductor = Conductor::new(ranks, plan, task)?;
     let policy = plan.policies.first().copied().unwrap_or(Policy::Token);
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let run = conductor.look().and_then(|()| conductor.run(policy, seed, Length::Source));
@@ -157,7 +158,7 @@ pub(crate) fn build(held: &mut Held, plan: &Plan, task: &Task) -> Result<Built> 
 
 /// Conducts runs.
 struct Conductor<'a> {
-    held: &'a mut Held,
+    venue: &'a mut dyn ProcessVenue,
     plan: &'a Plan,
     task: &'a Task,
     board: Board,
@@ -169,30 +170,30 @@ struct Conductor<'a> {
 }
 
 impl<'a> Conductor<'a> {
-    fn new(held: &'a mut Held, plan: &'a Plan, task: &'a Task) -> Result<Self> {
-        let ranks = held.ranks();
+    fn new(venue: &'a mut dyn ProcessVenue, plan: &'a Plan, task: &'a Task) -> Result<Self> {
+        let ranks = venue.processes();
         let (there, wanted) = (ranks.hosts().len(), plan.inputs + plan.builders);
         if there != wanted as usize {
             bail!("{} inputs and {} builders are {wanted} ranks, and there are {there}", plan.inputs, plan.builders);
         }
         let board = Board::open(&task.job, ranks.hosts());
         let (gone, unfinished) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { held, plan, task, board, runs: 0, gone, unfinished })
+        Ok(Self { venue, plan, task, board, runs: 0, gone, unfinished })
     }
 
-    fn ranks(&mut self) -> &mut Ranks {
-        self.held.ranks_mut()
+    fn session(&mut self) -> Session<'_, Building> {
+        self.venue.processes_mut().session()
     }
 
     fn name(&self, rank: Rank) -> String {
-        self.held.ranks().name(rank)
+        self.venue.processes().name(rank)
     }
 
     /// Whether a run can begin with all ranks: those that are gone are started anew, where that is possible.
     fn is_complete(&mut self) -> Result<bool> {
         self.settle()?;
         let Some(first) = self.gone.first().copied() else { return Ok(true) };
-        let is_complete = self.held.renew()?;
+        let is_complete = self.venue.renew()?;
         if is_complete {
             self.gone.clear();
         } else {
@@ -212,7 +213,7 @@ impl<'a> Conductor<'a> {
 
     /// The next that a rank says, or how it ended.
     fn hear(&mut self, patience: Duration) -> Result<Option<(Rank, Result<Said, String>)>> {
-        let heard = self.ranks().hear(patience)?;
+        let heard = self.session().poll(patience)?;
         if let Some((rank, Err(_))) = &heard {
             self.gone.insert(*rank);
         }
@@ -220,7 +221,7 @@ impl<'a> Conductor<'a> {
     }
 
     fn ask(&mut self, rank: Rank, asked: Asked) -> Result<()> {
-        self.ranks().ask(rank, asked)
+        self.session().try_request(rank, asked)
     }
 
     /// Runs `policy` once.

@@ -34,11 +34,16 @@ mod stream;
 mod table;
 mod words;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::BitsPerSec;
 use clearway_proto::timeslice::Policy;
 
-use crate::scenario::Fabric;
+use crate::report::model::Report;
+use crate::run::rank::Serve;
+use crate::run::session::Protocol;
+use crate::run::venue::{LaunchSpec, Ranks, Venue};
+use crate::run::{Mechanism, Order, Place};
+use crate::scenario::{Fabric, Scenario};
 pub(crate) use achievable::{LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable};
 pub(crate) use board::watch;
 pub(crate) use conduct::{Task, build, compare};
@@ -47,13 +52,51 @@ pub(crate) use handover::consume;
 pub(crate) use loss::{Change, RankAt, Wanted};
 pub(crate) use page::{account, costs, page, told};
 pub(crate) use plan::{HostConditions, Messages, Plan, Rings, Slowdown};
-pub(crate) use rank::serve;
-pub(crate) use report::report;
 pub(crate) use section::Timeslice;
 use simulated::{Filmed, Ground, Outcome};
 pub(crate) use sink::BUILDER;
 pub(crate) use table::{rows, table};
-pub(crate) use words::{Asked, Feed, Said, Shape, SinkKind, SourceKind};
+pub(crate) use words::{Building, Feed, Shape, SinkKind, SourceKind};
+
+/// Timeslice building.
+pub(crate) struct TimesliceBuilding;
+
+impl Mechanism for TimesliceBuilding {
+    fn name(&self) -> &'static str {
+        "timeslice"
+    }
+
+    fn rank(&self) -> (&'static str, Serve) {
+        (Building::MECHANISM, rank::serve)
+    }
+
+    fn launch(&self, scenario: &Scenario) -> LaunchSpec {
+        LaunchSpec::new::<Building>(scenario.seed)
+    }
+
+    fn refusal(&self, _scenario: &Scenario, place: Place) -> Option<String> {
+        match place {
+            Place::Sim => None,
+            Place::Lab | Place::Cluster => {
+                Some("a scenario of timeslices runs on the simulator: use --on sim".to_owned())
+            }
+        }
+    }
+
+    fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
+        let test = order.scenario.timeslice.as_ref().context("no [timeslice]")?;
+        let fabric = &order.scenario.fabric;
+        let hosts = fabric.hosts().map_err(|why| anyhow!(why))?;
+        let plan = test.plan(hosts, order.scenario.seed);
+        match venue.ranks() {
+            Ranks::Simulated(venue) => {
+                venue.digests = report::report(fabric, &test.queue, &plan, report)?;
+                Ok(())
+            }
+            Ranks::Processes(_) => bail!("scenarios of timeslices are simulated; this is a defect of the program"),
+        }
+    }
+}
 
 /// What one seed showed: the unscheduled writes, and each policy of the plan.
 pub(crate) struct Run {

@@ -30,26 +30,27 @@ use super::numbers::Numbers;
 use super::outlet::{Outlet, Returned};
 use super::part::{Memory, Part};
 use super::stream::look;
-use super::words::{Account, Asked, Assignment, Progress, Said};
+use super::words::{Account, Asked, Assignment, Building, Progress, Said};
 use crate::run::exit::Exit;
-use crate::run::rank::{Conversation, OrderOf, Orders};
+use crate::run::rank::{Incoming, RankEnd, Requests, respond};
 
 /// Tells the conductor something.
 fn say(said: Said) -> Result<()> {
-    Asked::say(said)
+    respond::<Building>(said)
 }
 
-/// Obeys `orders` over `wire` until the conductor is done.
-pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit> {
+/// Serves requests until the coordinator is done.
+pub(crate) fn serve(end: RankEnd) -> Result<Exit> {
+    let (mut wire, mut orders) = end.begin::<Building>()?;
     let mut memory = Memory::default();
     let mut next = loop {
-        break match orders.next_of()? {
-            Some(OrderOf::Asked(Asked::Look(template))) => {
+        break match orders.next()? {
+            Some(Incoming::Request(Asked::Look(template))) => {
                 say(look(&template).map_or_else(|error| Said::Failed(format!("{error:#}")), |()| Said::Found))?;
                 continue;
             }
-            Some(OrderOf::Asked(Asked::Take(assignment))) => Next::Run(assignment),
-            Some(OrderOf::Leave) => Next::Leave,
+            Some(Incoming::Request(Asked::Take(assignment))) => Next::Run(assignment),
+            Some(Incoming::Leave) => Next::Leave,
             _ => Next::Gone,
         };
     };
@@ -59,8 +60,8 @@ pub(crate) fn serve(wire: &mut dyn Waitable, mut orders: Orders) -> Result<Exit>
             Next::Leave => return Ok(Exit::Good),
             Next::Gone => return Ok(Exit::Failed),
         };
-        next = match Running::open(wire, &assignment, &mut memory, &mut orders) {
-            Ok((running, node)) => running.run(wire, node),
+        next = match Running::open(&mut *wire, &assignment, &mut memory, &mut orders) {
+            Ok((running, node)) => running.run(&mut *wire, node),
             Err(error) => {
                 say(Said::Failed(format!("{error:#}")))?;
                 return Ok(Exit::Good);
@@ -88,7 +89,7 @@ struct Telling {
 
 /// One run.
 struct Running<'a> {
-    orders: &'a mut Orders,
+    orders: &'a mut Requests<Building>,
     part: Part,
     region: RegionId,
     inputs: u32,
@@ -116,7 +117,7 @@ impl<'a> Running<'a> {
         wire: &mut dyn Waitable,
         assignment: &Assignment,
         memory: &mut Memory,
-        orders: &'a mut Orders,
+        orders: &'a mut Requests<Building>,
     ) -> Result<(Self, Node)> {
         let Assignment { inputs, builders, .. } = *assignment;
         let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
@@ -196,17 +197,17 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn obey(&mut self, order: OrderOf<Asked>, now: LocalNs, driver: &mut Driver<Node>) {
+    fn obey(&mut self, order: Incoming<Asked>, now: LocalNs, driver: &mut Driver<Node>) {
         match order {
-            OrderOf::Asked(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
-            OrderOf::Asked(Asked::Begin(every)) => {
+            Incoming::Request(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
+            Incoming::Request(Asked::Begin(every)) => {
                 self.begin_at = Some(now + self.skew);
                 self.has_begun = true;
                 // Who joins goes on counting samples from where the others are.
                 self.telling.get_or_insert(Telling { every, next: now + every, number: 1 });
                 self.open_up();
             }
-            OrderOf::Asked(Asked::Hold) => match &mut self.part {
+            Incoming::Request(Asked::Hold) => match &mut self.part {
                 Part::Input(intake) => {
                     intake.hold();
                     self.rest_told = false;
@@ -222,13 +223,13 @@ impl<'a> Running<'a> {
                 }
                 Part::Builder(_) | Part::Discard { .. } => {}
             },
-            OrderOf::Asked(Asked::Pad(timeslice)) => {
+            Incoming::Request(Asked::Pad(timeslice)) => {
                 if let Part::Input(intake) = &mut self.part {
                     intake.go_on_to(timeslice);
                 }
             }
-            OrderOf::Asked(Asked::End(_)) if self.is_out => self.conclude(),
-            OrderOf::Asked(Asked::End(timeslice)) => {
+            Incoming::Request(Asked::End(_)) if self.is_out => self.conclude(),
+            Incoming::Request(Asked::End(timeslice)) => {
                 if !std::mem::replace(&mut self.has_begun, true) {
                     self.commands.push_back(Command::Begin);
                 }
@@ -239,23 +240,23 @@ impl<'a> Running<'a> {
                 }
                 self.commands.push_back(Command::Finish { timeslice });
             }
-            OrderOf::Asked(Asked::Keep) => {
+            Incoming::Request(Asked::Keep) => {
                 let kept = if let Part::Builder(outlet) = &mut self.part { outlet.keep() } else { Ok(()) };
                 self.say(kept.map_or_else(|error| Said::Failed(format!("{error:#}")), |()| Said::Kept));
             }
             // Asked before a run.
-            OrderOf::Asked(Asked::Look(_)) => {}
-            OrderOf::Asked(Asked::Die) => {
+            Incoming::Request(Asked::Look(_)) => {}
+            Incoming::Request(Asked::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            OrderOf::Asked(Asked::Retire) => self.commands.push_back(Command::Retire),
-            OrderOf::Asked(Asked::Join) => self.commands.push_back(Command::Join),
-            OrderOf::Asked(Asked::Tell) => {
+            Incoming::Request(Asked::Retire) => self.commands.push_back(Command::Retire),
+            Incoming::Request(Asked::Join) => self.commands.push_back(Command::Join),
+            Incoming::Request(Asked::Tell) => {
                 let settled = settled(driver.engine_mut());
                 self.say(Said::Settled(settled));
             }
-            OrderOf::Leave => self.next = Some(Next::Leave),
+            Incoming::Leave => self.next = Some(Next::Leave),
         }
     }
 
@@ -483,7 +484,7 @@ impl progress::Host<Node> for Host<'_, '_> {
             }
             return;
         }
-        match self.running.orders.waiting_of() {
+        match self.running.orders.waiting() {
             Some(orders) => orders.into_iter().for_each(|order| self.running.obey(order, now, driver)),
             None => self.running.next = Some(Next::Gone),
         }

@@ -12,12 +12,12 @@ use super::{Run, simulate};
 use crate::report::model::{Building, BuildingFilm, BuildingInterval, BuildingPolicy, Real, Report};
 use crate::scenario::Fabric;
 
-/// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`. Progress goes to standard error.
-pub(crate) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<()> {
+/// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`; what each run did, as digests. Progress goes to standard
+/// error.
+pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<Vec<String>> {
     let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
     report.figures = figures(plan, &runs);
     report.figures.extend(speeds(plan, &runs));
-    report.digests = runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect();
     report.building = runs.first().map(|run| building(plan, run));
     if plan.rings == Rings::Full {
         report.warnings.push(
@@ -31,7 +31,7 @@ pub(crate) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Rep
             "packets carry {packet} and buffers hold at least two of them: coarser and faster than the fabric file says"
         ));
     }
-    Ok(())
+    Ok(runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect())
 }
 
 /// Raw first.

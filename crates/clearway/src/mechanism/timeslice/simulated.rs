@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{
@@ -14,16 +14,15 @@ use clearway_proto::timeslice::{
 use clearway_proto::wire::{Missing, Span, Wire};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options};
-use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, Jitter};
-use clearway_sim::topology::{self, Network as Topology};
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::wire::{Bodies, SimWire};
 use clearway_sim::world::{Told, World};
 
 use super::film::{self, Film};
 use super::loss::{Change, Known, Wanted};
 use super::numbers::Audit;
 use super::plan::{HostConditions, Messages, Plan};
+use crate::run::venue::SimMachine;
 use crate::scenario::Fabric;
 
 /// Samples of progress within what is counted.
@@ -34,11 +33,7 @@ const SAMPLES_MAX: u64 = 4_000;
 const FILM_ROTATIONS: u64 = 2;
 
 /// A fabric, ready for runs.
-pub(super) struct Ground {
-    spec: FabricSpec,
-    network: Topology,
-    hosts: Vec<DeviceId>,
-}
+pub(super) struct Ground(SimMachine);
 
 /// What one run showed.
 #[derive(Clone, Debug, Default)]
@@ -179,28 +174,23 @@ pub(super) enum Filmed {
 impl Ground {
     /// The hosts of `fabric` under `queue`, under these `conditions`.
     pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64, conditions: &HostConditions) -> Result<Self> {
-        let (mut spec, hosts) = fabric.simulated(queue, RandomKey::new(seed)).map_err(|why| anyhow!(why))?;
-        apply(&mut spec, conditions);
-        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
-        Ok(Self { spec, network, hosts })
+        SimMachine::open(fabric, queue, RandomKey::new(seed), &|spec| apply(spec, conditions)).map(Self)
     }
 
     /// At what an interface fetches and places.
     pub(super) fn host_rate(&self) -> BitsPerSec {
-        self.spec.host.memory_rate
+        self.0.spec.host.memory_rate
     }
 
     /// The neighbourhood of the host of `rank`.
     fn neighbourhood(&self, rank: Rank) -> u32 {
-        self.spec.topology.neighbourhood(self.hosts[rank.index()])
+        self.0.spec.topology.neighbourhood(self.0.hosts[rank.index()])
     }
 
     fn world(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
-        let fabric_seed = key.purpose("fabric").stream().next_u64();
-        let carrier = fabric::Fabric::new(&self.spec, self.network.clone(), fabric_seed, Options::default());
-        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Lengths, disk: None, key };
-        World::new(Network::new(carrier, &self.spec, config), |wire| job.node(wire))
+        let carrier = self.0.carrier(key, Options::default());
+        self.0.world(carrier, Bodies::Lengths, key, |wire| job.node(wire))
     }
 
     /// Lets every input fetch at so many hundredths of its own rate.
@@ -218,10 +208,10 @@ impl Ground {
     /// Runs `policy` once.
     pub(super) fn run(&self, plan: &Plan, policy: Policy, seed: u64, filmed: Filmed) -> Result<Outcome> {
         let plan = &plan.of(policy, self.host_rate());
-        if self.hosts.len() < (plan.inputs + plan.builders) as usize {
+        if self.0.hosts.len() < (plan.inputs + plan.builders) as usize {
             bail!(
                 "the fabric has {} hosts for {} inputs and {} builders",
-                self.hosts.len(),
+                self.0.hosts.len(),
                 plan.inputs,
                 plan.builders
             );

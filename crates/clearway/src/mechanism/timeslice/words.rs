@@ -34,10 +34,22 @@
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
 use clearway_proto::timeslice::{Dfs, Policy, Record, Sizes as UnscheduledSizes, Window};
+use clearway_wires::Need;
 use serde::{Deserialize, Serialize};
 
 use super::loss::Wanted;
 use super::numbers::Numbers;
+use crate::run::session::Protocol;
+
+/// The conversation of timeslice building.
+pub(crate) enum Building {}
+
+impl Protocol for Building {
+    const MECHANISM: &'static str = "timeslice";
+    const NEED: Need = Need::Writes;
+    type Request = Asked;
+    type Response = Said;
+}
 
 /// To a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]

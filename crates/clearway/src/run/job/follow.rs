@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_runtime::launch::Job;
+use serde::de::IgnoredAny;
 
 use super::{Losses, PATIENCE, Sealing, door, exchange, give_up, secret_word};
 use crate::run::exit::Exit;
-use crate::run::fleet::ending;
 use crate::run::message::{FromRank, ToRank};
+use crate::run::processes::ending;
 use crate::run::rank::{RANK, SECRET_VARIABLE, WITH_PARENT};
 
 /// Where the ssh came from that started this process. Other ranks know nobody by an address of loopback.
@@ -139,15 +140,15 @@ impl Conductor {
 
     /// Says that the rank's process ended with `status`, and waits until the conductor ends the run, in one way or the other.
     fn wait_for_the_end(&self, status: ExitStatus) -> End {
-        self.tell(&FromRank::Ended(ending(status)));
+        self.tell(&FromRank::<()>::Ended(ending(status)));
         // The process may have taken the beginning of a line with it.
-        let is_leave = |line: &str| matches!(serde_json::from_str(line), Ok(ToRank::Leave));
+        let is_leave = |line: &str| matches!(serde_json::from_str(line), Ok(ToRank::<IgnoredAny>::Leave));
         let mut lines = BufReader::new(&self.connection).lines();
         if lines.by_ref().map_while(Result::ok).any(|line| is_leave(&line)) { End::Ordered } else { End::Lost }
     }
 
     /// Says `what`, if it can still be said.
-    fn tell(&self, what: &FromRank) {
+    fn tell(&self, what: &FromRank<()>) {
         // In the middle of a line this is the end of that line: the conductor hears that something is wrong.
         let line = serde_json::to_string(what).unwrap_or_default();
         let _ = writeln!(&self.connection, "\n{line}");

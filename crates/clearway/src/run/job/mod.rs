@@ -30,10 +30,10 @@ use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_runtime::keys::{JobSecret, Scope};
 use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
 
-use super::fleet::Member;
+use super::interrupt::Interrupt;
 use super::message::ToRank;
+use super::processes::Member;
 use super::rank::SECRET_VARIABLE;
-use super::stage::Interrupt;
 use crate::run::exit::Exit;
 use card::Card;
 use clearway_wires::hexadecimal::digits_of;
@@ -244,7 +244,7 @@ impl Site {
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other as the user wants.
-    pub(super) fn ways(&self) -> Result<WirePlan> {
+    pub(super) fn wire_plan(&self) -> Result<WirePlan> {
         let cards = self.measuring();
         let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
         let hosts: Vec<u32> = cards.iter().map(host).collect();
@@ -314,7 +314,7 @@ impl Site {
 
     /// Leaves the job in order, together with all followers.
     pub(crate) fn leave(mut self) -> Result<()> {
-        let mut line = serde_json::to_vec(&ToRank::Leave).context("an order that JSON cannot hold")?;
+        let mut line = serde_json::to_vec(&ToRank::<()>::Leave).context("an order that JSON cannot hold")?;
         line.push(b'\n');
         for mut follower in self.followers.take() {
             // One that is gone does not come to the barrier, which says so.

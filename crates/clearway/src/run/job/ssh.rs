@@ -8,7 +8,7 @@ use clearway_runtime::launch::{self, LaunchError, Method, Options, SshOptions, h
 
 use super::{Follower, Losses, PATIENCE, Sealing};
 use crate::run::exit::Exit;
-use crate::run::stage::Interrupt;
+use crate::run::interrupt::Interrupt;
 
 /// The hidden command that a rank runs on its host.
 const FOLLOW: &str = "follow";

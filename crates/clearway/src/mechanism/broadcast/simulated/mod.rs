@@ -14,7 +14,7 @@ mod page;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, Rank};
 use clearway_proto::broadcast::{
     Circumstances, Command, Event, Laggards, Member, Node, NodeConfig, Reach, Record, Way,
@@ -24,12 +24,11 @@ use clearway_sim::Picos;
 use clearway_sim::fabric::{Fabric, FabricFault, Harm, Odds, Options, Sort, Trouble};
 use clearway_sim::graph::{ChannelId, DeviceId};
 use clearway_sim::spec::file::{FabricFile, Wanted};
-use clearway_sim::spec::{FabricSpec, LinkRole};
-use clearway_sim::topology::{self, Network as Topology};
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::wire::{Bodies, SimWire};
 use clearway_sim::world::{Told, World};
 
 use super::plan::{Mode, Plan, Share};
+use crate::run::venue::SimMachine;
 use actor::{Actor, Neighbour};
 pub(super) use page::{FABRIC, RANKS};
 pub(crate) use page::{explained, figures, on_machine, table};
@@ -53,10 +52,8 @@ const LIMIT: Picos = Picos::from_micros(60_000_000);
 
 /// A fabric, and the ranks and neighbours on it.
 pub(crate) struct Ground {
-    spec: FabricSpec,
-    network: Topology,
-    /// By rank: members first, then neighbours.
-    hosts: Vec<DeviceId>,
+    /// Members first, then neighbours.
+    machine: SimMachine,
     ranks: u32,
 }
 
@@ -95,51 +92,52 @@ impl Ground {
         if spec.packet.payload.0 <= 2 * HEAD {
             bail!("packets of {} have no room for a symbol; more than {}B work", spec.packet.payload, 2 * HEAD);
         }
-        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         let every = (ranks + neighbours) / neighbours;
         let is_neighbour = |host: &u32| host % every == every - 1 && host / every < neighbours;
         let (between, members): (Vec<u32>, Vec<u32>) = (0..ranks + neighbours).partition(is_neighbour);
         let hosts = members.into_iter().chain(between).map(DeviceId).collect();
-        Ok(Self { spec, network, hosts, ranks })
+        Ok(Self { machine: SimMachine::build(spec, hosts)?, ranks })
     }
 
     /// The name of the fabric.
     pub(crate) fn name(&self) -> &str {
-        &self.spec.name
+        &self.machine.spec.name
     }
 
     /// Of a host's link.
     pub(crate) fn rate(&self) -> BitsPerSec {
-        let link = self.spec.link(LinkRole::Host).and_then(|link| self.spec.links.get(usize::from(link)));
-        link.map_or(BitsPerSec(0), |link| link.rate)
+        self.machine.host_rate()
     }
 
     /// The switch at which `host` hangs.
     fn leaf(&self, host: DeviceId) -> u32 {
-        let graph = &self.network.graph;
+        let graph = &self.machine.network.graph;
         graph.channel(ChannelId(graph.ports(host).start)).to.0
     }
 
     fn symbol(&self) -> u32 {
         // What one datagram of the engine can say of its length.
-        let most = (self.spec.packet.payload.0 - HEAD).min(u64::from(u16::MAX));
+        let most = (self.machine.spec.packet.payload.0 - HEAD).min(u64::from(u16::MAX));
         (most / HEAD * HEAD) as u32
     }
 
     /// From one rank's program to another's over an idle network, roughly: its hosts' part and one switch.
     fn latency(&self) -> Nanos {
-        let host = &self.spec.host;
-        let all =
-            host.transmit_delay + host.receive_delay + host.input_cost + host.effect_cost + self.spec.switch.delay;
+        let host = &self.machine.spec.host;
+        let all = host.transmit_delay
+            + host.receive_delay
+            + host.input_cost
+            + host.effect_cost
+            + self.machine.spec.switch.delay;
         all.nanos()
     }
 
     /// Links between switches that separate messages to all receivers cross together, on shortest ways.
     pub(super) fn unicast_crossings(&self) -> u64 {
-        let graph = &self.network.graph;
+        let graph = &self.machine.network.graph;
         let mut distance = vec![None; graph.devices() as usize];
         let mut next = VecDeque::new();
-        let Some(root) = self.hosts.first().map(|host| DeviceId(self.leaf(*host))) else { return 0 };
+        let Some(root) = self.machine.hosts.first().map(|host| DeviceId(self.leaf(*host))) else { return 0 };
         distance[root.0 as usize] = Some(0);
         next.push_back(root);
         while let Some(at) = next.pop_front() {
@@ -151,7 +149,7 @@ impl Ground {
                 }
             }
         }
-        let receivers = self.hosts.iter().take(self.ranks as usize).skip(1);
+        let receivers = self.machine.hosts.iter().take(self.ranks as usize).skip(1);
         receivers.filter_map(|host| distance[self.leaf(*host) as usize]).sum()
     }
 
@@ -181,10 +179,9 @@ impl Ground {
     }
 
     fn carrier(&self, loss: Share, key: RandomKey) -> Fabric {
-        let seed = key.purpose("fabric").stream().next_u64();
-        let mut carrier = Fabric::new(&self.spec, self.network.clone(), seed, Options::default());
-        let graph = &self.network.graph;
-        let lost = self.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
+        let mut carrier = self.machine.carrier(key, Options::default());
+        let graph = &self.machine.network.graph;
+        let lost = self.machine.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
             let channel = graph.channel(ChannelId(graph.ports(*host).start)).reverse;
             let odds = Odds::Each(loss.0);
             let what = Trouble::Packets { channel, harm: Harm::Lost, odds, level: None, sort: Sort::Any };
@@ -198,13 +195,13 @@ impl Ground {
         let key = RandomKey::new(plan.seed);
         let way = mode.way(&self.circumstances(length, loss), Reach::All);
         let members: Arc<[Member]> = (0..)
-            .zip(&self.hosts[..self.ranks as usize])
+            .zip(&self.machine.hosts[..self.ranks as usize])
             .map(|(rank, host)| Member { rank: Rank(rank), leaf: self.leaf(*host) })
             .collect();
-        let config = NetworkConfig { hosts: self.hosts.clone(), bodies: Bodies::Phantom, disk: None, key };
-        let network = Network::new(self.carrier(loss, key), &self.spec, config);
         let mut from = Span::EMPTY;
-        let world = World::new(network, |wire| self.actor(wire, plan, way, length, &members, &mut from));
+        let world = self.machine.world(self.carrier(loss, key), Bodies::Phantom, key, |wire| {
+            self.actor(wire, plan, way, length, &members, &mut from)
+        });
         let mut run = Run { ground: self, world, from, length };
         run.settle()?;
         let alone = run.trips();
@@ -234,7 +231,7 @@ impl Ground {
         let rank = wire.rank();
         if let Some(place) = rank.0.checked_sub(self.ranks) {
             // The first half asks the second, which hangs far from it.
-            let half = (self.hosts.len() as u32 - self.ranks) / 2;
+            let half = (self.machine.hosts.len() as u32 - self.ranks) / 2;
             let partner = |place| Rank(self.ranks + place);
             return Actor::Neighbour(match place < half {
                 true => Neighbour::asking(partner(place + half)),
@@ -369,7 +366,7 @@ impl Run<'_> {
     }
 
     fn links(&self) -> [u64; 3] {
-        let graph = &self.ground.network.graph;
+        let graph = &self.ground.machine.network.graph;
         let mut sums = [0; 3];
         for (channel, id) in graph.channels().iter().zip((0..).map(ChannelId)) {
             let bytes = self.world.network().carrier().lane_statistics(id).iter().map(|lane| lane.bytes).sum::<u64>();
@@ -382,7 +379,7 @@ impl Run<'_> {
     /// Round trips of neighbours since the last call.
     fn trips(&mut self) -> Vec<Nanos> {
         let mut trips = Vec::new();
-        for rank in self.ground.ranks..self.ground.hosts.len() as u32 {
+        for rank in self.ground.ranks..self.ground.machine.hosts.len() as u32 {
             if let Some(Actor::Neighbour(neighbour)) = self.world.engine_mut(Rank(rank)) {
                 trips.append(&mut neighbour.take_trips());
             }
@@ -444,7 +441,10 @@ mod tests {
         let ground = |ranks| Ground::open("edr", None, ranks, None).unwrap();
         assert_eq!(ground(8).unicast_crossings(), 0);
         let wide = ground(200);
-        let elsewhere = wide.hosts[..200].iter().filter(|host| wide.leaf(**host) != wide.leaf(wide.hosts[0])).count();
+        let elsewhere = wide.machine.hosts[..200]
+            .iter()
+            .filter(|host| wide.leaf(**host) != wide.leaf(wide.machine.hosts[0]))
+            .count();
         assert!(elsewhere > 0 && wide.unicast_crossings() >= 2 * elsewhere as u64);
     }
 

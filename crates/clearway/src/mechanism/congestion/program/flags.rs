@@ -47,7 +47,7 @@ pub(crate) struct ProgramFlags {
 }
 
 /// Programs and how they are compared.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Programs {
     pub(crate) victim: Option<String>,
     pub(crate) congestor: Option<String>,

@@ -36,9 +36,10 @@ use clearway_proto::stats::{Estimate, MEDIAN_MAX};
 use super::cell::{Case, Cell};
 use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::Congestion;
+use crate::mechanism::congestion::phases::{Backdrop, Sighting, Stage};
 use crate::report::model::Report;
 use crate::run::Order;
-use crate::run::stage::{Backdrop, Interrupt, Sighting, Stage};
+use crate::run::interrupt::Interrupt;
 
 pub(crate) use beside::Beside;
 pub(crate) use flags::{ProgramFlags, Programs};
@@ -60,11 +61,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 const RAMP_SLICES: u32 = 5;
 
 /// Where the commands run.
-pub(crate) enum Ground<'a> {
+pub(crate) enum Ground<'a, 'v> {
     /// On this machine, both of them.
     Here,
     /// On a stage, beside whose ranks or on whose hosts they run.
-    Stage(&'a mut dyn Stage),
+    Stage(&'a mut Stage<'v>),
 }
 
 /// One case over all its draws.
@@ -86,7 +87,7 @@ pub(crate) fn run(
     programs: &Programs,
     test: &Congestion,
     order: &Order<'_>,
-    ground: Ground<'_>,
+    ground: Ground<'_, '_>,
     report: &mut Report,
 ) -> Result<()> {
     if u64::from(programs.pairs) * u64::from(test.draws) > MEDIAN_MAX as u64 {
@@ -105,16 +106,19 @@ pub(crate) fn run(
         }
     }
     rows::write(report, programs, test, &order.scenario.verdict, &found);
+    if let Ground::Stage(stage) = &show.ground {
+        stage.conclude(report);
+    }
     Ok(())
 }
 
 /// Goes through the cases.
-struct Show<'a, 'g> {
+struct Show<'a, 'g, 'v> {
     programs: &'a Programs,
     victim: &'a str,
     test: &'a Congestion,
     order: &'a Order<'a>,
-    ground: Ground<'g>,
+    ground: Ground<'g, 'v>,
     interrupt: Interrupt,
     /// Begun so far.
     cases: u64,
@@ -126,7 +130,7 @@ enum Load<'a> {
     Ranks(Cell<'a>),
 }
 
-impl Show<'_, '_> {
+impl Show<'_, '_, '_> {
     /// What is compared; without a stage there is one network, as it is.
     fn queues(&self) -> Vec<String> {
         match &self.ground {
@@ -223,8 +227,8 @@ impl Show<'_, '_> {
         Grid::new(&self.order.scenario.fabric, self.test.slice)
     }
 
-    fn troupe(&self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
-        match &self.ground {
+    fn troupe(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
+        match &mut self.ground {
             Ground::Here => Troupe::here(part, program),
             Ground::Stage(stage) => stage.troupe(part, program, ranks),
         }

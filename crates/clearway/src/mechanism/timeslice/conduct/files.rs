@@ -16,7 +16,7 @@ use super::super::sink::BUILDER;
 use super::super::words::{Asked, Said, SinkKind, SourceKind};
 use super::{Conductor, LOOK_EVERY, PATIENCE};
 use crate::mechanism::timeslice::archive::{INPUT, filled};
-use crate::run::Interrupted;
+use crate::run::interrupt::Interrupted;
 
 impl Conductor<'_> {
     /// Refuses a source that is not there, before anything is made.
@@ -55,9 +55,9 @@ impl Conductor<'_> {
     /// Ends the ranks after `error` and removes what they left unfinished on this host; elsewhere they do. The error, which says what
     /// is left.
     pub(super) fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
-        self.ranks().end();
-        let host = self.held.conductor();
-        let ranks = self.held.ranks();
+        self.venue.processes_mut().end();
+        let host = self.venue.coordinator_host();
+        let ranks = self.venue.processes();
         let is_here = |rank: &Rank| host.as_deref().is_none_or(|host| ranks.host(*rank) == host);
         let mut left: Vec<String> =
             self.unfinished.iter().filter(|(rank, _)| is_here(rank)).map(|it| it.1.clone()).collect();

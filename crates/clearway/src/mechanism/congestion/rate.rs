@@ -17,9 +17,8 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
 use clearway_proto::congestion::{Flow, FlowStyle, LoadKind, LoadTask};
 use clearway_proto::stats::Estimate;
 
-use super::job::JobStage;
-use super::{Backdrop, Sighting, Stage};
-use crate::mechanism::congestion::windows::Grid;
+use super::phases::{Backdrop, Sighting, Stage};
+use super::windows::Grid;
 
 /// Slices as long as a full queue of 100 packets takes at 25 Mb/s, so that a queue's filling shows in the first only.
 const SLICE: Nanos = Nanos::from_millis(50);
@@ -67,7 +66,7 @@ impl fmt::Display for MeasuredRate {
 }
 
 /// Measures the links between `hosts`, each with its ranks.
-pub(crate) fn measure(stage: &mut JobStage, hosts: &[Vec<Rank>]) -> Result<MeasuredRate> {
+pub(crate) fn measure(stage: &mut Stage<'_>, hosts: &[Vec<Rank>]) -> Result<MeasuredRate> {
     let ranks_max = hosts.iter().map(Vec::len).max().context("a job without hosts")? as u64;
     let mut all = Vec::new();
     let mut of_pairs = Vec::new();
@@ -117,7 +116,7 @@ fn pairs(hosts: &[Vec<Rank>]) -> Vec<(Vec<Rank>, Vec<Rank>)> {
 }
 
 /// What the `to` received together from the `from`, slice by slice, in bits per second.
-fn exchange(stage: &mut JobStage, from: &[Rank], to: &[Rank]) -> Result<Vec<f64>> {
+fn exchange(stage: &mut Stage<'_>, from: &[Rank], to: &[Rank]) -> Result<Vec<f64>> {
     let loads = |rank: Rank| match from.iter().position(|sender| *sender == rank) {
         Some(at) if to[at % to.len()] != rank => vec![flood(to[at % to.len()])],
         _ => Vec::new(),

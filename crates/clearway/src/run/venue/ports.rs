@@ -48,7 +48,7 @@ impl Reading {
 }
 
 /// What the ports of `graph` did between two readings.
-pub(crate) fn load(queue: &str, phase: &str, spec: &FabricSpec, graph: &Graph, window: [&Reading; 2]) -> Load {
+pub(super) fn load(queue: &str, phase: &str, spec: &FabricSpec, graph: &Graph, window: [&Reading; 2]) -> Load {
     let length = window[1].at.0.saturating_sub(window[0].at.0).max(1);
     let ports: Vec<Port> =
         (0..graph.channels().len() as u32).map(|id| port(spec, graph, ChannelId(id), window, length)).collect();
@@ -124,7 +124,7 @@ fn link_loads(links: &[Link], ports: &[Port]) -> Vec<[f64; 2]> {
 }
 
 /// `spec` and its `graph` as a report shows them, with `loads` of its queues.
-pub(crate) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<Load>) -> Fabric {
+pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<Load>) -> Fabric {
     let (kind, shape) = match &spec.topology {
         Topology::Star { .. } => ("a star", Shape::Rows),
         Topology::TwoSwitch { .. } => ("a pair of switches", Shape::Rows),

@@ -11,7 +11,7 @@ use clearway_sim::Picos;
 use clearway_sim::fabric::{Among, Fabric, MessageId, Options, Slow, Trace, Trains};
 use clearway_sim::graph::{DeviceId, Graph};
 
-use super::Plan;
+use super::phases::Plan;
 
 /// Messages on the list of a whole run.
 const LIST_MAX: usize = 10;

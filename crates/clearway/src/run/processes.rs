@@ -1,11 +1,11 @@
-//! The ranks of a run: brought together, told what to do, heard, and missed when they die.
+//! The processes of a run's ranks: brought together, sent messages, heard, and missed when they die.
 //!
 //! # Model
 //! A member is a process of this machine that listens to a pipe, or a connection to one elsewhere. Once all have said where they
 //! are and opened their wires they differ in nothing but in how their end is explained.
 //!
 //! # Invariants
-//! I1. Every rank of this machine is ended: dropping the fleet closes all pipes first, which ends the ranks, then reaps them.
+//! I1. Every rank of this machine is ended: dropping them closes all pipes first, which ends the ranks, then reaps them.
 //!     Connections belong to whoever gave them, who ends those ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,26 +21,31 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
 use clearway_runtime::keys::Scope;
-
-use super::engine::Measure;
-use super::message::{FromRank, RankRecord, Ready, Setup, ToRank};
-use super::rank::RANK;
 use clearway_wires::facts::CLASSES;
-use clearway_wires::{EndLocation, Far, Network, PortRequest, WirePlan, WireSetup};
+use clearway_wires::{EndLocation, Far, Need, Network, PortRequest, WirePlan, WireSetup};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::interrupt::Interrupt;
+use super::message::{FromRank, Ready, Setup, ToRank};
+use super::rank::RANK;
+use super::session::{Protocol, Session};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a wait looks around.
+/// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes a tenth of this.
 const LINE_MAX: u64 = 256 << 20;
 
 /// What tells one run from another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct RunId {
     pub(super) session: u64,
     pub(super) seed: u64,
-    pub(super) measure: Measure,
+    /// The mechanism's name.
+    pub(super) mechanism: &'static str,
+    pub(super) need: Need,
 }
 
 /// One rank, and where it would go if it were not for the run.
@@ -122,70 +127,64 @@ pub(super) fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// What the reader of one rank's output found.
-type Heard = (Rank, Option<FromRank>);
+/// What came of a rank, if anything did: a message, or how the rank ended.
+pub(crate) type Heard<S> = Option<(Rank, Result<S, String>)>;
 
-/// What is heard of a rank.
-pub(super) enum Word {
-    Said(FromRank),
-    /// Its process ended, or its host did; and how.
-    Gone(String),
-}
+/// A line that a rank sent; `None` when its output closed.
+type Line = (Rank, Option<Vec<u8>>);
 
-/// All ranks.
-pub(crate) struct Fleet {
+/// The processes of all ranks of a run.
+pub(crate) struct RankProcesses {
     members: Vec<Member>,
-    heard: Receiver<Heard>,
-    /// Those that were missed and told to be.
+    lines: Receiver<Line>,
+    /// Ranks whose end was reported.
     gone: BTreeSet<Rank>,
     facts: Ready,
     far: Far,
     /// What they talk over, for a person, by name.
     wires: BTreeMap<String, String>,
+    interrupt: Interrupt,
 }
 
-impl Fleet {
-    /// Makes `members`, by rank, a fleet on `network` that talks in one of `ways`: waits until all wires are open. Keys, where there
-    /// are any, must be made with those of `job`.
+impl RankProcesses {
+    /// Brings `members`, by rank, together on `network` over the wires of `plan`: waits until all wires are open. Keys, where there are
+    /// any, must be made with those of `job`.
     pub(super) fn gather(
         members: Vec<Member>,
         network: Network,
-        ways: &WirePlan,
-        run: Run,
+        plan: &WirePlan,
+        run: RunId,
         job: Option<&Scope>,
-        watch: &mut dyn FnMut() -> Result<()>,
+        interrupt: Interrupt,
     ) -> Result<Self> {
-        let (sender, heard) = channel();
+        let (sender, lines) = channel();
         let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
-        let mut fleet =
-            Self { members, heard, gone: BTreeSet::new(), facts, far: Far::Nothing, wires: BTreeMap::new() };
-        for (rank, member) in (0..).map(Rank).zip(&mut fleet.members) {
+        let (gone, far, wires) = (BTreeSet::new(), Far::Nothing, BTreeMap::new());
+        let mut all = Self { members, lines, gone, facts, far, wires, interrupt };
+        for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
             listen(rank, member.output()?, sender.clone());
         }
-        for rank in fleet.ranks() {
-            let address = fleet.members[rank.index()].address;
-            fleet.tell(
-                rank,
-                &ToRank::Bind(PortRequest { rank, session: run.session, address, network, far: ways.far }),
-            )?;
+        for rank in all.ranks() {
+            let address = all.members[rank.index()].address;
+            let request = PortRequest { rank, session: run.session, address, network, far: plan.far };
+            all.send::<()>(rank, &ToRank::Bind(request))?;
         }
-        let all: Vec<Rank> = fleet.ranks().collect();
-        let mut peers = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
-            FromRank::Bound(place) => Some(place),
+        let mut peers = all.started(|message| match message {
+            FromRank::Bound(location) => Some(location),
             _ => None,
         })?;
         if let Some(job) = job {
-            fleet.check_cards(job, &peers)?;
+            all.check_cards(job, &peers)?;
         }
-        let choice = ways.choose(network, &peers, &|rank| fleet.name(rank))?;
-        (fleet.far, fleet.wires) = (choice.far, choice.facts);
+        let choice = plan.choose(network, &peers, &|rank| all.name(rank))?;
+        (all.far, all.wires) = (choice.far, choice.facts);
         peers.iter_mut().for_each(|peer| peer.keep(choice.far));
-        let wire = WireSetup { far: choice.far, hosts: ways.hosts.clone(), peers, need: run.measure.need() };
-        let setup = ToRank::Open(Setup { seed: run.seed, measure: run.measure, wire });
-        for rank in fleet.ranks() {
-            fleet.tell(rank, &setup)?;
+        let wire = WireSetup { far: choice.far, hosts: plan.hosts.clone(), peers, need: run.need };
+        let setup = ToRank::<()>::Open(Setup { seed: run.seed, mechanism: run.mechanism.to_owned(), wire });
+        for rank in all.ranks() {
+            all.send(rank, &setup)?;
         }
-        let ready = fleet.answers(&all, START_PATIENCE, watch, |message| match message {
+        let ready = all.started(|message| match message {
             FromRank::Ready(ready) => Some(ready),
             _ => None,
         })?;
@@ -194,12 +193,12 @@ impl Fleet {
             let operations = a.operations.and(b.operations);
             Ready { operations, ..if b.body_max < a.body_max { b } else { a } }
         };
-        fleet.facts = ready.into_iter().reduce(common).context("no ranks")?;
-        fleet.wires.insert(CLASSES.to_owned(), classes_of(&fleet.facts));
-        Ok(fleet)
+        all.facts = ready.into_iter().reduce(common).context("no ranks")?;
+        all.wires.insert(CLASSES.to_owned(), classes_of(&all.facts));
+        Ok(all)
     }
 
-    /// Refuses who has another key, by name: its peers would refuse it as well, and it all of them.
+    /// Refuses a rank that has another key, by name: its peers would refuse it as well, and it all of them.
     fn check_cards(&self, job: &Scope, peers: &[EndLocation]) -> Result<()> {
         for (rank, card) in (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?))) {
             job.check(rank, card).with_context(|| format!("{} cannot take part", self.name(rank)))?;
@@ -207,13 +206,18 @@ impl Fleet {
         Ok(())
     }
 
+    /// The conversation of the mechanism that they were started for.
+    pub(crate) fn session<P: Protocol>(&mut self) -> Session<'_, P> {
+        Session::new(self)
+    }
+
     /// All ranks in order.
-    pub(super) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.members.len() as u32).map(Rank)
     }
 
     /// The names of their hosts.
-    pub(super) fn hosts(&self) -> Vec<String> {
+    pub(crate) fn hosts(&self) -> Vec<String> {
         self.members.iter().map(|member| member.host.clone()).collect()
     }
 
@@ -223,18 +227,26 @@ impl Fleet {
     }
 
     /// What the ranks talk over, for a person, by name.
-    pub(super) fn wires(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn wires(&self) -> &BTreeMap<String, String> {
         &self.wires
     }
 
-    /// What the ranks' wires can do.
-    pub(super) fn facts(&self) -> &Ready {
+    /// What all their wires can do.
+    pub(crate) fn facts(&self) -> &Ready {
         &self.facts
     }
 
-    /// Gives `rank` an order.
-    pub(super) fn tell(&mut self, rank: Rank, order: &ToRank) -> Result<()> {
-        let line = line_of(order)?;
+    /// An error when the user wants an end.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.interrupt.check()
+    }
+
+    /// Sends `message` to `rank`.
+    ///
+    /// # Errors
+    /// The rank is gone; the sentence says how it ended.
+    pub(super) fn send<R: Serialize>(&mut self, rank: Rank, message: &ToRank<R>) -> Result<()> {
+        let line = line_of(message)?;
         let member = self.members.get_mut(rank.index()).context("no such rank")?;
         if member.write(&line).is_err() {
             return Err(self.silence(rank));
@@ -242,104 +254,87 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits for the records of `ranks`, in that order; `watch` is called about ten times a second and can end the wait.
-    pub(super) fn records(
-        &mut self,
-        ranks: &[Rank],
-        patience: Duration,
-        watch: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<RankRecord>> {
-        self.records_that(ranks, patience, watch, &mut Some)
-    }
-
-    /// Waits for the record of every one of `ranks` that `take` keeps.
-    pub(super) fn records_that(
-        &mut self,
-        ranks: &[Rank],
-        patience: Duration,
-        watch: &mut dyn FnMut() -> Result<()>,
-        take: &mut dyn FnMut(RankRecord) -> Option<RankRecord>,
-    ) -> Result<Vec<RankRecord>> {
-        self.answers(ranks, patience, watch, |message| match message {
-            FromRank::Record(record) => take(*record),
-            _ => None,
-        })
-    }
-
-    /// What the clock of `rank` says. Nothing else may be under way.
-    pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
-        self.tell(rank, &ToRank::Time)?;
-        match self.heard.recv_timeout(START_PATIENCE) {
-            Ok((_, Some(FromRank::Time(time)))) => Ok(time),
-            Ok((_, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
-            Ok((silent, None)) => Err(self.silence(silent)),
-            Ok((dead, Some(FromRank::Ended(how)))) => Err(self.death(dead, &how)),
-            _ => bail!("{} does not say what time it is", self.name(rank)),
-        }
-    }
-
-    /// One answer of each of `ranks`, in that order.
-    fn answers<T>(
-        &mut self,
-        ranks: &[Rank],
-        patience: Duration,
-        watch: &mut dyn FnMut() -> Result<()>,
-        mut take: impl FnMut(FromRank) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let deadline = Instant::now() + patience;
-        let mut answers: BTreeMap<Rank, T> = BTreeMap::new();
-        while let Some(silent) = ranks.iter().find(|rank| !answers.contains_key(rank)) {
-            match self.hear(LOOK_EVERY, watch)? {
-                Some((rank, message)) => answers.extend(take(message).map(|answer| (rank, answer))),
-                None if Instant::now() > deadline => {
-                    let name = self.name(*silent);
-                    bail!("{name} has not answered for {patience:?}; its machine may be too busy");
-                }
-                None => {}
-            }
-        }
-        Ok(ranks.iter().filter_map(|rank| answers.remove(rank)).collect())
-    }
-
-    /// The next that a rank says, or that it is gone, for runs that go on without it. `watch` is called first and can end the wait.
-    pub(super) fn hear_or_miss(
-        &mut self,
-        patience: Duration,
-        watch: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<(Rank, Word)>> {
-        watch()?;
-        match self.heard.recv_timeout(patience) {
-            Ok((rank, _)) if self.gone.contains(&rank) => Ok(None),
-            Ok((rank, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
-            Ok((rank, Some(FromRank::Ended(how)))) => Ok(Some(self.miss(rank, how))),
-            Ok((rank, Some(message))) => Ok(Some((rank, Word::Said(message)))),
-            Ok((rank, None)) => {
-                // The user's interrupt may have ended the rank first.
-                watch()?;
-                let how = self.ending(rank);
-                Ok(Some(self.miss(rank, how)))
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
-        }
-    }
-
-    fn miss(&mut self, rank: Rank, how: String) -> (Rank, Word) {
-        self.gone.insert(rank);
-        (rank, Word::Gone(how))
-    }
-
-    /// Gives `rank` an order, if it is there: whoever hears the fleet hears of its end.
-    pub(super) fn try_to_tell(&mut self, rank: Rank, order: &ToRank) -> Result<()> {
-        let line = line_of(order)?;
+    /// Sends `message` to `rank`, if it is there: [`RankProcesses::poll_or_end`] tells of its end.
+    pub(super) fn try_send<R: Serialize>(&mut self, rank: Rank, message: &ToRank<R>) -> Result<()> {
+        let line = line_of(message)?;
         if let Some(member) = self.members.get_mut(rank.index()) {
             let _ = member.write(&line);
         }
         Ok(())
     }
 
+    /// What the clock of `rank` says. Nothing else may be under way.
+    pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
+        self.send::<()>(rank, &ToRank::Time)?;
+        match self.poll::<IgnoredAny>(START_PATIENCE)? {
+            Some((_, FromRank::Time(time))) => Ok(time),
+            _ => bail!("{} does not say what time it is", self.name(rank)),
+        }
+    }
+
+    /// What each rank says when it starts, in order, as far as `take` keeps it.
+    fn started<T>(&mut self, mut take: impl FnMut(FromRank<IgnoredAny>) -> Option<T>) -> Result<Vec<T>> {
+        let deadline = Instant::now() + START_PATIENCE;
+        let mut taken: BTreeMap<Rank, T> = BTreeMap::new();
+        while let Some(silent) = self.ranks().find(|rank| !taken.contains_key(rank)) {
+            match self.poll(LOOK_EVERY)? {
+                Some((rank, message)) => taken.extend(take(message).map(|it| (rank, it))),
+                None if Instant::now() > deadline => return Err(self.silent(silent, START_PATIENCE)),
+                None => {}
+            }
+        }
+        Ok(taken.into_values().collect())
+    }
+
+    /// The next message of a rank, if one comes within `patience`, for runs that end with any rank.
+    ///
+    /// # Errors
+    /// The user interrupted, or a rank is gone or refuses to go on.
+    pub(super) fn poll<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<(Rank, FromRank<S>)>> {
+        match self.poll_or_end(patience)? {
+            Some((rank, Ok(message))) => Ok(Some((rank, message))),
+            Some((rank, Err(how))) => Err(self.death(rank, &how)),
+            None => Ok(None),
+        }
+    }
+
+    /// The next message of a rank, or how it ended, for runs that go on without it. A message that is none is passed over: a rank
+    /// that died in the middle of a line leaves half of one, and what follows says how it ended.
+    ///
+    /// # Errors
+    /// The user interrupted, or a rank refuses to go on.
+    pub(super) fn poll_or_end<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<Heard<FromRank<S>>> {
+        self.check()?;
+        let (rank, line) = match self.lines.recv_timeout(patience) {
+            Ok((rank, _)) if self.gone.contains(&rank) => return Ok(None),
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
+        };
+        let how = match line.as_deref().map(serde_json::from_slice) {
+            Some(Ok(FromRank::Failed(sentence))) => return Err(self.refusal(rank, &sentence)),
+            Some(Ok(FromRank::Ended(how))) => how,
+            Some(Ok(message)) => return Ok(Some((rank, Ok(message)))),
+            Some(Err(_)) => return Ok(None),
+            None => {
+                // The user's interrupt may have ended the rank first.
+                self.check()?;
+                self.ending(rank)
+            }
+        };
+        self.gone.insert(rank);
+        Ok(Some((rank, Err(how))))
+    }
+
+    /// Ends them, and goes on with others that `gather` brings, which hears of the user's interrupt.
+    pub(super) fn replace(&mut self, gather: impl FnOnce(Interrupt) -> Result<Self>) -> Result<()> {
+        self.end();
+        *self = gather(self.interrupt.clone())?;
+        Ok(())
+    }
+
     /// Ends every rank of this machine.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for member in &mut self.members {
             if let Link::Child(_, orders) = &mut member.link {
                 *orders = None;
@@ -354,34 +349,13 @@ impl Fleet {
         }
     }
 
-    /// The next that a rank says, if one does so within `patience`. `watch` is called first and can end the wait.
-    pub(super) fn hear(
-        &mut self,
-        patience: Duration,
-        watch: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<(Rank, FromRank)>> {
-        watch()?;
-        match self.heard.recv_timeout(patience) {
-            Ok((rank, Some(FromRank::Failed(sentence)))) => Err(self.refusal(rank, &sentence)),
-            Ok((rank, Some(FromRank::Ended(how)))) => Err(self.death(rank, &how)),
-            Ok((rank, Some(message))) => Ok(Some((rank, message))),
-            Ok((rank, None)) => {
-                // The user's interrupt may have ended the rank first.
-                watch()?;
-                Err(self.silence(rank))
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
-        }
-    }
-
     /// A rank for a person.
-    pub(super) fn name(&self, rank: Rank) -> String {
+    pub(crate) fn name(&self, rank: Rank) -> String {
         format!("rank {rank} on host {}", self.host(rank))
     }
 
     /// The name of its host.
-    pub(super) fn host(&self, rank: Rank) -> &str {
+    pub(crate) fn host(&self, rank: Rank) -> &str {
         self.members.get(rank.index()).map_or("?", |member| &member.host)
     }
 
@@ -389,7 +363,12 @@ impl Fleet {
         anyhow!("{} cannot take part: {sentence}", self.name(rank))
     }
 
-    /// How a rank that went silent ended, as an error.
+    /// Nothing came of `rank` for `patience`.
+    pub(super) fn silent(&self, rank: Rank, patience: Duration) -> anyhow::Error {
+        anyhow!("{} has not answered for {patience:?}; its machine may be too busy", self.name(rank))
+    }
+
+    /// How a rank that cannot be written to ended, as an error.
     fn silence(&mut self, rank: Rank) -> anyhow::Error {
         let how = self.ending(rank);
         self.death(rank, &how)
@@ -404,9 +383,9 @@ impl Fleet {
     }
 }
 
-/// An order as a line.
-fn line_of(order: &ToRank) -> Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(order).context("an order that JSON cannot hold")?;
+/// A message as a line.
+fn line_of<R: Serialize>(message: &ToRank<R>) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message).context("a message that JSON cannot hold")?;
     line.push(b'\n');
     Ok(line)
 }
@@ -422,26 +401,20 @@ fn classes_of(facts: &Ready) -> String {
 }
 
 /// Reads a rank's lines on a thread of their own until its output closes.
-fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Heard>) {
+fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Line>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
-        let mut line = Vec::new();
         loop {
-            line.clear();
-            if output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0 {
-                let _ = sender.send((rank, None));
-                return;
-            }
-            // A rank that died in the middle of a line leaves half of one; what follows says how it ended.
-            let Ok(message) = serde_json::from_slice(&line) else { continue };
-            if sender.send((rank, Some(message))).is_err() {
+            let mut line = Vec::new();
+            let is_over = output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0;
+            if sender.send((rank, (!is_over).then_some(line))).is_err() || is_over {
                 return;
             }
         }
     });
 }
 
-impl Drop for Fleet {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
         self.end();
     }

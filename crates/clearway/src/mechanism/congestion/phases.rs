@@ -1,0 +1,254 @@
+//! Phases of the congestion test in a venue: what each rank does in them, and what all ranks recorded.
+//!
+//! # Invariants
+//! I1. A phase is over when every rank that takes part has answered for it, and for no other.
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
+use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
+use clearway_runtime::clock;
+
+use super::program::{ADDRESSES_VARIABLE, Beside, PLACE_VARIABLE, ProgramPart, Troupe};
+use super::rank::Phases;
+use super::simulated::Simulated;
+use super::windows::{Grid, Windows};
+use crate::report::model::{Report, Slowest};
+use crate::run::task::{Losses, RankRecord, Waited};
+use crate::run::venue::{Facts, ProcessVenue, Ranks, Venue};
+
+/// How often a wait looks for the user's interrupt.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What a phase may take beyond its length before its ranks count as stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a rank that answers for something else is.
+const ANSWER: &str = "a rank answered for another phase; this is a defect of the program";
+/// Why no command of the user's runs on the simulator.
+const NO_PROGRAMS: &str = "a command of yours needs a machine to run on, which the simulator has not";
+
+/// A phase as all ranks saw it.
+pub(crate) struct Sighting {
+    /// By rank.
+    pub(crate) records: Vec<PhaseRecord>,
+    /// How long each rank waited for a processor, by the conductor's clock; none where nothing real runs.
+    pub(crate) waits: Vec<Waited>,
+    /// When the phase began.
+    pub(crate) begin: LocalNs,
+    /// Its number, from 1.
+    pub(crate) number: u32,
+}
+
+/// What a rank does in a phase.
+pub(crate) struct Part {
+    pub(crate) victim: Option<VictimTask>,
+    pub(crate) loads: Vec<LoadTask>,
+}
+
+/// A phase to run: when, and who does what.
+pub(crate) struct Plan<'a> {
+    pub(crate) windows: &'a Windows,
+    pub(crate) part: &'a dyn Fn(Rank) -> Part,
+    /// What it is, for a person.
+    pub(crate) what: String,
+    /// A command of the user's that loads in the middle of it.
+    pub(crate) beside: Option<&'a RefCell<Beside>>,
+}
+
+/// Load alone, for as long as something else takes that is no message of Clearway's.
+pub(crate) struct Backdrop<'a> {
+    pub(crate) grid: Grid,
+    pub(crate) loads: &'a dyn Fn(Rank) -> Vec<LoadTask>,
+    /// Until the load is on.
+    pub(crate) ramp: Nanos,
+    /// Longer it will not be needed.
+    pub(crate) longest: Nanos,
+}
+
+impl Backdrop<'_> {
+    /// The orders of `rank`.
+    pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
+        let Grid { slice, drain } = self.grid;
+        let all_along = |load: LoadTask| LoadTask { from: Nanos::ZERO, until: self.longest, ..load };
+        let loads = (self.loads)(rank).into_iter().map(all_along).collect();
+        Phase { number, begin, length: self.longest, drain, slice, overhead, victim: None, loads }
+    }
+}
+
+impl Plan<'_> {
+    /// The orders of `rank`.
+    pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
+        let Part { victim, loads } = (self.part)(rank);
+        let Windows { grid, .. } = *self.windows;
+        let (length, drain, slice) = (self.windows.length(), grid.drain, grid.slice);
+        Phase { number, begin, length, drain, slice, overhead, victim, loads }
+    }
+}
+
+/// A venue in which phases run.
+pub(crate) struct Stage<'v> {
+    venue: &'v mut dyn Venue,
+    /// Phases so far.
+    phases: u32,
+    losses: Losses,
+    pub(super) simulated: Simulated,
+}
+
+impl<'v> Stage<'v> {
+    /// Runs phases in `venue`.
+    pub(crate) fn new(venue: &'v mut dyn Venue) -> Self {
+        Self { venue, phases: 0, losses: Losses::default(), simulated: Simulated::default() }
+    }
+
+    /// What figures and verdicts need to know of the venue.
+    pub(crate) fn facts(&self) -> Facts {
+        self.venue.facts()
+    }
+
+    /// The names of the hosts, by rank.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.venue.hosts()
+    }
+
+    /// Puts `queue` on every port.
+    pub(crate) fn arm(&mut self, queue: &str) -> Result<()> {
+        self.venue.arm(queue)
+    }
+
+    /// Runs one phase.
+    pub(crate) fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
+        self.phases += 1;
+        match self.venue.ranks() {
+            Ranks::Simulated(sim) => self.simulated.phase(sim, plan, self.phases),
+            Ranks::Processes(ranks) => phase(ranks, plan, self.phases, &mut self.losses),
+        }
+    }
+
+    /// Does `work` before `backdrop`; returns when the load began and what arrived of it. The load is ended by the next phase, which
+    /// is empty.
+    pub(crate) fn before(&mut self, backdrop: &Backdrop<'_>, work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting> {
+        let numbers = [self.phases + 1, self.phases + 2];
+        self.phases += 2;
+        match self.venue.ranks() {
+            Ranks::Simulated(_) => bail!("{NO_PROGRAMS}"),
+            Ranks::Processes(ranks) => before(ranks, backdrop, numbers, &mut self.losses, work),
+        }
+    }
+
+    /// Brings `program` to where a command plays the part of `ranks`: on the virtual host of each; once, beside the coordinator,
+    /// where hosts can be entered by a site's own launcher only.
+    pub(crate) fn troupe(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
+        let Ranks::Processes(venue) = self.venue.ranks() else { bail!("{NO_PROGRAMS}") };
+        let Some(lab) = venue.lab() else { return Troupe::here(part, program) };
+        let hosts = || ranks.iter().filter_map(|rank| lab.hosts().get(rank.index()));
+        let addresses: Vec<String> = hosts().map(|host| host.address.to_string()).collect();
+        let mut troupe = Troupe::new(part, program);
+        for (place, host) in hosts().enumerate() {
+            let mut guard = troupe.guard()?;
+            guard.env(PLACE_VARIABLE, place.to_string()).env(ADDRESSES_VARIABLE, addresses.join(","));
+            let guard = lab.spawn(host.rank, guard);
+            troupe.add(&host.name, guard.with_context(|| format!("a command on host {} cannot start", host.name))?)?;
+        }
+        Ok(troupe)
+    }
+
+    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up. `None` where
+    /// messages cannot be followed.
+    pub(crate) fn slowest(&mut self, queue: &str, number: u32, plan: &Plan<'_>) -> Result<Option<Slowest>> {
+        match self.venue.ranks() {
+            Ranks::Simulated(sim) => self.simulated.slowest(sim, queue, number, plan),
+            Ranks::Processes(_) => Ok(None),
+        }
+    }
+
+    /// Adds what is known at the end to `report`.
+    pub(crate) fn conclude(&self, report: &mut Report) {
+        report.warnings.extend(self.losses.warnings());
+    }
+}
+
+/// Runs phase `number`, which is `plan`, on processes.
+fn phase(ranks: &mut dyn ProcessVenue, plan: &Plan<'_>, number: u32, losses: &mut Losses) -> Result<Sighting> {
+    let begin = ranks.lead();
+    ranks.processes().check()?;
+    let begins = order(ranks, begin, |rank, local, overhead| plan.orders(rank, number, local, overhead))?;
+    let length = begin.since(clock::now()) + plan.windows.length() + plan.windows.grid.drain;
+    let all: Vec<Rank> = ranks.processes().ranks().collect();
+    let mut watch = || match plan.beside.filter(|_| clock::now() >= begin) {
+        Some(beside) => beside.borrow_mut().step(clock::now().since(begin)),
+        None => Ok(()),
+    };
+    let patience = Duration::from_nanos(length.0) + PATIENCE;
+    let mut session = ranks.processes_mut().session::<Phases>();
+    let answers = session.responses(&all, patience, &mut watch, |_, answer| Ok(Some(answer)))?;
+    all.iter().zip(&answers).for_each(|(rank, answer)| losses.count(*rank, answer));
+    let waits = answers.iter().zip(begins).flat_map(|(answer, local)| waits(answer, local, begin)).collect();
+    let records = answers.into_iter().map(|it| Some(it.record).filter(|record| record.number == number));
+    let records = records.collect::<Option<Vec<_>>>().context(ANSWER)?;
+    Ok(Sighting { records, waits, begin, number })
+}
+
+/// Gives every rank its orders of a phase that begins at `begin`; when that is by each rank's clock.
+fn order(
+    ranks: &mut dyn ProcessVenue,
+    begin: LocalNs,
+    orders: impl Fn(Rank, LocalNs, Bytes) -> Phase,
+) -> Result<Vec<LocalNs>> {
+    let overhead = Bytes(ranks.processes().facts().overhead);
+    let mut begins = Vec::new();
+    for rank in ranks.processes().ranks() {
+        let local = ranks.local_time(rank, begin)?;
+        ranks.processes_mut().session::<Phases>().request(rank, orders(rank, local, overhead))?;
+        begins.push(local);
+    }
+    Ok(begins)
+}
+
+/// How long a rank waited in a phase that began at `local` of its clock and `begin` of this process's, by the latter.
+fn waits<R>(answer: &RankRecord<R>, local: LocalNs, begin: LocalNs) -> impl Iterator<Item = Waited> {
+    let of_phase = answer.waits.iter().filter(move |wait| wait.at > local);
+    of_phase.map(move |wait| Waited { at: begin + wait.at.since(local), ..*wait })
+}
+
+/// Does `work` before `backdrop`, which is phase `loaded`, on processes; phase `empty` ends it.
+fn before(
+    ranks: &mut dyn ProcessVenue,
+    backdrop: &Backdrop<'_>,
+    [loaded, empty]: [u32; 2],
+    losses: &mut Losses,
+    work: &mut dyn FnMut() -> Result<()>,
+) -> Result<Sighting> {
+    let begin = ranks.lead();
+    ranks.processes().check()?;
+    order(ranks, begin, |rank, local, overhead| backdrop.orders(rank, loaded, local, overhead))?;
+    while clock::now() < begin + backdrop.ramp {
+        ranks.processes().check()?;
+        thread::sleep(LOOK_EVERY);
+    }
+    work()?;
+    let overhead = Bytes(ranks.processes().facts().overhead);
+    let all: Vec<Rank> = ranks.processes().ranks().collect();
+    let mut session = ranks.processes_mut().session::<Phases>();
+    for rank in &all {
+        let phase = Phase {
+            length: Nanos::ZERO,
+            drain: Nanos::ZERO,
+            loads: Vec::new(),
+            // Long ago: it is over when it begins.
+            ..backdrop.orders(*rank, empty, LocalNs(0), overhead)
+        };
+        session.request(*rank, phase)?;
+    }
+    let mut records = Vec::new();
+    session.responses(&all, PATIENCE, &mut || Ok(()), |rank, answer| {
+        losses.count(rank, &answer);
+        let is_last = answer.record.number == empty;
+        if !is_last {
+            records.push(answer.record);
+        }
+        Ok(is_last.then_some(()))
+    })?;
+    Ok(Sighting { records, waits: Vec::new(), begin, number: loaded })
+}

@@ -1,0 +1,259 @@
+//! Phases of the congestion test on a simulated machine: the same engine on every rank, over simulated wires, in virtual time.
+//!
+//! # Model
+//! Each phase is a world of its own, all ranks booted at time zero: a phase is a function of scenario, seed and number.
+//!
+//! A host that stands for several processes has their processors: its engine's costs are divided by their number ([`adjust`]).
+//!
+//! # Invariants
+//! I1. A message that is still under way when its phase ends was sent and not received: it counts as lost.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::congestion::{Event, Phase};
+use clearway_proto::wire::Wire;
+use clearway_sim::Picos;
+use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
+use clearway_sim::wire::Bodies;
+use clearway_sim::world::World;
+
+use super::phases::{Plan, Sighting};
+use super::slowest;
+use super::watch::{Watch, victims};
+use super::windows::Windows;
+use super::with_cast::TestWithCast;
+use crate::report::model::{Labels, SlowMessage, Slowest};
+use crate::run::venue::{Adjust, Reading, SimMachine, SimVenue};
+
+/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
+const MACHINE_BODY_MAX: u32 = 4096;
+/// The engine's longest header of a bulk message, for counting packets.
+const BULK_HEAD: u64 = 11;
+/// What a symbol's header needs of a packet, to a cache line.
+const SYMBOL_HEAD: u64 = 64;
+/// Virtual time between boot and the beginning of a phase: commands are read long before.
+const LEAD: Nanos = Nanos::from_micros(10);
+/// When a phase begins.
+const BEGIN: LocalNs = LocalNs(LEAD.0);
+
+/// What phases on the simulator keep for the end of a run.
+#[derive(Default)]
+pub(super) struct Simulated {
+    /// Only in a repeated run.
+    pub(super) watch: Option<Watch>,
+    /// By the number of a phase.
+    ranked: BTreeMap<u32, Ranked>,
+}
+
+/// What is kept of a phase to tell of its slowest messages.
+struct Ranked {
+    /// The slowest first.
+    slowest: Vec<Slow>,
+    events: u64,
+}
+
+/// What the congestion test changes of a machine: hosts stand for `processes` each, and all read one clock.
+pub(crate) fn adjust(processes: u32) -> Adjust {
+    let processes = u64::from(processes.max(1));
+    Box::new(move |spec| {
+        spec.host.clock_ppm = 0;
+        spec.host.input_cost.0 /= processes;
+        spec.host.effect_cost.0 /= processes;
+    })
+}
+
+/// The longest body of a message on `machine`.
+fn body_max(machine: &SimMachine) -> u32 {
+    let spec = &machine.spec;
+    // The lab's wire cuts bodies; a machine's network takes a message whole.
+    let most = if machine.body_max < u32::MAX { machine.body_max } else { MACHINE_BODY_MAX };
+    if machine.body_max == u32::MAX && !spec.holds_back() {
+        // Nobody sends again what was dropped: a message of several packets would be lost with each of them.
+        return most.min(spec.packet.payload.0.saturating_sub(BULK_HEAD).max(1) as u32);
+    }
+    most
+}
+
+/// Headers of all packets of one message with the longest body.
+fn overhead(machine: &SimMachine) -> Bytes {
+    let packets = (u64::from(body_max(machine)) + BULK_HEAD).div_ceil(machine.spec.packet.payload.0.max(1));
+    Bytes(packets * machine.spec.packet.header.0)
+}
+
+/// A world at rest, ready for what `orders` have of each rank.
+fn world(
+    machine: &SimMachine,
+    key: RandomKey,
+    options: Options,
+    orders: &[Phase],
+) -> Result<World<TestWithCast, fabric::Fabric>> {
+    let carrier = machine.carrier(key, options);
+    // What victims look at must be there.
+    let looks = |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
+    let bodies = if orders.iter().any(looks) { Bodies::Real } else { Bodies::Phantom };
+    let payload = machine.spec.packet.payload.0;
+    let symbol_max = payload.saturating_sub(SYMBOL_HEAD).clamp(1, u64::from(u16::MAX)) as u32;
+    let mut refused = None;
+    let world = machine.world(carrier, bodies, key, |wire| {
+        let Phase { loads, victim, .. } = &orders[wire.rank().index()];
+        let mut engine = TestWithCast::new(wire, body_max(machine), key).expect("a fresh end has room for a region");
+        let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
+        let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
+        refused = refused.take().or(prepared.err()).or(given.err());
+        engine
+    });
+    refused.map_or(Ok(world), Err)
+}
+
+/// The world of phase `number` on `machine`, with all orders given.
+fn start(
+    machine: &SimMachine,
+    key: RandomKey,
+    number: u32,
+    plan: &Plan<'_>,
+    options: Options,
+) -> Result<World<TestWithCast, fabric::Fabric>> {
+    let ranks = (0..machine.hosts.len() as u32).map(Rank);
+    let orders: Vec<Phase> = ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, overhead(machine))).collect();
+    let key = key.purpose("phase").node(u64::from(number));
+    let mut world = world(machine, key, options, &orders)?;
+    ranks.zip(orders).for_each(|(rank, order)| world.command(Picos::ZERO, rank, order));
+    Ok(world)
+}
+
+impl Simulated {
+    /// Runs phase `number`, which is `plan`, on the machine of `venue`.
+    pub(super) fn phase(&mut self, venue: &mut SimVenue, plan: &Plan<'_>, number: u32) -> Result<Sighting> {
+        let started = Instant::now();
+        let machine = venue.machine()?;
+        let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(number));
+        let mut world = start(machine, venue.key(), number, plan, options)?;
+        let carrier = world.network_mut().carrier_mut();
+        match &self.watch {
+            Some(watch) => watch.begin(number, carrier, plan, &machine.hosts)?,
+            None => carrier.rank_slowest(victims(plan, &machine.hosts)),
+        }
+        let whole = whole(plan);
+        let mut records = vec![None; machine.hosts.len()];
+        let borders = borders(plan.windows);
+        let mut readings = Vec::new();
+        for until in borders.into_iter().chain([Picos::from(whole)]) {
+            world.run_until(until, &mut |told| match told.event {
+                Event::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
+                Event::Burn(length) => told.processor.spend(length.into()),
+            });
+            if borders.contains(&until) {
+                readings.push(Reading::of(world.network().carrier(), &machine.spec, until));
+            }
+        }
+        if let (Some(first), Some(last)) = (readings.first(), readings.last()) {
+            venue.keep(&plan.what, [first, last])?;
+        }
+        venue.digests.push(format!("{:032x}", world.digest()));
+        let totals = world.network().carrier().totals();
+        if let Some(watch) = &mut self.watch {
+            watch.end(number, world.network().carrier())?;
+        } else {
+            let slowest = world.network().carrier().slowest().iter().take(slowest::TOLD).copied().collect();
+            self.ranked.insert(number, Ranked { slowest, events: totals.events });
+        }
+        let spent = &mut venue.spent;
+        spent.wall += started.elapsed();
+        spent.simulated = spent.simulated + whole;
+        spent.events += totals.events;
+        spent.packets += totals.packets;
+        spent.steps += world.steps();
+        let records: Option<Vec<_>> = records.into_iter().collect();
+        let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
+        Ok(Sighting { records, waits: Vec::new(), begin: BEGIN, number })
+    }
+
+    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up.
+    pub(super) fn slowest(
+        &mut self,
+        venue: &SimVenue,
+        queue: &str,
+        number: u32,
+        plan: &Plan<'_>,
+    ) -> Result<Option<Slowest>> {
+        let Some(ranked) = self.ranked.remove(&number).filter(|ranked| !ranked.slowest.is_empty()) else {
+            return Ok(None);
+        };
+        let machine = venue.machine_with(queue)?;
+        let (traces, note) = explained(&machine, venue.key(), number, plan, &ranked)?;
+        let graph = &machine.network.graph;
+        let message = |slow: &Slow| {
+            let trace = traces.iter().find(|trace| trace.id == slow.id);
+            SlowMessage {
+                id: format!("p{number}:{}:{}", graph.name(slow.id.from), slow.id.number),
+                ends: [slow.id.from, slow.to].map(|host| graph.name(host).to_owned()),
+                bytes: slow.bytes,
+                posted_us: slowest::in_us(slow.posted),
+                latency_us: slowest::in_us(slow.latency),
+                wait: trace.and_then(|trace| slowest::longest_wait(trace, graph)),
+            }
+        };
+        let messages = ranked.slowest.iter().map(message).collect();
+        Ok(Some(Slowest { labels: Labels::new(), phase: plan.what.clone(), messages, note }))
+    }
+}
+
+/// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.
+fn follow(machine: &SimMachine, key: RandomKey, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Result<Vec<Trace>> {
+    let options = Options { trains: Trains::Off, ..Options::default() };
+    let mut world = start(machine, key, number, plan, options)?;
+    let mut traces = Vec::new();
+    for slow in messages {
+        world.network_mut().carrier_mut().trace(slow.id);
+        world.run_until(slow.posted + slow.latency, &mut |told| {
+            if let Event::Burn(length) = told.event {
+                told.processor.spend(length.into());
+            }
+        });
+        traces.extend(world.network().carrier().traced());
+    }
+    Ok(traces)
+}
+
+/// The longest time that a port of `machine` sends one packet.
+fn packet_time(machine: &SimMachine) -> Picos {
+    let spec = &machine.spec;
+    let packet = Bytes(spec.packet.payload.0 + spec.packet.header.0);
+    let times = spec.links.iter().map(|link| Picos::from(link.rate.time_for(packet)));
+    times.max().unwrap_or(Picos::ZERO)
+}
+
+/// Follows the slowest messages as far as that is cheap; what is known of them, and why not all of it is.
+fn explained(
+    machine: &SimMachine,
+    key: RandomKey,
+    number: u32,
+    plan: &Plan<'_>,
+    ranked: &Ranked,
+) -> Result<(Vec<Trace>, Option<String>)> {
+    let repeats = slowest::repeats(&ranked.slowest, packet_time(machine));
+    let affordable = (slowest::EVENTS_MAX / ranked.events.max(1)) as usize;
+    let mut traces = Vec::new();
+    for messages in repeats.iter().take(affordable) {
+        traces.extend(follow(machine, key, number, plan, messages)?);
+    }
+    let note = (repeats.len() > affordable).then(|| {
+        let million = ranked.events as f64 / 1e6;
+        format!("to follow a message takes {million:.0} million events of the simulator, so not all were followed")
+    });
+    Ok((traces, note))
+}
+
+/// How long `plan` takes: a rank whose processor is away when its phase ends answers later.
+fn whole(plan: &Plan<'_>) -> Nanos {
+    LEAD + plan.windows.length() + plan.windows.grid.drain.times(2)
+}
+
+/// When the window that counts begins and ends.
+fn borders(windows: &Windows) -> [Picos; 2] {
+    let Windows { grid, congested, .. } = windows;
+    [congested.from, congested.until].map(|slice| Picos::from(LEAD + grid.slices(slice)))
+}

@@ -1,0 +1,46 @@
+//! One rank of GPCNeT's own tests, test after test.
+
+use anyhow::{Result, anyhow};
+use clearway_proto::gpcnet::{Event, MEMORY, Node, NodeConfig, Record, Task};
+use clearway_proto::wire::{Span, Wire};
+use clearway_wires::Need;
+
+use crate::run::exit::Exit;
+use crate::run::rank::RankEnd;
+use crate::run::session::Protocol;
+use crate::run::task::{self, Handled, RankRecord, TaskEngine};
+
+/// The conversation of GPCNeT's own tests: one at a time.
+pub(crate) enum Tests {}
+
+impl Protocol for Tests {
+    const MECHANISM: &'static str = "gpcnet";
+    const NEED: Need = Need::Packets;
+    type Request = Task;
+    type Response = RankRecord<Record>;
+}
+
+/// Runs tests until the coordinator is done.
+pub(crate) fn serve(end: RankEnd) -> Result<Exit> {
+    task::serve::<Tests, _>(end, |wire, _seed| node(wire))
+}
+
+/// The engine at the end of `wire`.
+pub(super) fn node(wire: &mut dyn Wire) -> Result<Node> {
+    let region = wire.register(MEMORY).map_err(|missing| anyhow!("{missing}"))?;
+    let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };
+    Ok(Node::new(NodeConfig::new(wire.rank(), memory, wire.capabilities())))
+}
+
+impl TaskEngine for Node {
+    type Record = Record;
+
+    fn handle(event: Event) -> Handled {
+        let Event::Over { .. } = event;
+        Handled::Over
+    }
+
+    fn take_record(&mut self) -> Option<Record> {
+        Self::take_record(self)
+    }
+}

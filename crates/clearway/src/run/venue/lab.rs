@@ -1,0 +1,254 @@
+//! The laboratory as a venue: virtual hosts, a rank process in each, the machine's clock and its noise.
+//!
+//! # Invariants
+//! I1. No queue is measured that did not prove itself with packets.
+//! I2. The machine's processors are awake from the first measurement to the last, under load or not, where that is allowed.
+
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest, Topology};
+use clearway_proto::base::{BitsPerSec, LocalNs, RandomKey, Rank};
+use clearway_proto::wire::OperationKind;
+use clearway_runtime::awake::Awake;
+use clearway_runtime::clock;
+use clearway_wires::{Network, WirePlan};
+
+use super::{Clocks, FRAME_MAX, Facts, Hosts, LEAD, LaunchSpec, ProcessVenue, Ranks, Reach, Venue};
+use crate::report::model::{Figure, Real, Report};
+use crate::run::Place;
+use crate::run::interrupt::Interrupt;
+use crate::run::processes::{Member, RankProcesses, RunId};
+use crate::scenario::Fabric;
+
+/// The port of the first rank of every host.
+const PORT: u16 = 7_470;
+
+/// A laboratory.
+pub(crate) struct LabVenue {
+    lab: Lab,
+    spec: LaunchSpec,
+    processes: RankProcesses,
+    /// What it is, for a person: hosts and links, and what was changed of them.
+    drawn: String,
+    /// The queue on every port.
+    queue: Option<QueueKind>,
+    /// Time that the lab took to come up.
+    up: Duration,
+    /// Self-tests, one for each queue that was armed.
+    self_tests: Vec<(QueueKind, SelfTest)>,
+    /// Of which packets can be now, and the most that they ever could.
+    frames: (u32, u32),
+    /// What keeps processors awake, or why they sleep.
+    awake: Result<Awake, String>,
+}
+
+impl LabVenue {
+    /// Makes the lab of `fabric` and starts the ranks of `spec` in it.
+    ///
+    /// # Errors
+    /// One sentence: what the system refused, or which rank cannot start.
+    pub(crate) fn open(fabric: &Fabric, spec: &LaunchSpec) -> Result<Self> {
+        let Fabric::Lab(drawn) = fabric else {
+            bail!("the fabric `{fabric}` is a machine, which only the simulator has; use --on sim");
+        };
+        let interrupt = Interrupt::listen()?;
+        clearway_lab::permission::acquire()?;
+        let name: LabName = format!("run-{}", std::process::id()).parse()?;
+        let started = Instant::now();
+        let lab = Lab::up(&name, &drawn.spec(QueueKind::Fifo))?;
+        let up = started.elapsed();
+        let processes = gather(&lab, spec, interrupt)?;
+        let awake = Awake::keep().map_err(|why| why.to_string());
+        if let Err(why) = &awake {
+            eprintln!("{}", asleep(why));
+        }
+        Ok(Self {
+            lab,
+            spec: *spec,
+            processes,
+            drawn: sentence(drawn.topology),
+            queue: None,
+            up,
+            self_tests: Vec::new(),
+            frames: (1, 1),
+            awake,
+        })
+    }
+
+    /// Keeps multicast on the switch where it was sent.
+    pub(crate) fn confine_multicast(&mut self) -> Result<()> {
+        self.lab.confine_multicast()?;
+        self.drawn += "; no multicast between switches";
+        Ok(())
+    }
+
+    /// Gives the link of the first host another rate than all others have.
+    pub(crate) fn slow_first(&mut self, rate: BitsPerSec) -> Result<()> {
+        self.lab.slow(Rank(0), rate)?;
+        self.drawn += &format!("; the first host has {rate}");
+        Ok(())
+    }
+}
+
+/// Starts the ranks of `spec` in `lab`.
+fn gather(lab: &Lab, spec: &LaunchSpec, interrupt: Interrupt) -> Result<RankProcesses> {
+    // Runs of one machine never meet, but a number of their own costs nothing.
+    let session = RandomKey::new(spec.seed).node(u64::from(std::process::id())).stream().next_u64();
+    let run = RunId { session, seed: spec.seed, mechanism: spec.mechanism, need: spec.need };
+    let plan = WirePlan::apart(spec.wire.in_lab(spec.need)?);
+    RankProcesses::gather(members(lab, spec.per_host)?, Network::Lab, &plan, run, None, interrupt)
+}
+
+/// The hosts of a laboratory and how they are joined, for a person.
+fn sentence(topology: Topology) -> String {
+    match topology {
+        Topology::Star { hosts, rate } => format!("{hosts} hosts of {rate} on a switch"),
+        Topology::TwoSwitch { hosts, rate, trunk } => {
+            format!("{hosts} hosts of {rate} on two switches with a trunk of {trunk}")
+        }
+        Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } => {
+            format!("{leaves} x {hosts_per_leaf} hosts of {rate} below {spines} spines, uplinks of {uplink}")
+        }
+    }
+}
+
+/// Says that processors sleep, because of `why`.
+fn asleep(why: &str) -> String {
+    format!("idle processors sleep and are late to receive, so small messages are quicker beside a load: {why}")
+}
+
+/// So many ranks on every host of `lab`, host by host.
+fn members(lab: &Lab, per_host: u16) -> Result<Vec<Member>> {
+    let mut members = Vec::new();
+    for host in lab.hosts() {
+        for port in (PORT..).take(usize::from(per_host)) {
+            let child = lab
+                .spawn(host.rank, Member::command()?)
+                .with_context(|| format!("a rank on host {} cannot start", host.name))?;
+            members.push(Member::child(host.name.clone(), SocketAddrV4::new(host.address, port), child));
+        }
+    }
+    Ok(members)
+}
+
+impl Venue for LabVenue {
+    fn place(&self) -> Place {
+        Place::Lab
+    }
+
+    fn facts(&self) -> Facts {
+        let has_multicast = self.processes.facts().operations.has(OperationKind::Multicast);
+        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks: Clocks::One, has_multicast }
+    }
+
+    fn about(&self) -> String {
+        let queue = self.queue.map_or_else(String::new, |queue| format!(", {queue}"));
+        let about = format!("lab of {}{queue}; ranks on each: {}", self.drawn, self.spec.per_host);
+        match self.frames.1 {
+            1 => about,
+            frames => format!("{about}\nlong objects: packets of up to {frames} frames, as with segmentation offload"),
+        }
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        self.processes.hosts()
+    }
+
+    /// Puts `queue` on every port and proves with packets that it is there.
+    fn arm(&mut self, queue: &str) -> Result<()> {
+        let queue: QueueKind = queue.parse()?;
+        self.lab.rearm(queue)?;
+        self.frames.0 = 1;
+        self.processes.check()?;
+        let test = self.lab.self_test()?;
+        if let Some(wrong) = test.failed().next() {
+            let check = wrong.checks.iter().find(|check| check.outcome == Outcome::Fail);
+            let what = check.map_or("its queue", |check| check.name);
+            bail!("port {} of the lab does not keep {what} of a {queue} queue, so nothing was measured", wrong.port);
+        }
+        self.self_tests.push((queue, test));
+        // Counters and queues begin empty after the test's own packets.
+        self.lab.rearm(queue)?;
+        self.queue = Some(queue);
+        Ok(())
+    }
+
+    fn ranks(&mut self) -> Ranks<'_> {
+        Ranks::Processes(self)
+    }
+
+    fn introduce(&self, report: &mut Report) {
+        let up = Real::finite(self.up.as_secs_f64());
+        let source = "time from nothing to a lab that carries packets";
+        let figure = Figure::counted("lab_up_seconds", "s", up, 1, source);
+        report.figures.push(figure.with("hosts", self.lab.hosts().len().to_string()));
+        match &self.awake {
+            Ok(awake) => drop(report.host.facts.insert("processors kept awake".into(), awake.to_string())),
+            Err(why) => report.warnings.push(asleep(why)),
+        }
+    }
+
+    fn conclude(&self, report: &mut Report) {
+        report.host.facts.extend(self.proofs());
+        for (queue, test) in &self.self_tests {
+            let unclear = test.ports.iter().filter(|port| port.outcome == Outcome::Inconclusive).count();
+            if unclear > 0 {
+                let warning = format!("the machine was too busy to prove {unclear} ports of the {queue} queues");
+                report.warnings.push(warning);
+            }
+        }
+    }
+}
+
+impl ProcessVenue for LabVenue {
+    fn processes(&self) -> &RankProcesses {
+        &self.processes
+    }
+
+    fn processes_mut(&mut self) -> &mut RankProcesses {
+        &mut self.processes
+    }
+
+    fn lead(&self) -> LocalNs {
+        clock::now() + LEAD
+    }
+
+    /// All hosts read the machine's one clock.
+    fn local_time(&mut self, _rank: Rank, begin: LocalNs) -> Result<LocalNs> {
+        Ok(begin)
+    }
+
+    fn lab(&self) -> Option<&Lab> {
+        Some(&self.lab)
+    }
+
+    fn renew(&mut self) -> Result<bool> {
+        let (lab, spec) = (&self.lab, &self.spec);
+        self.processes.replace(|interrupt| gather(lab, spec, interrupt)).map(|()| true)
+    }
+
+    /// What waits in queues is lost.
+    fn offload(&mut self, frames: u32) -> Result<()> {
+        if self.frames.0 != frames && self.lab.spec().queue == QueueKind::Fifo {
+            self.lab.offload(frames)?;
+            self.frames = (frames, self.frames.1.max(frames));
+        }
+        Ok(())
+    }
+
+    fn proofs(&self) -> Vec<(String, String)> {
+        let proof = |(queue, test): &(QueueKind, SelfTest)| {
+            let passed = test.ports.iter().filter(|port| port.outcome == Outcome::Pass).count();
+            let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
+            (format!("self-test {queue}"), fact)
+        };
+        let offload = match self.frames.1 {
+            1 => "off: every packet is real".to_owned(),
+            frames => format!("on for long objects: packets of up to {frames} frames"),
+        };
+        let offload = ("segmentation offload in the lab".to_owned(), offload);
+        self.self_tests.iter().map(proof).chain([offload]).collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! Where a run takes place: a simulated machine, a lab, or the ranks of a job, behind one trait.
+//!
+//! # Model
+//! A venue puts a queue on every port and has ranks: engines of a simulated machine in this process ([`SimVenue`]), or processes
+//! ([`ProcessVenue`]) in the hosts of a lab or of a job. What differs between places is data ([`Facts`]), so a mechanism asks once
+//! which kind of ranks there are, and never which place it is.
+//!
+//! # Invariants
+//! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
+
+mod job;
+mod lab;
+mod machine;
+mod ports;
+mod sim;
+
+use anyhow::{Context, Result, bail};
+use clearway_lab::Lab;
+use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
+use clearway_wires::{Need, WireRequest};
+
+use super::Place;
+use super::job::Site;
+use super::processes::RankProcesses;
+use super::session::Protocol;
+use crate::report::model::Report;
+use crate::scenario::Fabric;
+pub(crate) use job::JobVenue;
+pub(crate) use lab::LabVenue;
+pub(crate) use machine::SimMachine;
+pub(crate) use ports::Reading;
+pub(crate) use sim::{Adjust, SimVenue};
+
+/// Time between an order to all ranks and what it begins: orders to 16 ranks take about 1 ms on an idle machine, to a
+/// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
+const LEAD: Nanos = Nanos::from_millis(250);
+/// The longest frame where nobody raised it (IEEE 802.3: 1500 bytes and a header of 14).
+const FRAME_MAX: Bytes = Bytes(1514);
+
+/// The ranks to start for a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchSpec {
+    pub(crate) seed: u64,
+    /// The mechanism's name, by which rank processes find their part.
+    pub(crate) mechanism: &'static str,
+    /// What its engine needs of the wire.
+    pub(crate) need: Need,
+    /// Ranks on each host; a job's launcher decides that itself.
+    pub(crate) per_host: u16,
+    /// What they talk over in a lab; a job's site knows.
+    pub(crate) wire: WireRequest,
+}
+
+impl LaunchSpec {
+    /// One rank on each host, over the wire that suits the mechanism of `P`.
+    pub(crate) const fn new<P: Protocol>(seed: u64) -> Self {
+        Self { seed, mechanism: P::MECHANISM, need: P::NEED, per_host: 1, wire: WireRequest::AUTO }
+    }
+}
+
+/// What figures and verdicts need to know of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The longest packet on a link, all headers included: what a message can wait for however it is classed.
+    pub(crate) frame: Bytes,
+    /// How far from a full link victims suffer.
+    pub(crate) reach: Reach,
+    /// What isolated latencies can contain beside the network.
+    pub(crate) hosts: Hosts,
+    /// Whether stamps of two ranks can be compared.
+    pub(crate) clocks: Clocks,
+    /// Whether ranks' wires have multicast.
+    pub(crate) has_multicast: bool,
+}
+
+/// Whether stamps of two ranks can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    /// All read one.
+    One,
+    /// Each machine has its own.
+    Several,
+}
+
+/// How far from a full link victims suffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Full queues drop: only who crosses the link.
+    Link,
+    /// Full buffers hold packets back: congestion spreads to links that are not full.
+    Tree,
+}
+
+/// What isolated latencies can contain beside the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hosts {
+    /// Other people's work on the processors: long times alone prove a busy machine.
+    Real,
+    /// Nothing that the fabric's file does not say.
+    Simulated,
+}
+
+/// The place of a run.
+pub(crate) trait Venue {
+    /// Which it is.
+    fn place(&self) -> Place;
+
+    /// What figures and verdicts need to know of it.
+    fn facts(&self) -> Facts;
+
+    /// What it is, for a person.
+    fn about(&self) -> String;
+
+    /// The names of the hosts, by rank.
+    fn hosts(&self) -> Vec<String>;
+
+    /// Puts `queue` on every port.
+    fn arm(&mut self, queue: &str) -> Result<()>;
+
+    /// Its ranks.
+    fn ranks(&mut self) -> Ranks<'_>;
+
+    /// Writes what is known of it before the first packet into `report`.
+    fn introduce(&self, report: &mut Report);
+
+    /// Adds what is known at the end.
+    fn conclude(&self, report: &mut Report);
+}
+
+/// The ranks of a venue.
+pub(crate) enum Ranks<'a> {
+    /// Engines on virtual time, in this process.
+    Simulated(&'a mut SimVenue),
+    /// Processes, each with a wire of its own.
+    Processes(&'a mut dyn ProcessVenue),
+}
+
+/// A venue whose ranks are processes.
+pub(crate) trait ProcessVenue: Venue {
+    /// The ranks.
+    fn processes(&self) -> &RankProcesses;
+
+    /// The ranks, to be sent something.
+    fn processes_mut(&mut self) -> &mut RankProcesses;
+
+    /// When something can begin that ranks are ordered from now on, by this process's clock.
+    fn lead(&self) -> LocalNs;
+
+    /// When `begin`, of this process's clock, is by the clock of `rank`.
+    fn local_time(&mut self, rank: Rank, begin: LocalNs) -> Result<LocalNs>;
+
+    /// The virtual hosts, where there are any: programs can be started in them.
+    fn lab(&self) -> Option<&Lab> {
+        None
+    }
+
+    /// Starts all ranks anew where that is possible, after one of them ended; whether it is.
+    fn renew(&mut self) -> Result<bool> {
+        // The launcher of a job does not start a rank twice.
+        Ok(false)
+    }
+
+    /// Lets packets of up to so many `frames` pass whole where a lab's queues do not count packets, as between hosts with
+    /// segmentation offload.
+    fn offload(&mut self, _frames: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// The host from where the ranks of a job are coordinated.
+    fn coordinator_host(&self) -> Option<String> {
+        None
+    }
+
+    /// How the self-tests of a lab's queues went: which, and the result.
+    fn proofs(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+/// Makes the `place` of `fabric`, which is not a job's, with the ranks of `spec`; `adjust` changes a simulated machine.
+pub(crate) fn open(fabric: &Fabric, place: Place, spec: &LaunchSpec, adjust: Adjust) -> Result<Box<dyn Venue>> {
+    Ok(match place {
+        Place::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
+        Place::Lab => Box::new(LabVenue::open(fabric, spec)?),
+        Place::Sim => Box::new(SimVenue::open(fabric, spec, adjust)?),
+    })
+}
+
+/// The ranks of `site`, which a launcher started, as `spec` says.
+pub(crate) fn of_job(site: Option<&Site>, spec: &LaunchSpec) -> Result<JobVenue> {
+    JobVenue::open(site.context("no launcher started this process as a rank of a job")?, spec)
+}
