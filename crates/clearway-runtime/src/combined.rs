@@ -1,19 +1,13 @@
-//! What wires made of two have in common: bytes of either, memory to pass them on, and what both can do.
+//! What wires made of two have in common: copies from one to the other, memory to pass bodies on, and what both can do.
 
 use clearway_proto::base::Bytes;
-use clearway_proto::wire::{Capabilities, Delivery, Granted, Missing, RegionId, Span, StampSource, Wire};
+use clearway_proto::wire::{Capabilities, Delivery, Granted, Missing, RegionId, Span, StampSource, Wire, bytes_of};
 
 use crate::RuntimeError;
 
-/// The bytes of `span` in the memory of `wire`.
-pub(crate) fn bytes_of(wire: &dyn Wire, span: Span) -> Option<&[u8]> {
-    let region = wire.region(span.region)?;
-    Some(&region[span.range_in(region.len())?])
-}
-
 /// Copies bytes of one wire's memory into another's.
 pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), Missing> {
-    let bytes = bytes_of(source, from).ok_or(Missing::Memory)?;
+    let bytes = bytes_of(source.region(from.region), from)?;
     let region = target.region_mut(into.region).ok_or(Missing::Memory)?;
     let place = into.range_in(region.len()).and_then(|range| region.get_mut(range)).ok_or(Missing::Memory)?;
     if place.len() != bytes.len() {

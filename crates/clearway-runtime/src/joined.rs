@@ -22,13 +22,14 @@
 
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Destination, Missing, Operation, PathId, RegionId, Span, Wire,
+    Answer, Arrival, Capabilities, Counters, Destination, Missing, Operation, PathId, RegionId, Span, Wire, bytes_of,
+    forward_wire,
 };
 
 use crate::RuntimeError;
-use crate::combined::{bytes_of, copy, passage, weaker};
+use crate::combined::{copy, passage, weaker};
 use crate::shm::ShmWire;
 use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
 
@@ -118,8 +119,8 @@ impl<F: Wire + Source> Joined<F> {
             self.near.post(&[send], heads, &mut answers);
             return answers.pop().ok_or(Missing::Memory);
         }
-        let bytes = if body.length == 0 { Some(&[][..]) } else { bytes_of(&self.far, body) };
-        self.near.send_bytes(to, class, head_bytes, bytes.ok_or(Missing::Memory)?, token)
+        let bytes = bytes_of(self.far.region(body.region), body)?;
+        self.near.send_bytes(to, class, head_bytes, bytes, token)
     }
 
     /// What names the near wire's arrivals and is for the far one: done by way of the far one's memory.
@@ -133,7 +134,7 @@ impl<F: Wire + Source> Joined<F> {
             }
             Operation::Digest { of, .. } => self.near.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
-                let bytes = bytes_of(&self.near, body).ok_or(Missing::Memory)?;
+                let bytes = bytes_of(self.near.region(body.region), body)?;
                 let passage = self.far.region_mut(self.passage).and_then(|passage| passage.get_mut(..bytes.len()));
                 passage.ok_or(Missing::Length)?.copy_from_slice(bytes);
                 let body = Span { region: self.passage, offset: 0, length: body.length };
@@ -192,20 +193,10 @@ const fn source_of(operation: &Operation) -> Option<Span> {
 }
 
 impl<F: Wire + Source> Wire for Joined<F> {
-    fn rank(&self) -> Rank {
-        self.far.rank()
-    }
+    forward_wire!(far: rank, now, register, region_mut, join, deadline);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn now(&self) -> LocalNs {
-        self.far.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.far.register(length)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
@@ -213,14 +204,6 @@ impl<F: Wire + Source> Wire for Joined<F> {
             Side::Near if region == RegionId::RECEIVE => self.near.region(region),
             _ => self.far.region(region),
         }
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.far.region_mut(region)
-    }
-
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.far.join(group)
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
@@ -263,10 +246,6 @@ impl<F: Wire + Source> Wire for Joined<F> {
             }
         }
         0
-    }
-
-    fn deadline(&self) -> Option<LocalNs> {
-        self.far.deadline()
     }
 
     fn abandon(&mut self, peer: Rank) {

@@ -19,10 +19,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::base::{GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Missing, Operation, OperationKind,
-    OperationSet, PathId, RegionId, Span, Wire,
+    OperationSet, PathId, RegionId, Span, Wire, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -244,20 +244,10 @@ fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
 }
 
 impl<F: Wire + Source> Wire for Multipath<F> {
-    fn rank(&self) -> Rank {
-        self.first.rank()
-    }
+    forward_wire!(first: rank, now, register, region_mut);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn now(&self) -> LocalNs {
-        self.first.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.first.register(length)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
@@ -265,10 +255,6 @@ impl<F: Wire + Source> Wire for Multipath<F> {
             Side::Second if region == RegionId::RECEIVE => self.second.region(region),
             _ => self.first.region(region),
         }
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.first.region_mut(region)
     }
 
     fn join(&mut self, _group: GroupId) -> Result<(), Missing> {

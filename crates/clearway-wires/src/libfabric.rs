@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use clearway_ofi::{OfiWire, Rest};
-use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Capabilities, Counters, Missing, Operation, RegionId, Wire};
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_proto::wire::{Arrival, Wire, forward_wire};
 use clearway_runtime::waiting::{self, Pause, Source, Waitable, Waiting, Woken};
 
 /// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so that looking again costs at most
@@ -69,37 +69,9 @@ impl Waitable for Libfabric {
 }
 
 impl Wire for Libfabric {
-    fn rank(&self) -> Rank {
-        self.wire.rank()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.wire.capabilities()
-    }
-
-    fn now(&self) -> LocalNs {
-        self.wire.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.wire.register(length)
-    }
-
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.wire.region(region)
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.wire.region_mut(region)
-    }
-
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.wire.join(group)
-    }
-
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
-        self.wire.post(operations, heads, answers);
-    }
+    forward_wire!(
+        wire: rank, capabilities, now, register, region, region_mut, join, post, deadline, abandon, counters, digest
+    );
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let given = self.wire.harvest(limit, sink);
@@ -110,13 +82,5 @@ impl Wire for Libfabric {
             eprintln!("clearway: rank {}: {refusal}", self.rank());
         }
         given
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.wire.abandon(peer);
-    }
-
-    fn counters(&self) -> Counters {
-        self.wire.counters()
     }
 }

@@ -18,7 +18,7 @@ use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
     Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, Head, HeadRef, Missing,
-    Operation, OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire,
+    Operation, OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
 };
 
 /// Ranks that a token can name.
@@ -265,16 +265,10 @@ fn above(below: &Capabilities, config: &Config) -> Result<Capabilities, Missing>
 }
 
 impl<W: Wire> Wire for Reliable<W> {
-    fn rank(&self) -> Rank {
-        self.below.rank()
-    }
+    forward_wire!(below: rank, now, region_mut);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn now(&self) -> LocalNs {
-        self.below.now()
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
@@ -285,10 +279,6 @@ impl<W: Wire> Wire for Reliable<W> {
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         self.below.region(if region == RegionId::RECEIVE { self.inboxes } else { region })
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.below.region_mut(region)
     }
 
     fn join(&mut self, _group: GroupId) -> Result<(), Missing> {

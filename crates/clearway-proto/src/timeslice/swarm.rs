@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::membership::{Change, Journal, Member};
 use super::*;
-use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
-use crate::wire::{Answer, Arrival, Capabilities, Counters, Driver, Missing, Operation, RegionId, Span, Wire};
+use crate::wire::{Arrival, Driver, Span, Wire, forward_wire};
 
 /// Time between beats; a message takes a twentieth of it.
 const BEAT: Nanos = Nanos::from_micros(20);
@@ -52,37 +52,17 @@ struct Afflicted<'a> {
 }
 
 impl Wire for Afflicted<'_> {
-    fn rank(&self) -> Rank {
-        self.wire.rank()
-    }
-    fn capabilities(&self) -> &Capabilities {
-        self.wire.capabilities()
-    }
+    forward_wire!(
+        wire: rank, capabilities, register, region, region_mut, join, post, deadline, abandon, counters, digest
+    );
+
     fn now(&self) -> LocalNs {
         self.now
-    }
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.wire.register(length)
-    }
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.wire.region(region)
-    }
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.wire.region_mut(region)
-    }
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.wire.join(group)
-    }
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
-        self.wire.post(operations, heads, answers);
     }
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let count = self.wire.harvest(limit.min(self.most), sink);
         self.most -= count;
         count
-    }
-    fn counters(&self) -> Counters {
-        self.wire.counters()
     }
 }
 

@@ -37,6 +37,7 @@ mod beside;
 mod capabilities;
 pub mod conformance;
 mod driver;
+mod forward;
 mod head;
 pub mod memory;
 mod operation;
@@ -45,6 +46,8 @@ mod out;
 pub use beside::{Ask, Beside, Told};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Driver, Progress};
+#[doc(inline)]
+pub use forward::forward_wire;
 pub use head::Head;
 pub use operation::{
     AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId, RemoteSpan, Span,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Bytes, Class};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{Delivery, Granted, OperationKind, Out, StampSource, Token};
 
@@ -78,7 +78,7 @@ impl Hosts {
     }
 
     fn bytes(&self, rank: usize, span: Span) -> &[u8] {
-        bytes_of(&self.wires[rank], span).expect("a span of this wire")
+        bytes_of(self.wires[rank].region(span.region), span).expect("a span of this wire")
     }
 }
 

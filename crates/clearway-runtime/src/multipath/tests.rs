@@ -5,14 +5,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Bytes, Class};
 use clearway_proto::reliable::{Config, Reliable};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
-use clearway_proto::wire::{Out, RemoteSpan, Status, Token};
+use clearway_proto::wire::{Out, RemoteSpan, Status, Token, bytes_of, forward_wire};
 
 use super::*;
 use crate::clock;
-use crate::combined::bytes_of;
 use crate::udp::{Placement, UdpConfig, UdpPort};
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
@@ -31,33 +30,9 @@ struct Cut {
 }
 
 impl Wire for Cut {
-    fn rank(&self) -> Rank {
-        self.wire.rank()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.wire.capabilities()
-    }
-
-    fn now(&self) -> LocalNs {
-        self.wire.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.wire.register(length)
-    }
-
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.wire.region(region)
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.wire.region_mut(region)
-    }
-
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.wire.join(group)
-    }
+    forward_wire!(
+        wire: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, abandon, counters, digest
+    );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         for operation in operations {
@@ -69,14 +44,6 @@ impl Wire for Cut {
                 self.carried.set(self.carried.get() + u64::from(is_send));
             }
         }
-    }
-
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.wire.harvest(limit, sink)
-    }
-
-    fn counters(&self) -> Counters {
-        self.wire.counters()
     }
 }
 
@@ -128,7 +95,7 @@ impl Job {
     }
 
     fn bytes(&self, rank: usize, span: Span) -> &[u8] {
-        bytes_of(&self.ends[rank], span).expect("a span of this wire")
+        bytes_of(self.ends[rank].region(span.region), span).expect("a span of this wire")
     }
 }
 

@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use super::*;
-use crate::base::{Bytes, Class, GroupId, Nanos, Rank};
+use crate::base::{Class, Nanos, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Capabilities, Counters, Destination, Missing, PathId, RegionId, Span};
+use crate::wire::{Destination, Missing, PathId, Span, forward_wire};
 
 /// What a [`Script`] does at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -174,33 +174,9 @@ struct Drained<'a> {
 }
 
 impl Wire for Drained<'_> {
-    fn rank(&self) -> Rank {
-        self.wire.rank()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.wire.capabilities()
-    }
-
-    fn now(&self) -> LocalNs {
-        self.wire.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.wire.register(length)
-    }
-
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.wire.region(region)
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.wire.region_mut(region)
-    }
-
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.wire.join(group)
-    }
+    forward_wire!(
+        wire: rank, capabilities, now, register, region, region_mut, join, deadline, abandon, counters, digest
+    );
 
     fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<Answer>) {
         self.refused = true;
@@ -213,10 +189,6 @@ impl Wire for Drained<'_> {
         }
         sink(Arrival::Room { path: PathId(0), class: Class::Bulk });
         1
-    }
-
-    fn counters(&self) -> Counters {
-        self.wire.counters()
     }
 }
 

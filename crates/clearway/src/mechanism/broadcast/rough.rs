@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, RegionId, Span, Wire, bytes_of,
+    Answer, Arrival, Datagram, Destination, Operation, RegionId, Span, Wire, bytes_of, forward_wire,
 };
 use clearway_runtime::waiting::{Waitable, Woken};
 use serde::{Deserialize, Serialize};
@@ -239,33 +239,7 @@ impl RoughWire {
 }
 
 impl Wire for RoughWire {
-    fn rank(&self) -> Rank {
-        self.wire.rank()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.wire.capabilities()
-    }
-
-    fn now(&self) -> LocalNs {
-        self.wire.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.wire.register(length)
-    }
-
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.wire.region(region)
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.wire.region_mut(region)
-    }
-
-    fn join(&mut self, group: clearway_proto::base::GroupId) -> Result<(), Missing> {
-        self.wire.join(group)
-    }
+    forward_wire!(wire: rank, capabilities, now, register, region, region_mut, join, abandon, counters, digest);
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         if !self.is_filtered.get() {
@@ -295,21 +269,9 @@ impl Wire for RoughWire {
         self.suffer(limit, sink)
     }
 
-    fn counters(&self) -> Counters {
-        self.wire.counters()
-    }
-
     fn deadline(&self) -> Option<LocalNs> {
         let late = self.late.first_key_value().map(|((at, _), _)| *at);
         [late, self.wire.deadline()].into_iter().flatten().min()
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.wire.abandon(peer);
-    }
-
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
-        self.wire.digest(of)
     }
 }
 

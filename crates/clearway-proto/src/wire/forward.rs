@@ -1,0 +1,99 @@
+//! Forwards what a wire adaptor, a wire made of another one, leaves as it is.
+
+/// Implements the named methods of [`Wire`](crate::wire::Wire) by those of a field; to be called inside the implementation of that trait.
+///
+/// What is not named the caller implements, or leaves to the trait's own default. A default knows nothing of the field: who changes nothing about
+/// `deadline`, `abandon` and `digest` names them.
+///
+/// ```
+/// use clearway_proto::wire::{Arrival, Wire, forward_wire};
+///
+/// /// A wire that sends and never receives.
+/// struct Deaf<W>(W);
+///
+/// impl<W: Wire> Wire for Deaf<W> {
+///     forward_wire!(0: rank, capabilities, now, register, region, region_mut, join, post, deadline, abandon, counters, digest);
+///
+///     fn harvest(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+///         0
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_wire {
+    (@rank $to:tt) => {
+        fn rank(&self) -> $crate::base::Rank {
+            self.$to.rank()
+        }
+    };
+    (@capabilities $to:tt) => {
+        fn capabilities(&self) -> &$crate::wire::Capabilities {
+            self.$to.capabilities()
+        }
+    };
+    (@now $to:tt) => {
+        fn now(&self) -> $crate::base::LocalNs {
+            self.$to.now()
+        }
+    };
+    (@register $to:tt) => {
+        fn register(&mut self, length: $crate::base::Bytes) -> Result<$crate::wire::RegionId, $crate::wire::Missing> {
+            self.$to.register(length)
+        }
+    };
+    (@region $to:tt) => {
+        fn region(&self, region: $crate::wire::RegionId) -> Option<&[u8]> {
+            self.$to.region(region)
+        }
+    };
+    (@region_mut $to:tt) => {
+        fn region_mut(&mut self, region: $crate::wire::RegionId) -> Option<&mut [u8]> {
+            self.$to.region_mut(region)
+        }
+    };
+    (@join $to:tt) => {
+        fn join(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::Missing> {
+            self.$to.join(group)
+        }
+    };
+    (@post $to:tt) => {
+        fn post(
+            &mut self,
+            operations: &[$crate::wire::Operation],
+            heads: &[u8],
+            answers: &mut Vec<$crate::wire::Answer>,
+        ) {
+            self.$to.post(operations, heads, answers)
+        }
+    };
+    (@harvest $to:tt) => {
+        fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut($crate::wire::Arrival<'_>)) -> usize {
+            self.$to.harvest(limit, sink)
+        }
+    };
+    (@deadline $to:tt) => {
+        fn deadline(&self) -> Option<$crate::base::LocalNs> {
+            self.$to.deadline()
+        }
+    };
+    (@abandon $to:tt) => {
+        fn abandon(&mut self, peer: $crate::base::Rank) {
+            self.$to.abandon(peer)
+        }
+    };
+    (@counters $to:tt) => {
+        fn counters(&self) -> $crate::wire::Counters {
+            self.$to.counters()
+        }
+    };
+    (@digest $to:tt) => {
+        fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::Missing> {
+            self.$to.digest(of)
+        }
+    };
+    ($to:tt: $($method:ident),+ $(,)?) => {
+        $($crate::wire::forward_wire!(@$method $to);)+
+    };
+}
+
+pub use forward_wire;
