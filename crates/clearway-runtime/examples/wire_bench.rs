@@ -19,7 +19,6 @@ use clearway_runtime::clock;
 use clearway_runtime::keys::{CARD_LENGTH, Identity, Keys, Scope};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
-use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of a datagram with the longest body.
 const DATAGRAM: usize = 1_400;
@@ -147,12 +146,6 @@ impl Ends {
     }
 }
 
-/// User and system time of this process.
-fn processor_time() -> Nanos {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    Nanos(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
-}
-
 fn to_other(class: Class, out: &mut Out<()>, head: &[u8], body: Span) -> Operation {
     to_rank(Rank(1), class, out, head, body)
 }
@@ -202,7 +195,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
         })
         .collect();
     let mut answers = Vec::with_capacity(BATCH);
-    let (begin, used) = (wire.now(), processor_time());
+    let (begin, used) = (wire.now(), clock::processor());
     let (mut accepted, mut settled) = (0u64, 0u64);
     while wire.now().since(begin) < length {
         if accepted - settled + BATCH as u64 > WINDOW {
@@ -216,7 +209,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
             settled = await_credit(wire, accepted, settled);
         }
     }
-    let (wall, used) = (wire.now().since(begin), processor_time() - used);
+    let (wall, used) = (wire.now().since(begin), clock::processor() - used);
     let mut out: Out<()> = Out::with_limit(1);
     let end = to_other(Class::Control, &mut out, END, Span::EMPTY);
     // The last packets may still wait in queues, and any one message may be lost.
@@ -264,14 +257,14 @@ fn receive(wire: &mut UdpWire) -> Outcome {
         if messages > before {
             last = wire.now();
             if before == 0 {
-                (begin, used) = (last, processor_time());
+                (begin, used) = (last, clock::processor());
             }
         }
         if !woken.wire && count == 0 && last != LocalNs(0) && wire.now().since(last) >= SILENCE {
             return Err("the sender fell silent".into());
         }
     }
-    let used = processor_time() - used;
+    let used = clock::processor() - used;
     let counters = wire.counters();
     writeln!(
         io::stdout(),

@@ -1,4 +1,4 @@
-//! This node's clock, and the kernel's receive stamps on it.
+//! This node's clock, the kernel's receive stamps on it, and the processor time of this process.
 //!
 //! # Model
 //! [`LocalNs`] is `CLOCK_MONOTONIC`. The kernel stamps packets with `CLOCK_REALTIME`. Both run at the same rate (the
@@ -24,6 +24,11 @@ const BRACKETS: usize = 3;
 /// This node's time. Cost: about 25 ns, no system call on common hardware.
 pub fn now() -> LocalNs {
     LocalNs(read(ClockId::Monotonic))
+}
+
+/// Processor time that all threads of this process have had so far, for themselves and in the kernel. Cost: a system call.
+pub fn processor() -> Nanos {
+    Nanos(read(ClockId::ProcessCPUTime))
 }
 
 fn read(clock: ClockId) -> u64 {
@@ -111,6 +116,12 @@ mod tests {
         assert_eq!(clock.difference_ns, 5_000);
         assert_eq!(clock.error(), Nanos(11));
         assert_eq!(clock.local(6_500, LocalNs(9_000)), LocalNs(1_500));
+    }
+
+    #[test]
+    fn processor__only_grows() {
+        let before = processor();
+        assert!(Nanos::ZERO < before && before <= processor());
     }
 
     #[test]

@@ -11,13 +11,12 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{Bytes, GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{Config, Reliable};
-use clearway_proto::wire::{Answer, Arrival, Capabilities, Counters, Missing, Operation, RegionId, Wire};
+use clearway_proto::wire::{Answer, Operation, Wire, forward_wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting, Woken};
-use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
 use self::transfer::{MESSAGE, Outcome, receive, send, tell};
@@ -36,10 +35,10 @@ fn main() -> Outcome {
     let ends = Ends { local: addresses(local)?, peer: addresses(peer)? };
     let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
     match role.as_str() {
-        "send" => send(&mut open(0, &ends, |wire| wire)?, count, processor_time),
-        "receive" => receive(&mut open(1, &ends, |wire| wire)?, count, processor_time, say_ready),
-        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count, processor_time),
-        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count, processor_time, say_ready),
+        "send" => send(&mut open(0, &ends, |wire| wire)?, count),
+        "receive" => receive(&mut open(1, &ends, |wire| wire)?, count, say_ready),
+        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count),
+        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count, say_ready),
         "tcp-send" => tcp_send(ends.peer[0], count, None),
         "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),
         "tcp-receive" => tcp_receive(ends.local[0]),
@@ -75,64 +74,35 @@ fn say_ready() -> io::Result<()> {
     writeln!(io::stdout(), "ready")
 }
 
-fn processor_time() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcome {
     let mut stream = TcpStream::connect(peer)?;
     congestion.map_or(Ok(()), |name| SockRef::from(&stream).set_tcp_congestion(name))?;
     let bytes = vec![0x5a; MESSAGE as usize];
-    let (begin, used) = (clock::now(), processor_time());
+    let (begin, used) = (clock::now(), clock::processor());
     (0..count).try_for_each(|_| stream.write_all(&bytes))?;
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut [0])?;
-    tell(begin, processor_time() - used, 0, Nanos::ZERO)
+    tell(begin, clock::processor() - used, 0, Nanos::ZERO)
 }
 
 fn tcp_receive(local: SocketAddrV4) -> Outcome {
     let listener = TcpListener::bind(local)?;
     say_ready()?;
     let mut stream = listener.accept()?.0;
-    let (begin, used) = (clock::now(), processor_time());
+    let (begin, used) = (clock::now(), clock::processor());
     let mut bytes = vec![0; MESSAGE as usize];
     while stream.read(&mut bytes)? > 0 {}
     stream.write_all(&[1])?;
-    tell(begin, processor_time() - used, 0, Nanos::ZERO)
+    tell(begin, clock::processor() - used, 0, Nanos::ZERO)
 }
 
 /// A wire that says that all bytes are alike: what checking costs is the difference.
 struct Unchecked(UdpWire);
 
 impl Wire for Unchecked {
-    fn rank(&self) -> Rank {
-        self.0.rank()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-
-    fn now(&self) -> LocalNs {
-        self.0.now()
-    }
-
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.0.register(length)
-    }
-
-    fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.0.region(region)
-    }
-
-    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.0.region_mut(region)
-    }
-
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.0.join(group)
-    }
+    forward_wire!(
+        0: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, abandon, counters, digest
+    );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         let is_digest = |operation: &Operation| matches!(operation, Operation::Digest { .. });
@@ -143,14 +113,6 @@ impl Wire for Unchecked {
                 false => self.0.post(alike, heads, answers),
             }
         }
-    }
-
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.0.harvest(limit, sink)
-    }
-
-    fn counters(&self) -> Counters {
-        self.0.counters()
     }
 }
 

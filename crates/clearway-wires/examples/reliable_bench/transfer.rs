@@ -16,19 +16,19 @@ const WINDOW: u64 = 64;
 
 pub(super) type Outcome = Result<(), Box<dyn Error>>;
 
-/// Says what came of a transfer that began at `begin` and took `used` seconds of processor time.
-pub(super) fn tell(begin: LocalNs, used: f64, sent: u64, gap: Nanos) -> Outcome {
-    let (seconds, gap) = (clock::now().since(begin).as_secs_f64(), gap.as_secs_f64());
+/// Says what came of a transfer that began at `begin` and took `used` processor time.
+pub(super) fn tell(begin: LocalNs, used: Nanos, sent: u64, gap: Nanos) -> Outcome {
+    let [seconds, used, gap] = [clock::now().since(begin), used, gap].map(Nanos::as_secs_f64);
     Ok(writeln!(io::stdout(), "seconds {seconds} processor {used} datagrams {sent} gap {gap}")?)
 }
 
-/// Writes `count` messages into the peer's memory; `processor_time` is this process's, in s.
-pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64, processor_time: fn() -> f64) -> Outcome {
+/// Writes `count` messages into the peer's memory.
+pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
     let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     let bytes = wire.region_mut(region).ok_or("registered")?;
     bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
     let from = Span { region, offset: 0, length: MESSAGE };
-    let (begin, used) = (clock::now(), processor_time());
+    let (begin, used) = (clock::now(), clock::processor());
     let (mut posted, mut done) = (0, 0);
     while done < count {
         while posted < count && posted - done < WINDOW {
@@ -53,19 +53,18 @@ pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64, processor_ti
             return Err(format!("a write ended as {status:?}").into());
         }
     }
-    tell(begin, processor_time() - used, wire.counters().sent, Nanos::ZERO)
+    tell(begin, clock::processor() - used, wire.counters().sent, Nanos::ZERO)
 }
 
 /// Takes `count` writes, from when it said that it is `ready`; stays until the sender knows of the last.
 pub(super) fn receive<W: Waitable>(
     wire: &mut Reliable<W>,
     count: u64,
-    processor_time: fn() -> f64,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Outcome {
     wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     ready()?;
-    let (begin, used) = (clock::now(), processor_time());
+    let (begin, used) = (clock::now(), clock::processor());
     let (mut landed, mut last, mut gap) = (0, None, Nanos::ZERO);
     while landed < count {
         wire.wait(None, &[]);
@@ -77,7 +76,7 @@ pub(super) fn receive<W: Waitable>(
             last = Some(now);
         }
     }
-    tell(begin, processor_time() - used, wire.counters().sent, gap)?;
+    tell(begin, clock::processor() - used, wire.counters().sent, gap)?;
     // Its last answer may be lost: it answers until nothing comes any more.
     let mut heard = clock::now();
     while clock::now().since(heard).as_secs_f64() < 0.3 {

@@ -15,7 +15,7 @@ use clearway_runtime::waiting::Waiting;
 use clearway_wires::Libfabric;
 
 use super::transfer::{self, Outcome};
-use super::{processor_time, say_ready};
+use super::say_ready;
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 4;
@@ -28,7 +28,7 @@ pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outco
     let mut end = open(0, [local, peer], &mut stream)?;
     // The receiver has its memory.
     stream.read_exact(&mut [0])?;
-    transfer::send(&mut end, count, processor_time)
+    transfer::send(&mut end, count)
 }
 
 /// Receives `count` writes at `local` from `peer`.
@@ -37,7 +37,7 @@ pub(super) fn receive(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Ou
     say_ready()?;
     let mut stream = listener.accept()?.0;
     let mut end = open(1, [peer, local], &mut stream)?;
-    transfer::receive(&mut end, count, processor_time, || stream.write_all(&[1]))
+    transfer::receive(&mut end, count, || stream.write_all(&[1]))
 }
 
 /// Tells the peer `own` address on libfabric; the peer's.

@@ -22,7 +22,6 @@ use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
 use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
 use clearway_runtime::{clock, progress};
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, raise};
 
 use super::bare::{self, Bare};
@@ -249,7 +248,7 @@ impl<'a> Casting<'a> {
             cast: 0,
             stable: 0,
             account: Account::default(),
-            processor: processor(),
+            processor: clock::processor(),
             traffic: traffic(),
             tally: wire.tally(),
             dropped: wire.counters().receive_overflow,
@@ -336,7 +335,7 @@ impl<'a> Casting<'a> {
         let is_short = self.places.is_short(self.assignment.length);
         let is_ordered = self.assignment.rhythm == Rhythm::Ordered;
         if self.is_root && (is_ordered || self.stable == self.assignment.objects) {
-            self.account.processor.push(processor() - self.processor);
+            self.account.processor.push(clock::processor() - self.processor);
         }
         if is_short {
             return;
@@ -370,7 +369,7 @@ impl<'a> Casting<'a> {
             Rhythm::Ordered | Rhythm::Apart(_) | Rhythm::Bare => 1,
         };
         if self.cast == 0 || self.assignment.rhythm == Rhythm::Ordered {
-            self.processor = processor();
+            self.processor = clock::processor();
         }
         for _ in 0..count {
             self.cast_one(wire);
@@ -391,7 +390,7 @@ impl<'a> Casting<'a> {
         let from = self.places.of(self.cast, self.assignment.length);
         pattern::make(wire, from, self.assignment.seed, self.cast);
         if self.assignment.rhythm == Rhythm::Ordered {
-            self.processor = processor();
+            self.processor = clock::processor();
         }
         // The time to make the object is not that of its broadcast.
         self.account.times.push([clock::now(); 2]);
@@ -454,13 +453,6 @@ impl<'a> Casting<'a> {
         };
         self.cast_at.filter(|_| is_free)
     }
-}
-
-/// Processor time of this process so far.
-fn processor() -> Nanos {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Nanos::ZERO };
-    let nanos = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000;
-    Nanos(nanos(usage.user_time()) + nanos(usage.system_time()))
 }
 
 /// The rank's side of the progress loop.

@@ -23,7 +23,6 @@ use clearway_proto::timeslice::{Command, Event, Layout, Node, NodeConfig, Releas
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, raise};
 
 use super::numbers::Numbers;
@@ -395,7 +394,7 @@ impl<'a> Running<'a> {
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
                 let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
-                let progress = Progress { number, record, timeslices, processor: processor(), awaited };
+                let progress = Progress { number, record, timeslices, processor: clock::processor(), awaited };
                 self.say(Said::Progress(Box::new(progress)));
             }
         }
@@ -457,13 +456,6 @@ fn settled(node: &Node) -> Vec<(u32, Numbers)> {
         }
     }
     settled
-}
-
-/// Processor time of this process so far.
-fn processor() -> Nanos {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Nanos::ZERO };
-    let nanos = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000;
-    Nanos(nanos(usage.user_time()) + nanos(usage.system_time()))
 }
 
 /// The rank's side of the progress loop.
