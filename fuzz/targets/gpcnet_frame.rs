@@ -6,7 +6,7 @@ use clearway_proto::gpcnet::Frame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok((number, frame)) = Frame::parse(bytes) {
+    if let Some((number, frame)) = Frame::parse(bytes) {
         assert_eq!(frame.encode(number).bytes(), bytes);
     }
 });

@@ -6,7 +6,7 @@ use clearway_proto::base::{Bytes, Class, LocalNs, Rank, crc32c};
 use clearway_proto::reliable::{Command, Config, Event, Message, Node, NodeConfig, Target, Ticket};
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
 use clearway_proto::wire::{
-    Arrival, Datagram, Engine, Head, Input, More, Out, PathId, RegionId, Span, Stamp, Wire,
+    Arrival, Datagram, Engine, Input, More, Out, PathId, RegionId, Span, Stamp, Wire,
 };
 use libfuzzer_sys::fuzz_target;
 

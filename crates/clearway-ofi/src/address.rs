@@ -7,6 +7,8 @@
 //! # Invariants
 //! I1. [`Published::parse`] answers for any bytes and allocates no more than they hold.
 
+use clearway_proto::base::ByteReader;
+
 use crate::device::NAME_MAX;
 
 const MAGIC: &[u8] = b"cwof\x02";
@@ -49,28 +51,21 @@ impl Published {
     /// What is wrong with it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         const CUT: &str = "it is cut short";
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or("it begins with other bytes")?;
-        let mut take = |length: usize| -> Result<&[u8], &'static str> {
-            let (taken, left) = rest.split_at_checked(length).ok_or(CUT)?;
-            rest = left;
-            Ok(taken)
-        };
-        let length = usize::from(take(1)?[0]);
-        let provider = std::str::from_utf8(take(length)?).map_err(|_| "its provider has no name")?.to_owned();
-        let mut number =
-            || -> Result<u32, &'static str> { Ok(u32::from_le_bytes(*take(4)?.first_chunk().ok_or(CUT)?)) };
-        let (protocol, protocol_version) = (number()?, number()?);
-        let count = usize::from(take(1)?[0]);
+        let mut rest = ByteReader::new(bytes.strip_prefix(MAGIC).ok_or("it begins with other bytes")?);
+        let name = rest.u8().and_then(|length| rest.run(length.into())).ok_or(CUT)?;
+        let provider = std::str::from_utf8(name).map_err(|_| "its provider has no name")?.to_owned();
+        let (protocol, protocol_version) = (rest.u32().ok_or(CUT)?, rest.u32().ok_or(CUT)?);
+        let count = usize::from(rest.u8().ok_or(CUT)?);
         if count == 0 || count > LANES_MAX {
             return Err("it has an impossible number of lanes");
         }
         let mut lanes = Vec::new();
         for _ in 0..count {
-            let length = usize::from(u16::from_le_bytes(*take(2)?.first_chunk().ok_or(CUT)?));
+            let length = usize::from(rest.u16().ok_or(CUT)?);
             if length > NAME_MAX {
                 return Err("one of its lanes has too long an address");
             }
-            lanes.push(take(length)?.to_vec());
+            lanes.push(rest.run(length).ok_or(CUT)?.to_vec());
         }
         if rest.is_empty() { Ok(Self { provider, protocol, protocol_version, lanes }) } else { Err("it is too long") }
     }

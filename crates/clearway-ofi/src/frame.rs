@@ -19,7 +19,7 @@
 //! # Invariants
 //! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
 
-use clearway_proto::base::{Class, Rank};
+use clearway_proto::base::{ByteReader, Class, Head, Rank};
 use clearway_proto::wire::{AtomicKind, RegionId, RemoteSpan};
 
 /// Bytes in front of everything.
@@ -68,6 +68,22 @@ pub(crate) enum Note {
     Heard { ticket: u64 },
 }
 
+impl Note {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => HELLO,
+            Self::Landed(_) => 2,
+            Self::AskRegion { .. } => 3,
+            Self::TellRegion { there: None, .. } => 4,
+            Self::TellRegion { there: Some(_), .. } => 5,
+            Self::AskAtomic { .. } => 6,
+            Self::TellAtomic { old: Some(_), .. } => 7,
+            Self::TellAtomic { old: None, .. } => 8,
+            Self::Heard { .. } => 10,
+        }
+    }
+}
+
 /// What a write says at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
@@ -80,17 +96,13 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    fn bytes(self) -> [u8; WORD_LENGTH] {
-        let mut bytes = [0; WORD_LENGTH];
-        bytes[..2].copy_from_slice(&self.into.region.0.to_le_bytes());
-        bytes[2..10].copy_from_slice(&self.into.offset.to_le_bytes());
-        bytes[10..14].copy_from_slice(&self.length.to_le_bytes());
-        bytes[14..].copy_from_slice(&self.immediate.to_le_bytes());
-        bytes
+    fn put<const LONGEST: usize>(self, message: &mut Head<LONGEST>) {
+        message.put(&self.into.region.0.to_le_bytes()).put(&self.into.offset.to_le_bytes());
+        message.put(&self.length.to_le_bytes()).put(&self.immediate.to_le_bytes());
     }
 
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { into: reader.span()?, length: reader.u32()?, immediate: reader.u64()? })
+    fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
+        Some(Self { into: span(rest)?, length: rest.u32()?, immediate: rest.u64()? })
     }
 }
 
@@ -149,79 +161,58 @@ impl Sender {
         self.header(0, class, head_length)
     }
 
-    /// A whole note: its bytes, and how many of them count.
-    pub(crate) fn note(self, class: Class, note: Note) -> ([u8; NOTE_MAX], usize) {
-        let mut writer = Writer { bytes: [0; NOTE_MAX], length: FRAME_LENGTH };
-        let kind = match note {
+    /// A whole note.
+    pub(crate) fn note(self, class: Class, note: Note) -> Head<NOTE_MAX> {
+        let mut message = Head::new();
+        message.put(&self.header(note.kind(), class, 0));
+        match note {
             Note::Hello { proof } => {
-                writer.put(&proof);
-                HELLO
+                message.put(&proof);
             }
-            Note::Landed(word) => {
-                writer.put(&word.bytes());
-                2
-            }
+            Note::Landed(word) => word.put(&mut message),
             Note::AskRegion { region } => {
-                writer.u16(region.0);
-                3
+                message.put(&region.0.to_le_bytes());
             }
-            Note::TellRegion { region, there: None } => {
-                writer.u16(region.0);
-                4
-            }
-            Note::TellRegion { region, there: Some(RegionHandle { begin, length, key }) } => {
-                writer.u16(region.0).u64(begin).u64(length).u64(key);
-                5
+            Note::TellRegion { region, there } => {
+                message.put(&region.0.to_le_bytes());
+                if let Some(RegionHandle { begin, length, key }) = there {
+                    message.put(&begin.to_le_bytes()).put(&length.to_le_bytes()).put(&key.to_le_bytes());
+                }
             }
             Note::AskAtomic { ticket, kind, at } => {
                 let (number, a, b) = match kind {
-                    AtomicKind::FetchAdd(n) => (0, n, 0),
+                    AtomicKind::FetchAdd(n) => (0_u16, n, 0),
                     AtomicKind::Swap(n) => (1, n, 0),
                     AtomicKind::CompareSwap { expected, desired } => (2, desired, expected),
                 };
-                writer.u64(ticket).u16(at.region.0).u64(at.offset).u16(number).u64(a).u64(b);
-                6
+                message.put(&ticket.to_le_bytes()).put(&at.region.0.to_le_bytes()).put(&at.offset.to_le_bytes());
+                message.put(&number.to_le_bytes()).put(&a.to_le_bytes()).put(&b.to_le_bytes());
             }
             Note::TellAtomic { ticket, old } => {
-                writer.u64(ticket);
+                message.put(&ticket.to_le_bytes());
                 if let Some(old) = old {
-                    writer.u64(old);
+                    message.put(&old.to_le_bytes());
                 }
-                if old.is_some() { 7 } else { 8 }
             }
             Note::Heard { ticket } => {
-                writer.u64(ticket);
-                10
+                message.put(&ticket.to_le_bytes());
             }
-        };
-        writer.bytes[..FRAME_LENGTH].copy_from_slice(&self.header(kind, class, 0));
-        (writer.bytes, writer.length)
-    }
-}
-
-impl Sender {
-    /// A message of at most [`WORDS_MAX`] words: its bytes, and how many of them count.
-    pub(crate) fn words(
-        self,
-        class: Class,
-        ticket: u64,
-        words: impl Iterator<Item = Word>,
-    ) -> ([u8; WORDS_LENGTH_MAX], usize) {
-        let mut bytes = [0; WORDS_LENGTH_MAX];
-        bytes[..FRAME_LENGTH].copy_from_slice(&self.header(9, class, 0));
-        bytes[FRAME_LENGTH..FRAME_LENGTH + 8].copy_from_slice(&ticket.to_le_bytes());
-        let mut length = FRAME_LENGTH + 8;
-        for word in words.take(WORDS_MAX) {
-            bytes[length..length + WORD_LENGTH].copy_from_slice(&word.bytes());
-            length += WORD_LENGTH;
         }
-        (bytes, length)
+        message
+    }
+
+    /// A message of at most [`WORDS_MAX`] words.
+    pub(crate) fn words(self, class: Class, ticket: u64, words: impl Iterator<Item = Word>) -> Head<WORDS_LENGTH_MAX> {
+        let mut message = Head::new();
+        message.put(&self.header(9, class, 0)).put(&ticket.to_le_bytes());
+        words.take(WORDS_MAX).for_each(|word| word.put(&mut message));
+        message
     }
 }
 
 /// The word at `index` in a message of words.
 pub(crate) fn word(message: &[u8], index: usize) -> Option<Word> {
-    Word::read(&mut Reader(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
+    Word::read(&mut ByteReader::new(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
 }
 
 /// Reads `message`; `None` for whatever has not the session number that `session_of` its rank says.
@@ -250,7 +241,7 @@ pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>
             }
             Content::Words { ticket: u64::from_le_bytes(*ticket), count }
         }
-        kind => Content::Note(parse_note(kind, Reader(rest))?),
+        kind => Content::Note(parse_note(kind, ByteReader::new(rest))?),
     };
     Some(Frame { from, class, content })
 }
@@ -263,8 +254,8 @@ pub(crate) fn greeter(message: &[u8]) -> Option<Rank> {
     Some(Rank(u32::from_le_bytes(rank)))
 }
 
-fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
-    let r = &mut reader;
+fn parse_note(kind: u8, mut rest: ByteReader<'_>) -> Option<Note> {
+    let r = &mut rest;
     let note = match kind {
         HELLO => Note::Hello { proof: r.take()? },
         2 => Note::Landed(Word::read(r)?),
@@ -275,7 +266,7 @@ fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
             Note::TellRegion { region, there: Some(RegionHandle { begin: r.u64()?, length: r.u64()?, key: r.u64()? }) }
         }
         6 => {
-            let (ticket, at) = (r.u64()?, r.span()?);
+            let (ticket, at) = (r.u64()?, span(r)?);
             let (number, a, b) = (r.u16()?, r.u64()?, r.u64()?);
             let kind = match number {
                 0 => AtomicKind::FetchAdd(a),
@@ -290,54 +281,11 @@ fn parse_note(kind: u8, mut reader: Reader<'_>) -> Option<Note> {
         10 => Note::Heard { ticket: r.u64()? },
         _ => return None,
     };
-    reader.0.is_empty().then_some(note)
+    rest.is_empty().then_some(note)
 }
 
-struct Writer {
-    bytes: [u8; NOTE_MAX],
-    length: usize,
-}
-
-impl Writer {
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-        self
-    }
-
-    fn u16(&mut self, n: u16) -> &mut Self {
-        self.put(&n.to_le_bytes())
-    }
-
-    fn u64(&mut self, n: u64) -> &mut Self {
-        self.put(&n.to_le_bytes())
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn span(&mut self) -> Option<RemoteSpan> {
-        Some(RemoteSpan { region: RegionId(self.u16()?), offset: self.u64()? })
-    }
+fn span(rest: &mut ByteReader<'_>) -> Option<RemoteSpan> {
+    Some(RemoteSpan { region: RegionId(rest.u16()?), offset: rest.u64()? })
 }
 
 #[cfg(test)]
@@ -359,8 +307,9 @@ mod tests {
     #[test]
     fn greeter__is_told_of_greetings_only() {
         let hello = |rank| Sender { rank, session: 9 }.note(Class::Bulk, Note::Hello { proof: [0; HELLO_LENGTH] });
-        let (bytes, length) = hello(Rank(5));
-        assert_eq!((greeter(&bytes[..length]), read(&bytes[..length])), (Some(Rank(5)), None));
+        let message = hello(Rank(5));
+        let bytes = message.bytes();
+        assert_eq!((greeter(bytes), read(bytes)), (Some(Rank(5)), None));
         assert_eq!([greeter(&LITERAL), greeter(&bytes[..15])], [None; 2]);
     }
 
@@ -399,13 +348,14 @@ mod tests {
             Note::TellAtomic { ticket: 1, old: None },
         ];
         for note in notes {
-            let (bytes, length) = SENDER.note(Class::Control, note);
+            let message = SENDER.note(Class::Control, note);
+            let bytes = message.bytes();
             let frame = Frame { from: SENDER.rank, class: Class::Control, content: Content::Note(note) };
-            assert_eq!(read(&bytes[..length]), Some(frame));
-            let mut longer = bytes[..length].to_vec();
+            assert_eq!(read(bytes), Some(frame));
+            let mut longer = bytes.to_vec();
             longer.push(0);
             assert_eq!(read(&longer), None, "{note:?} and a byte more");
-            assert!(read(&bytes[..length - 1]).is_none(), "{note:?} less a byte");
+            assert!(read(&bytes[..bytes.len() - 1]).is_none(), "{note:?} less a byte");
         }
     }
 
@@ -417,17 +367,18 @@ mod tests {
             immediate: !i,
         };
         for count in [1, WORDS_MAX] {
-            let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));
-            let frame = read(&bytes[..length]).expect("words");
+            let message = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));
+            let bytes = message.bytes();
+            let frame = read(bytes).expect("words");
             assert_eq!(frame.content, Content::Words { ticket: 77, count });
-            assert!((0..count).all(|i| super::word(&bytes[..length], i) == Some(word(i as u64))));
-            for wrong in [FRAME_LENGTH + 8, length - 1] {
+            assert!((0..count).all(|i| super::word(bytes, i) == Some(word(i as u64))));
+            for wrong in [FRAME_LENGTH + 8, bytes.len() - 1] {
                 assert_eq!(read(&bytes[..wrong]), None, "{wrong} bytes");
             }
         }
-        let (bytes, length) = SENDER.words(Class::Bulk, 77, (0..40).map(word));
-        assert_eq!(length, bytes.len(), "no more than fit");
-        assert_eq!(read(&[&bytes[..], &[0; WORD_LENGTH]].concat()), None, "one too many");
+        let message = SENDER.words(Class::Bulk, 77, (0..40).map(word));
+        assert_eq!(message.bytes().len(), WORDS_LENGTH_MAX, "no more than fit");
+        assert_eq!(read(&[message.bytes(), &[0; WORD_LENGTH]].concat()), None, "one too many");
     }
 
     proptest! {

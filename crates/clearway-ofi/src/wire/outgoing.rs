@@ -100,12 +100,12 @@ impl OfiWire {
     /// Writes a note into a slot's memory; its length.
     pub(super) fn stage_note(&mut self, slot: usize, lane: usize, to: Rank, note: Note) -> usize {
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
-        let (bytes, length) = self.sender(to).note(class, note);
-        let start = layout::staging(slot, 0).offset;
+        let message = self.sender(to).note(class, note);
+        let (bytes, start) = (message.bytes(), layout::staging(slot, 0).offset);
         if let Some(staging) = self.device.bytes_mut(STAGING) {
-            staging[start..start + length].copy_from_slice(&bytes[..length]);
+            staging[start..start + bytes.len()].copy_from_slice(bytes);
         }
-        length
+        bytes.len()
     }
 
     /// Gives a slot to the provider, or puts it behind those that wait.

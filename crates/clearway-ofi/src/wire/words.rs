@@ -94,11 +94,11 @@ impl OfiWire {
         }
         self.slots.take(slot, to, Work::Message { length: 0, then: Then::Heard(count) });
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
-        let (bytes, length) =
-            self.sender(to).words(class, self.slots.ticket(slot), told[..count].iter().map(|told| told.1));
+        let message = self.sender(to).words(class, self.slots.ticket(slot), told[..count].iter().map(|told| told.1));
+        let (bytes, length) = (message.bytes(), message.bytes().len());
         let start = layout::staging(slot, 0).offset;
         if let Some(staging) = self.device.bytes_mut(STAGING) {
-            staging[start..start + length].copy_from_slice(&bytes[..length]);
+            staging[start..start + length].copy_from_slice(bytes);
             for (index, (ticket, _)) in told[..count].iter().enumerate() {
                 let at = start + WORDS_LENGTH_MAX + 8 * index;
                 staging[at..at + 8].copy_from_slice(&ticket.to_le_bytes());

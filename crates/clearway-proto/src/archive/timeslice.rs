@@ -9,6 +9,7 @@
 
 use core::ops::Range;
 
+use crate::base::{ByteReader, Head};
 use crate::microslice::{Microslice, MicrosliceDescriptor};
 
 /// What is missing or cut in a timeslice or a component of it, by bit, as FLESnet has it since 2026.
@@ -58,26 +59,30 @@ impl TimesliceDescriptor {
     /// Length in bytes by version.
     pub(super) const BYTES: [usize; 3] = [16, 24, 44];
 
+    /// The descriptor that begins `bytes`; one of zeros when they are too few.
     pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
-        let mut rest = Fields(bytes);
-        let mut descriptor = Self::default();
-        if version >= 1 {
-            descriptor.index = rest.u64();
-        }
-        if version >= 2 {
-            descriptor.start_ns = rest.u64();
-            descriptor.duration_ns = rest.u64();
-            descriptor.flags = TimesliceFlags(rest.u32());
-        }
-        descriptor.position = rest.u64();
-        descriptor.core_microslices = rest.u32();
-        descriptor.components = rest.u32();
-        descriptor
+        Self::read(ByteReader::new(bytes), version).unwrap_or_default()
     }
 
-    /// The descriptor as bytes, of which the first so many count.
-    pub(super) fn to_bytes(self, version: u32) -> ([u8; 44], usize) {
-        let mut bytes = Built::default();
+    fn read(mut rest: ByteReader<'_>, version: u32) -> Option<Self> {
+        let mut descriptor = Self::default();
+        if version >= 1 {
+            descriptor.index = rest.u64()?;
+        }
+        if version >= 2 {
+            descriptor.start_ns = rest.u64()?;
+            descriptor.duration_ns = rest.u64()?;
+            descriptor.flags = TimesliceFlags(rest.u32()?);
+        }
+        descriptor.position = rest.u64()?;
+        descriptor.core_microslices = rest.u32()?;
+        descriptor.components = rest.u32()?;
+        Some(descriptor)
+    }
+
+    /// The descriptor as bytes.
+    pub(super) fn to_bytes(self, version: u32) -> Head<44> {
+        let mut bytes = Head::new();
         if version >= 1 {
             bytes.put(&self.index.to_le_bytes());
         }
@@ -89,7 +94,7 @@ impl TimesliceDescriptor {
         bytes.put(&self.position.to_le_bytes());
         bytes.put(&self.core_microslices.to_le_bytes());
         bytes.put(&self.components.to_le_bytes());
-        (bytes.bytes, bytes.length)
+        bytes
     }
 }
 
@@ -114,23 +119,27 @@ impl ComponentDescriptor {
     /// Length in bytes by version.
     pub(super) const BYTES: [usize; 2] = [32, 36];
 
+    /// The descriptor that begins `bytes`; one of zeros when they are too few.
     pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
-        let mut rest = Fields(bytes);
-        let [timeslice, offset, size, microslices] = [rest.u64(), rest.u64(), rest.u64(), rest.u64()];
-        let flags = TimesliceFlags(if version >= 1 { rest.u32() } else { 0 });
-        Self { timeslice, offset, size, microslices, flags }
+        Self::read(ByteReader::new(bytes), version).unwrap_or_default()
     }
 
-    /// The descriptor as bytes, of which the first so many count.
-    pub(super) fn to_bytes(self, version: u32) -> ([u8; 44], usize) {
-        let mut bytes = Built::default();
+    fn read(mut rest: ByteReader<'_>, version: u32) -> Option<Self> {
+        let [timeslice, offset, size, microslices] = [rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?];
+        let flags = TimesliceFlags(if version >= 1 { rest.u32()? } else { 0 });
+        Some(Self { timeslice, offset, size, microslices, flags })
+    }
+
+    /// The descriptor as bytes.
+    pub(super) fn to_bytes(self, version: u32) -> Head<44> {
+        let mut bytes = Head::new();
         for number in [self.timeslice, self.offset, self.size, self.microslices] {
             bytes.put(&number.to_le_bytes());
         }
         if version >= 1 {
             bytes.put(&self.flags.0.to_le_bytes());
         }
-        (bytes.bytes, bytes.length)
+        bytes
     }
 }
 
@@ -196,43 +205,5 @@ impl<'a> Timeslice<'a> {
         let bytes = self.bytes;
         let parts = self.parts.iter().zip(self.descriptors);
         parts.map(move |(part, descriptor)| Component { descriptor: *descriptor, data: &bytes[part.clone()] })
-    }
-}
-
-/// Little-endian numbers, one after the other; what is not there reads as zero, so lengths are checked before.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (first, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
-        self.0 = rest;
-        *first
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-}
-
-/// A descriptor while it is written.
-struct Built {
-    bytes: [u8; 44],
-    length: usize,
-}
-
-impl Default for Built {
-    fn default() -> Self {
-        Self { bytes: [0; 44], length: 0 }
-    }
-}
-
-impl Built {
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
     }
 }

@@ -89,8 +89,7 @@ impl Writer {
         }
         let count = components.len();
         let descriptor = TimesliceDescriptor { components: count as u32, ..*descriptor };
-        let (bytes, length) = descriptor.to_bytes(self.versions.timeslice);
-        put(&bytes[..length])?;
+        put(descriptor.to_bytes(self.versions.timeslice).bytes())?;
         if first {
             put(&class(0))?;
         }
@@ -118,7 +117,6 @@ impl Writer {
             put(&class(self.versions.component))?;
             self.named = Named::Components;
         }
-        let (bytes, length) = component.descriptor.to_bytes(self.versions.component);
-        put(&bytes[..length])
+        put(component.descriptor.to_bytes(self.versions.component).bytes())
     }
 }

@@ -1,5 +1,5 @@
 //! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of
-//! bytes, one tree over places, the steps in which all ranks act together.
+//! bytes, how fields are written and read, one tree over places, the steps in which all ranks act together.
 //!
 //! # Invariants
 //! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
@@ -9,9 +9,11 @@
 
 mod class;
 mod digest;
+mod head;
 mod nomial;
 mod random;
 mod rank;
+mod reader;
 mod schedule;
 mod smooth;
 mod time;
@@ -19,9 +21,11 @@ mod units;
 
 pub use class::{Class, Dscp, UnknownClass};
 pub use digest::crc32c;
+pub use head::Head;
 pub use nomial::{NOMIAL_BASE, elder, juniors};
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
+pub use reader::ByteReader;
 pub(crate) use schedule::{Place, STEPS_MAX, Schedule, Step};
 pub use smooth::Smoothed;
 pub use time::{LocalNs, Nanos, PeerNs, SharedClock};

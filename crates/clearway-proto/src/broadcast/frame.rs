@@ -35,8 +35,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::crc32c;
-use crate::wire::Head;
+use crate::base::{ByteReader, Head, crc32c};
 
 /// The longest header: that of the wires.
 pub(super) const LONGEST: usize = 128;
@@ -339,7 +338,7 @@ impl Frame {
         if bytes.len() > LONGEST || crc32c(rest) != u32::from_le_bytes(*check) {
             return None;
         }
-        let mut rest = Reader(rest);
+        let mut rest = ByteReader::new(rest);
         let [kind, flags] = rest.take()?;
         let preamble = Preamble {
             way: Way::of(flags),
@@ -354,10 +353,10 @@ impl Frame {
             return None;
         }
         let frame = Self::fields(kind, &mut rest)?;
-        rest.0.is_empty().then_some((preamble, frame))
+        rest.is_empty().then_some((preamble, frame))
     }
 
-    fn fields(kind: u8, rest: &mut Reader<'_>) -> Option<Self> {
+    fn fields(kind: u8, rest: &mut ByteReader<'_>) -> Option<Self> {
         Some(match kind {
             1 | 10 => Self::Data(Symbol {
                 sequence: rest.u64()?,
@@ -382,7 +381,7 @@ impl Frame {
             5 => Self::Need(Needs::read(rest)?),
             6 => {
                 let mut removed = Removed::NONE;
-                while !rest.0.is_empty() {
+                while !rest.is_empty() {
                     removed.push(rest.u16()?).then_some(())?;
                 }
                 Self::View(removed)
@@ -405,7 +404,7 @@ impl Report {
         head.put(&self.lost.to_le_bytes()).put(&self.marked.to_le_bytes()).put(&[u8::from(self.settled)]);
     }
 
-    fn read(rest: &mut Reader<'_>) -> Option<Self> {
+    fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
         Some(Self {
             received: rest.u64()?,
             stable: rest.u64()?,
@@ -417,9 +416,9 @@ impl Report {
             slowest: rest.u16()?,
             lost: rest.u32()?,
             marked: rest.u32()?,
-            settled: match rest.take()? {
-                [0] => false,
-                [1] => true,
+            settled: match rest.u8()? {
+                0 => false,
+                1 => true,
                 _ => return None,
             },
         })
@@ -427,38 +426,15 @@ impl Report {
 }
 
 impl Needs {
-    fn read(rest: &mut Reader<'_>) -> Option<Self> {
+    fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
         let first = rest.u64()?;
         let mut needs = Self::default();
-        while !rest.0.is_empty() {
+        while !rest.is_empty() {
             let block = first.checked_add(u64::from(rest.u16()?))?;
             let need = Need { block, missing: rest.u64()? };
             (needs.push(need)).then_some(())?;
         }
         (needs.count > 0 && needs.all[0].block == first).then_some(needs)
-    }
-}
-
-/// What has not been read of a header.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
     }
 }
 

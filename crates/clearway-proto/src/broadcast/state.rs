@@ -12,8 +12,8 @@ use super::outgoing::Outgoing;
 use super::polls::{Leaves, Polls};
 use super::reports::Reports;
 use super::tree::{Links, View};
-use crate::base::{LocalNs, Nanos};
-use crate::wire::{Destination, Head, More, Operation, Out, PathId, Span, Status, Token};
+use crate::base::{Head, LocalNs, Nanos};
+use crate::wire::{Destination, More, Operation, Out, PathId, Span, Status, Token};
 
 /// No object is aborted.
 pub(super) const NEVER: u32 = u32::MAX;

@@ -26,8 +26,7 @@
 //! I1. Reading never panics, and never allocates.
 
 use super::CHANNELS_MAX;
-use crate::base::crc32c;
-use crate::wire::Head;
+use crate::base::{ByteReader, Head, crc32c};
 
 /// The longest message.
 pub(super) const LONGEST: usize = COMMON + 4 + 2 * CHANNELS_MAX as usize + 4;
@@ -174,42 +173,42 @@ impl Frame {
         if bytes.len() > LONGEST || crc32c(rest) != u32::from_le_bytes(*check) {
             return None;
         }
-        let ([kind, second, team @ ..], fields) = rest.split_first_chunk::<COMMON>()?;
-        let frame = Self::fields(*kind, *second, fields)?;
-        Some((u32::from_le_bytes(*team), frame))
+        let mut rest = ByteReader::new(rest);
+        let (kind, second, team) = (rest.u8()?, rest.u8()?, rest.u32()?);
+        let frame = Self::fields(kind, second, &mut rest)?;
+        rest.is_empty().then_some((team, frame))
     }
 
-    fn fields(kind: u8, second: u8, fields: &[u8]) -> Option<Self> {
+    fn fields(kind: u8, second: u8, rest: &mut ByteReader<'_>) -> Option<Self> {
         let channel = |byte: u8| (byte < CHANNELS_MAX).then_some(byte);
-        let attempt = || fields.try_into().ok().map(u32::from_le_bytes);
-        let version = || {
-            let (number, author) = fields.split_first_chunk()?;
-            let author = author.try_into().ok().map(u16::from_le_bytes)?;
-            Some(Version { number: u32::from_le_bytes(*number), author })
-        };
         Some(match (kind, second) {
-            (0x61, NONE) => Self::Ask { attempt: attempt()?, recall: None },
-            (0x61, _) => Self::Ask { attempt: attempt()?, recall: Some(channel(second)?) },
+            (0x61, NONE) => Self::Ask { attempt: rest.u32()?, recall: None },
+            (0x61, _) => Self::Ask { attempt: rest.u32()?, recall: Some(channel(second)?) },
             (0x62, busy) => {
-                let (attempt, idles) = fields.split_first_chunk()?;
-                let (idles, []) = idles.as_chunks() else { return None };
-                let idles: &[[u8; 2]; CHANNELS_MAX as usize] = idles.try_into().ok()?;
-                let holdings = Holdings { busy, idle: idles.map(u16::from_le_bytes) };
-                Self::Have { attempt: u32::from_le_bytes(*attempt), holdings }
+                let attempt = rest.u32()?;
+                let mut idle = [0; CHANNELS_MAX as usize];
+                for each in &mut idle {
+                    *each = rest.u16()?;
+                }
+                Self::Have { attempt, holdings: Holdings { busy, idle } }
             }
-            (0x63, _) => Self::Propose { attempt: attempt()?, channel: channel(second)? },
-            (0x64, 0) => Self::Vote { attempt: attempt()?, vote: Vote::No },
-            (0x64, 1) => Self::Vote { attempt: attempt()?, vote: Vote::Yes },
+            (0x63, _) => Self::Propose { attempt: rest.u32()?, channel: channel(second)? },
+            (0x64, 0) => Self::Vote { attempt: rest.u32()?, vote: Vote::No },
+            (0x64, 1) => Self::Vote { attempt: rest.u32()?, vote: Vote::Yes },
             (0x65, _) => {
                 let (target, settled) = (Target::of(second & !SETTLED)?, second & SETTLED != 0);
-                Self::Stamp(Stamp { version: version()?, target, settled })
+                Self::Stamp(Stamp { version: version(rest)?, target, settled })
             }
-            (0x66, 0..4) => Self::Hold(Hold { version: version()?, asks: second & 1 != 0, taken: second & 2 != 0 }),
-            (0x67, 0) if fields.is_empty() => Self::Gone,
-            (0x68, _) if fields.is_empty() => Self::Recall { channel: channel(second)? },
+            (0x66, 0..4) => Self::Hold(Hold { version: version(rest)?, asks: second & 1 != 0, taken: second & 2 != 0 }),
+            (0x67, 0) => Self::Gone,
+            (0x68, _) => Self::Recall { channel: channel(second)? },
             _ => return None,
         })
     }
+}
+
+fn version(rest: &mut ByteReader<'_>) -> Option<Version> {
+    Some(Version { number: rest.u32()?, author: rest.u16()? })
 }
 
 #[cfg(test)]

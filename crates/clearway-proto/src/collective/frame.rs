@@ -16,8 +16,7 @@
 //! I1. [`Frame::parse`] answers for any bytes.
 
 use super::{NUMBERS_MAX, Numbers, Reduction};
-use crate::base::Rank;
-use crate::wire::Head;
+use crate::base::{Head, Rank};
 
 const START: usize = 12;
 /// The longest frame.

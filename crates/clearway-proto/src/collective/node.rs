@@ -15,9 +15,9 @@ use alloc::vec::Vec;
 
 use super::frame::{Frame, Kind, LONGEST, Part};
 use super::{Command, Config, Event, Failure, Lower, Numbers, RANKS_MAX};
-use crate::base::{LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule};
+use crate::base::{Head, LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule};
 use crate::wire::{
-    Arrival, Datagram, Destination, Engine, Head, Input, Missing, More, Operation, Out, RegionId, Span, Status, Token,
+    Arrival, Datagram, Destination, Engine, Input, Missing, More, Operation, Out, RegionId, Span, Status, Token,
 };
 
 /// How long a message is waited for until its sender is asked something, whereby the wire finds out whether it is there: one answer a

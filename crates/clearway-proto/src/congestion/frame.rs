@@ -24,12 +24,9 @@
 //! | 9 | question | iteration 4, step 1 |
 //!
 //! # Invariants
-//! I1. Any bytes parse to a frame or to an error, never to a panic; surplus bytes are an error.
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a frame.
 
-use core::fmt;
-
-use crate::base::{Class, PeerNs};
-use crate::wire::Head;
+use crate::base::{ByteReader, Class, Head, PeerNs};
 
 /// The longest header of this module.
 const LONGEST: usize = 27;
@@ -130,27 +127,6 @@ pub enum Part {
     LastUnacknowledged,
 }
 
-/// The bytes are not a header of this test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FrameError {
-    /// Shorter or longer than its kind is.
-    Length,
-    /// No such kind, class or flag.
-    Value,
-}
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Length => "the header's length does not fit its kind",
-            Self::Value => "the header has an unknown kind, class or flag",
-        })
-    }
-}
-
-impl core::error::Error for FrameError {}
-
 impl Frame {
     /// This frame as the header of a message of `class` in `phase`.
     pub fn encode(&self, class: Class, phase: u32) -> Head<LONGEST> {
@@ -190,83 +166,46 @@ impl Frame {
         }
     }
 
-    /// Reads a header: the class asked for, the phase, the frame.
-    ///
-    /// # Errors
-    /// [`FrameError`] when the bytes are nothing that [`Frame::encode`] writes.
-    pub fn parse(bytes: &[u8]) -> Result<(Class, u32, Self), FrameError> {
-        let mut rest = Reader(bytes);
-        let [kind, class] = rest.take()?;
-        let class = *Class::ALL.get(usize::from(class)).ok_or(FrameError::Value)?;
+    /// Reads a header: the class asked for, the phase, the frame; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    pub fn parse(bytes: &[u8]) -> Option<(Class, u32, Self)> {
+        let mut rest = ByteReader::new(bytes);
+        let kind = rest.u8()?;
+        let class = *Class::ALL.get(usize::from(rest.u8()?))?;
         let phase = rest.u32()?;
-        let frame = match kind {
+        let frame = Self::fields(kind, &mut rest)?;
+        rest.is_empty().then_some((class, phase, frame))
+    }
+
+    fn fields(kind: u8, rest: &mut ByteReader<'_>) -> Option<Self> {
+        Some(match kind {
             1 => Self::Probe {
                 sequence: rest.u32()?,
                 intended: rest.u64()?,
                 sent: PeerNs(rest.u64()?),
-                answer: rest.answer()?,
+                answer: match rest.u8()? {
+                    0 => Answer::Given,
+                    1 => Answer::Wanted,
+                    _ => return None,
+                },
             },
             2 => Self::Bulk {
                 message: rest.u32()?,
-                part: match rest.take()? {
-                    [0] => Part::Inner,
-                    [1] => Part::Last,
-                    [2] => Part::LastUnacknowledged,
-                    _ => return Err(FrameError::Value),
+                part: match rest.u8()? {
+                    0 => Part::Inner,
+                    1 => Part::Last,
+                    2 => Part::LastUnacknowledged,
+                    _ => return None,
                 },
             },
             3 => Self::BulkAck { message: rest.u32()? },
             4 => Self::GetRequest { message: rest.u32()?, bytes: rest.u32()? },
-            5 => {
-                let iteration = rest.u32()?;
-                let [index, count] = rest.take()?;
-                Self::Segment { iteration, index, count }
-            }
-            6 => Self::SegmentAck { iteration: rest.u32()?, received: u128::from_le_bytes(rest.take()?) },
-            7 => {
-                let iteration = rest.u32()?;
-                let [step] = rest.take()?;
-                Self::Sum { iteration, step, value: rest.u64()? }
-            }
-            8 => {
-                let iteration = rest.u32()?;
-                let [step, part] = rest.take()?;
-                Self::Blocks { iteration, step, part }
-            }
-            9 => {
-                let iteration = rest.u32()?;
-                let [step] = rest.take()?;
-                Self::Question { iteration, step }
-            }
-            _ => return Err(FrameError::Value),
-        };
-        if rest.0.is_empty() { Ok((class, phase, frame)) } else { Err(FrameError::Length) }
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let (first, rest) = self.0.split_first_chunk().ok_or(FrameError::Length)?;
-        self.0 = rest;
-        Ok(*first)
-    }
-
-    fn answer(&mut self) -> Result<Answer, FrameError> {
-        match self.take()? {
-            [0] => Ok(Answer::Given),
-            [1] => Ok(Answer::Wanted),
-            _ => Err(FrameError::Value),
-        }
-    }
-
-    fn u32(&mut self) -> Result<u32, FrameError> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, FrameError> {
-        self.take().map(u64::from_le_bytes)
+            5 => Self::Segment { iteration: rest.u32()?, index: rest.u8()?, count: rest.u8()? },
+            6 => Self::SegmentAck { iteration: rest.u32()?, received: rest.u128()? },
+            7 => Self::Sum { iteration: rest.u32()?, step: rest.u8()?, value: rest.u64()? },
+            8 => Self::Blocks { iteration: rest.u32()?, step: rest.u8()?, part: rest.u8()? },
+            9 => Self::Question { iteration: rest.u32()?, step: rest.u8()? },
+            _ => return None,
+        })
     }
 }
 
@@ -295,10 +234,10 @@ mod tests {
         let head = Frame::BulkAck { message: 7 }.encode(Class::Bulk, 1);
         let mut longer = head.bytes().to_vec();
         longer.push(0);
-        assert_eq!(Frame::parse(&longer), Err(FrameError::Length));
-        assert_eq!(Frame::parse(&head.bytes()[..9]), Err(FrameError::Length));
-        assert_eq!(Frame::parse(&[]), Err(FrameError::Length));
-        assert_eq!(Frame::parse(&[3, 5, 0, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::Value));
+        assert_eq!(Frame::parse(&longer), None);
+        assert_eq!(Frame::parse(&head.bytes()[..9]), None);
+        assert_eq!(Frame::parse(&[]), None);
+        assert_eq!(Frame::parse(&[3, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
     fn frames() -> impl Strategy<Value = Frame> {
@@ -336,7 +275,7 @@ mod tests {
     proptest! {
         #[test]
         fn parse__any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok((class, phase, frame)) = Frame::parse(&bytes) {
+            if let Some((class, phase, frame)) = Frame::parse(&bytes) {
                 let head = frame.encode(class, phase);
                 prop_assert_eq!(head.bytes(), &bytes[..]);
             }
@@ -345,7 +284,7 @@ mod tests {
         #[test]
         fn parse__reads_back_what_was_written(frame in frames(), phase in any::<u32>(), class in 0..5usize) {
             let class = Class::ALL[class];
-            prop_assert_eq!(Frame::parse(frame.encode(class, phase).bytes()), Ok((class, phase, frame)));
+            prop_assert_eq!(Frame::parse(frame.encode(class, phase).bytes()), Some((class, phase, frame)));
         }
     }
 }

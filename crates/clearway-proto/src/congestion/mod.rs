@@ -40,7 +40,7 @@ mod transfer;
 mod verdict;
 
 pub use context::{Event, NodeConfig};
-pub use frame::{Answer, Frame, FrameError, Part};
+pub use frame::{Answer, Frame, Part};
 pub use node::Node;
 pub use pattern::Pressure;
 pub use plan::{

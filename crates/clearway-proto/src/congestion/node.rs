@@ -124,7 +124,7 @@ impl Node {
 
     fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
         let Some(running) = &mut self.running else { return };
-        let Ok((asked, phase, frame)) = Frame::parse(datagram.head) else {
+        let Some((asked, phase, frame)) = Frame::parse(datagram.head) else {
             running.record.foreign += 1;
             return;
         };

@@ -11,11 +11,9 @@
 //! | 34 | step of a reduction | lane 1, round 4, step 1, value 8, wants answer 1 |
 //!
 //! # Invariants
-//! I1. Any bytes parse to a frame or to an error, never to a panic; surplus bytes are an error.
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a frame.
 
-use core::fmt;
-
-use crate::wire::Head;
+use crate::base::{ByteReader, Head};
 
 /// The longest header of this module.
 const LONGEST: usize = 29;
@@ -67,34 +65,6 @@ pub enum Answer {
     Given,
 }
 
-/// The bytes are not a header of this benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FrameError {
-    /// Shorter or longer than its kind is.
-    Length,
-    /// No such kind or flag.
-    Value,
-}
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Length => "the header's length does not fit its kind",
-            Self::Value => "the header has an unknown kind or flag",
-        })
-    }
-}
-
-impl core::error::Error for FrameError {}
-
-/// Takes the next `N` bytes off `bytes`.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], FrameError> {
-    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(FrameError::Length)?;
-    *bytes = rest;
-    Ok(*first)
-}
-
 impl Frame {
     /// This frame as a header of test `number`.
     pub fn encode(self, number: u32) -> Head<LONGEST> {
@@ -118,36 +88,27 @@ impl Frame {
         head
     }
 
-    /// The number of the test and the frame that `bytes` are.
-    ///
-    /// # Errors
-    /// [`FrameError`] when they are none.
-    pub fn parse(mut bytes: &[u8]) -> Result<(u32, Self), FrameError> {
-        let bytes = &mut bytes;
-        let [kind] = take(bytes)?;
-        let number = u32::from_le_bytes(take(bytes)?);
+    /// The number of the test and the frame that `bytes` are; `None` when they are nothing that [`Frame::encode`] writes.
+    pub fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
+        let mut rest = ByteReader::new(bytes);
+        let (kind, number) = (rest.u8()?, rest.u32()?);
         let frame = match kind {
-            SEGMENT => {
-                Self::Segment { sequence: u64::from_le_bytes(take(bytes)?), received: u64::from_le_bytes(take(bytes)?) }
-            }
-            RECEIPT => {
-                Self::Receipt { received: u64::from_le_bytes(take(bytes)?), beyond: u128::from_le_bytes(take(bytes)?) }
-            }
-            STEP => {
-                let [lane] = take(bytes)?;
-                let round = u32::from_le_bytes(take(bytes)?);
-                let [step] = take(bytes)?;
-                let value = u64::from_le_bytes(take(bytes)?);
-                let answer = match take(bytes)? {
-                    [0] => Answer::Given,
-                    [1] => Answer::Wanted,
-                    _ => return Err(FrameError::Value),
-                };
-                Self::Step { lane, round, step, value, answer }
-            }
-            _ => return Err(FrameError::Value),
+            SEGMENT => Self::Segment { sequence: rest.u64()?, received: rest.u64()? },
+            RECEIPT => Self::Receipt { received: rest.u64()?, beyond: rest.u128()? },
+            STEP => Self::Step {
+                lane: rest.u8()?,
+                round: rest.u32()?,
+                step: rest.u8()?,
+                value: rest.u64()?,
+                answer: match rest.u8()? {
+                    0 => Answer::Given,
+                    1 => Answer::Wanted,
+                    _ => return None,
+                },
+            },
+            _ => return None,
         };
-        if bytes.is_empty() { Ok((number, frame)) } else { Err(FrameError::Length) }
+        rest.is_empty().then_some((number, frame))
     }
 }
 
@@ -176,28 +137,28 @@ mod tests {
     fn encode__each_kind_has_these_bytes() {
         for (frame, bytes) in FRAMES {
             assert_eq!(frame.encode(7).bytes(), bytes);
-            assert_eq!(Frame::parse(bytes), Ok((7, frame)));
+            assert_eq!(Frame::parse(bytes), Some((7, frame)));
         }
     }
 
     #[test]
-    fn parse__surplus_missing_and_unknown_bytes_are_errors() {
+    fn parse__surplus_missing_and_unknown_bytes_are_refused() {
         for (_, bytes) in FRAMES {
-            assert_eq!(Frame::parse(&bytes[..bytes.len() - 1]), Err(FrameError::Length));
+            assert_eq!(Frame::parse(&bytes[..bytes.len() - 1]), None);
             let mut longer: Vec<u8> = bytes.into();
             longer.push(0);
-            assert_eq!(Frame::parse(&longer), Err(FrameError::Length));
+            assert_eq!(Frame::parse(&longer), None);
         }
-        assert_eq!(Frame::parse(&[31, 0, 0, 0, 0]), Err(FrameError::Value));
+        assert_eq!(Frame::parse(&[31, 0, 0, 0, 0]), None);
         let mut flag: Vec<u8> = FRAMES[2].1.into();
         flag[19] = 2;
-        assert_eq!(Frame::parse(&flag), Err(FrameError::Value));
+        assert_eq!(Frame::parse(&flag), None);
     }
 
     proptest! {
         #[test]
-        fn parse__any_bytes_give_a_frame_that_encodes_to_them_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            if let Ok((number, frame)) = Frame::parse(&bytes) {
+        fn parse__any_bytes_give_a_frame_that_encodes_to_them_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Some((number, frame)) = Frame::parse(&bytes) {
                 let head = frame.encode(number);
                 prop_assert_eq!(head.bytes(), &bytes[..]);
             }

@@ -39,7 +39,7 @@ mod trip;
 
 pub use context::{Event, Failure, MEMORY, NodeConfig};
 pub use defects::{Defect, Mended, UnknownDefect};
-pub use frame::{Answer, Frame, FrameError};
+pub use frame::{Answer, Frame};
 pub use kinds::{Congestor, Counts, LIMIT, Test, Unit};
 pub use layout::{Group, Layout, LoadDraw, TooFewNodes};
 pub use node::Node;

@@ -165,7 +165,7 @@ impl Node {
         let mut failure = None;
         match arrival {
             Arrival::Datagram(datagram) => match Frame::parse(datagram.head) {
-                Ok((number, frame)) if number == running.number => {
+                Some((number, frame)) if number == running.number => {
                     running.frame(now, &self.config, datagram.from, frame, out);
                 }
                 _ => running.foreign += 1,

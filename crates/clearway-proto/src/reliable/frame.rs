@@ -24,8 +24,8 @@
 //! # Invariants
 //! I1. [`Frame::parse`] answers for any bytes, never panics and never reads outside them.
 
-use crate::base::{Class, crc32c};
-use crate::wire::{Head, PathId, RegionId};
+use crate::base::{ByteReader, Class, Head, crc32c};
+use crate::wire::{PathId, RegionId};
 
 /// Bytes of a data frame before its tail.
 pub(super) const DATA_LENGTH: usize = 24;
@@ -42,8 +42,6 @@ pub(super) const OFFSET_LIMIT: u64 = 1 << 48;
 /// The region that names the receiver's inbox for this stream.
 pub(super) const INBOX: RegionId = RegionId::RECEIVE;
 
-const ACKNOWLEDGEMENT_LENGTH: usize = 28;
-const SHORT_LENGTH: usize = 12;
 const OPEN: u8 = 1;
 const LAST: u8 = 2;
 const SKIP: u8 = 4;
@@ -141,27 +139,28 @@ impl Frame {
 
     /// Reads a frame; `None` for whatever no sender writes, and for what was damaged.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > FRAME_MAX || bytes.len() < SHORT_LENGTH {
+        if bytes.len() > FRAME_MAX {
             return None;
         }
-        let digest = number(bytes, 4, 4)? as u32;
+        let mut rest = ByteReader::new(bytes);
+        let [first, flags] = rest.take()?;
+        let (generation, digest, number) = (rest.u16()?, rest.u32()?, rest.u32()?);
         let mut zeroed = Head::<FRAME_MAX>::new();
         zeroed.put(bytes).overwrite(4, &[0; 4]);
         if crc32c(zeroed.bytes()) != digest {
             return None;
         }
-        let class = *Class::ALL.get(usize::from(bytes[0] >> 4))?;
-        let flags = bytes[1];
-        let kind = match (bytes[0] & 15, flags & !ALL_FLAGS) {
-            (1, 0) => Kind::Data(parse_data(bytes, flags)?),
-            (2, 0) => Kind::Acknowledgement(parse_acknowledgement(bytes, flags)?),
-            (3, 0) if bytes.len() == SHORT_LENGTH => Kind::Damaged,
-            (4, 0) if bytes.len() == SHORT_LENGTH => Kind::Refused,
-            (5, 0) if bytes.len() == SHORT_LENGTH => Kind::Unknown,
-            (6, 0) if bytes.len() == SHORT_LENGTH => Kind::Question,
+        let class = *Class::ALL.get(usize::from(first >> 4))?;
+        let kind = match (first & 15, flags & !ALL_FLAGS) {
+            (1, 0) => Kind::Data(parse_data(rest, flags)?),
+            (2, 0) => Kind::Acknowledgement(parse_acknowledgement(rest, flags)?),
+            (3, 0) if rest.is_empty() => Kind::Damaged,
+            (4, 0) if rest.is_empty() => Kind::Refused,
+            (5, 0) if rest.is_empty() => Kind::Unknown,
+            (6, 0) if rest.is_empty() => Kind::Question,
             _ => return None,
         };
-        Some(Self { class, generation: number(bytes, 2, 2)? as u16, number: number(bytes, 8, 4)? as u32, kind })
+        Some(Self { class, generation, number, kind })
     }
 }
 
@@ -207,55 +206,45 @@ fn put_acknowledgement(head: &mut Head<FRAME_MAX>, acknowledgement: &Acknowledge
     });
 }
 
-/// The little-endian number of `length` bytes at `at`.
-fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at + length)?;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+/// Takes an offset or a position.
+fn six_bytes(rest: &mut ByteReader<'_>) -> Option<u64> {
+    let [a, b, c, d, e, f] = rest.take()?;
+    Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
 }
 
-fn parse_data(bytes: &[u8], flags: u8) -> Option<Piece> {
-    let place = Place { region: RegionId(number(bytes, 16, 2)? as u16), offset: number(bytes, 18, 6)? };
-    let tail = bytes.get(DATA_LENGTH..)?;
-    let tail = match (flags & LAST != 0, tail.split_first_chunk()) {
-        (false, _) if tail.is_empty() => None,
-        (true, Some((length, rest))) => {
-            let length = u32::from_le_bytes(*length);
-            Some(if place.region == INBOX {
-                Tail::Message { length, head: Head::of(rest)? }
-            } else {
-                Tail::Landed { length, immediate: u64::from_le_bytes(rest.try_into().ok()?) }
-            })
-        }
-        _ => return None,
+fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<Piece> {
+    let digest = rest.u32()?;
+    let place = Place { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
+    let tail = if flags & LAST != 0 {
+        let length = rest.u32()?;
+        Some(if place.region == INBOX {
+            Tail::Message { length, head: Head::of(rest.remaining())? }
+        } else {
+            Tail::Landed { length, immediate: u64::from_le_bytes(rest.remaining().try_into().ok()?) }
+        })
+    } else {
+        rest.is_empty().then_some(None)?
     };
     Some(Piece {
         is_open: flags & OPEN != 0,
         is_skipped: flags & SKIP != 0,
         at_once: flags & AT_ONCE != 0,
-        digest: number(bytes, 12, 4)? as u32,
+        digest,
         place,
         tail,
     })
 }
 
-fn parse_acknowledgement(bytes: &[u8], flags: u8) -> Option<Acknowledgement> {
-    let words = usize::from(*bytes.get(19)?);
-    if words > BITMAP_WORDS || bytes.len() != ACKNOWLEDGEMENT_LENGTH + 8 * words {
-        return None;
-    }
+fn parse_acknowledgement(mut rest: ByteReader<'_>, flags: u8) -> Option<Acknowledgement> {
+    let (freed, path, words) = (six_bytes(&mut rest)?, PathId(rest.u8()?), rest.u8()?);
+    let (newest, waited_ns) = (rest.u32()?, rest.u32()?);
     let mut bitmap = [0; BITMAP_WORDS];
-    for (i, word) in bitmap.iter_mut().take(words).enumerate() {
-        *word = number(bytes, ACKNOWLEDGEMENT_LENGTH + 8 * i, 8)?;
+    for word in bitmap.get_mut(..usize::from(words))? {
+        *word = rest.u64()?;
     }
-    Some(Acknowledgement {
-        is_marked: flags & MARKED != 0,
-        is_answer: flags & ANSWERS != 0,
-        freed: number(bytes, 12, 6)?,
-        path: PathId(*bytes.get(18)?),
-        newest: number(bytes, 20, 4)? as u32,
-        waited_ns: number(bytes, 24, 4)? as u32,
-        bitmap,
-    })
+    let (is_marked, is_answer) = (flags & MARKED != 0, flags & ANSWERS != 0);
+    let acknowledgement = Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap };
+    rest.is_empty().then_some(acknowledgement)
 }
 
 /// The whole number nearest to `near` whose low `bits` are `low`: how numbers become those of 64 bits again.

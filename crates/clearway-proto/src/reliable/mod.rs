@@ -42,8 +42,8 @@ pub use frame::HEAD_MAX;
 pub use node::Node;
 pub use wire::Reliable;
 
-use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use crate::wire::{Capabilities, Head, RegionId, RemoteSpan, Span, Status, Token};
+use crate::base::{Bytes, Class, Head, LocalNs, Nanos, Rank};
+use crate::wire::{Capabilities, RegionId, RemoteSpan, Span, Status, Token};
 
 /// Fragments of one stream between the first that is missing and the newest: what the bitmap of an acknowledgement can name.
 pub(super) const WINDOW: u32 = 64 * frame::BITMAP_WORDS as u32;

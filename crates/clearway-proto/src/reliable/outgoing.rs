@@ -469,7 +469,7 @@ mod tests {
         let measures = Measures::of(fabric.wire(Rank(0)).capabilities(), 64 << 10);
         let mut stream = Outgoing::new(0, measures, 2);
         let now = LocalNs(5);
-        let target = Target::Inbox { head: crate::wire::Head::new() };
+        let target = Target::Inbox { head: crate::base::Head::new() };
         let body = Span { region: RegionId(0), offset: 0, length: 0 };
         stream.push(now, Message { target, body, ticket: Ticket { token: None, kept: None } });
         assert_eq!(sent(stream.next(now)), (0, A));

@@ -15,10 +15,10 @@ use alloc::vec::Vec;
 use super::frame::OFFSET_LIMIT;
 use super::kept::Kept;
 use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt, Target, Ticket};
-use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank};
+use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, Head, HeadRef, Missing,
-    Operation, OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
+    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Missing, Operation,
+    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
 };
 
 /// Ranks that a token can name.

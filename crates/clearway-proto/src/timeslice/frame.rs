@@ -35,8 +35,8 @@
 
 use super::burden::Burden;
 use super::policy::{Proposal, Report};
-use crate::base::{LocalNs, Nanos, PeerNs};
-use crate::wire::{Head, RegionId, RemoteSpan};
+use crate::base::{ByteReader, Head, LocalNs, Nanos, PeerNs};
+use crate::wire::{RegionId, RemoteSpan};
 
 /// The longest header, with its run.
 const LONGEST: usize = 27;
@@ -216,49 +216,48 @@ impl Frame {
 
     /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        let (kind, rest) = bytes.split_first()?;
-        let mut rest = Reader(rest);
-        let frame = match kind {
+        let mut rest = ByteReader::new(bytes);
+        let frame = match rest.u8()? {
             1 => Self::Hello { life: rest.u32()? },
-            &Self::WELCOME => Self::Welcome {
+            Self::WELCOME => Self::Welcome {
                 life: rest.u32()?,
-                ring: RemoteSpan { region: RegionId(u16::from_le_bytes(rest.take()?)), offset: rest.u64()? },
+                ring: RemoteSpan { region: RegionId(rest.u16()?), offset: rest.u64()? },
                 length: rest.u64()?,
             },
-            &Self::CREDIT => Self::Credit { life: rest.u32()?, released: rest.u32()?, granted: rest.u32()? },
+            Self::CREDIT => Self::Credit { life: rest.u32()?, released: rest.u32()?, granted: rest.u32()? },
             4 => Self::End { life: rest.u32()?, timeslices: rest.u64()? },
-            &Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
-            &Self::ENDED => Self::Ended { life: rest.u32()? },
-            &Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.take()?)? },
+            Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
+            Self::ENDED => Self::Ended { life: rest.u32()? },
+            Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.u8()?)? },
             6 => Self::Abort,
-            &Self::REPORT => Self::Report(Report {
+            Self::REPORT => Self::Report(Report {
                 interval: rest.u32()?,
                 rounds: rest.u32()?,
                 start: Nanos(rest.u64()?),
                 duration: Nanos(rest.u64()?),
             }),
-            &Self::PROPOSAL => Self::Proposal(Proposal {
+            Self::PROPOSAL => Self::Proposal(Proposal {
                 interval: rest.u32()?,
                 rounds: rest.u32()?,
                 start: Nanos(rest.u64()?),
                 duration: Nanos(rest.u64()?),
             }),
-            &Self::PUT => Self::Put {
+            Self::PUT => Self::Put {
                 into: rest.u64()?,
-                from: RemoteSpan { region: RegionId(u16::from_le_bytes(rest.take()?)), offset: rest.u64()? },
+                from: RemoteSpan { region: RegionId(rest.u16()?), offset: rest.u64()? },
                 length: rest.u32()?,
             },
-            &Self::ASK => Self::Ask { asked: LocalNs(rest.u64()?) },
-            &Self::ANSWER => {
+            Self::ASK => Self::Ask { asked: LocalNs(rest.u64()?) },
+            Self::ANSWER => {
                 Self::Answer { asked: LocalNs(rest.u64()?), heard: PeerNs(rest.u64()?), answered: PeerNs(rest.u64()?) }
             }
             _ => return None,
         };
-        rest.0.is_empty().then_some(frame)
+        rest.is_empty().then_some(frame)
     }
 }
 
-const fn burden([byte]: [u8; 1]) -> Option<Burden> {
+const fn burden(byte: u8) -> Option<Burden> {
     match byte {
         0 => Some(Burden::Usual),
         1 => Some(Burden::Heavy),
@@ -271,25 +270,6 @@ const fn burden([byte]: [u8; 1]) -> Option<Burden> {
 pub(super) fn of_run(head: &[u8], run: u16) -> Option<&[u8]> {
     let (frame, its) = head.split_last_chunk()?;
     (u16::from_le_bytes(*its) == run).then_some(frame)
-}
-
-/// What has not been read of a header.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl Reader<'_> {
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
 }
 
 /// The word that comes with every write of a contribution.

@@ -38,7 +38,6 @@ mod capabilities;
 pub mod conformance;
 mod driver;
 mod forward;
-mod head;
 pub mod memory;
 mod operation;
 mod out;
@@ -48,7 +47,6 @@ pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD
 pub use driver::{Driver, Progress};
 #[doc(inline)]
 pub use forward::forward_wire;
-pub use head::Head;
 pub use operation::{
     AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId, RemoteSpan, Span,
     Token,

@@ -22,6 +22,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clearway_proto::base::ByteReader;
+
 use super::LaunchError;
 
 /// Where `munged` listens, as it is built everywhere.
@@ -71,7 +73,7 @@ impl Munge {
         }
         body.extend_from_slice(&data);
         let answer = self.ask(ENCODE, &body, ENCODED)?;
-        match Fields(&answer).encoded().ok_or_else(garbled)? {
+        match encoded(&answer).ok_or_else(garbled)? {
             (0, _, credential) => Ok(credential.to_vec()),
             (_, why, _) => Err(refused(format!("munge makes no credential: {why}"))),
         }
@@ -88,7 +90,7 @@ impl Munge {
         }
         let body = [&(credential.len() as u32).to_be_bytes()[..], credential].concat();
         let answer = self.ask(DECODE, &body, DECODED)?;
-        Fields(&answer).decoded().ok_or_else(garbled)?.check(rank, own_user())
+        decoded(&answer).ok_or_else(garbled)?.check(rank, own_user())
     }
 
     /// One question and its answer.
@@ -167,58 +169,44 @@ impl Opened<'_> {
     }
 }
 
-/// Bytes of an answer that were not read yet.
-struct Fields<'a>(&'a [u8]);
+fn number(rest: &mut ByteReader<'_>) -> Option<u32> {
+    rest.take().map(u32::from_be_bytes)
+}
 
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
+/// A field of at most 255 bytes.
+fn short<'a>(rest: &mut ByteReader<'a>) -> Option<&'a [u8]> {
+    let length = rest.u8()?;
+    rest.run(length.into())
+}
 
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1)?.first().copied()
-    }
+/// A code, a sentence, and behind what `between` skips a field of any length, which is the last.
+fn opened<'a>(bytes: &'a [u8], between: impl FnOnce(&mut ByteReader<'a>) -> Option<u32>) -> Option<Opened<'a>> {
+    let mut rest = ByteReader::new(bytes);
+    let code = rest.u8()?;
+    let why = String::from_utf8_lossy(short(&mut rest)?).trim_end_matches('\0').to_owned();
+    let user = between(&mut rest)?;
+    let length = number(&mut rest)?;
+    let data = rest.run(length as usize)?;
+    rest.is_empty().then_some(Opened { code, why, user, data })
+}
 
-    fn number(&mut self) -> Option<u32> {
-        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
-    }
+fn encoded(bytes: &[u8]) -> Option<(u8, String, &[u8])> {
+    let Opened { code, why, data, .. } = opened(bytes, |_| Some(ANY))?;
+    // The text ends with a zero, which is none of it.
+    Some((code, why, data.strip_suffix(b"\0").unwrap_or(data)))
+}
 
-    /// A field of at most 255 bytes.
-    fn short(&mut self) -> Option<&'a [u8]> {
-        let length = self.byte()?;
-        self.take(length.into())
-    }
-
-    /// A code, a sentence, and behind what `between` skips a field of any length, which is the last.
-    fn answer(&mut self, between: impl FnOnce(&mut Self) -> Option<u32>) -> Option<Opened<'a>> {
-        let code = self.byte()?;
-        let why = String::from_utf8_lossy(self.short()?).trim_end_matches('\0').to_owned();
-        let user = between(self)?;
-        let length = self.number()?;
-        let data = self.take(length as usize)?;
-        self.0.is_empty().then_some(Opened { code, why, user, data })
-    }
-
-    fn encoded(&mut self) -> Option<(u8, String, &'a [u8])> {
-        let Opened { code, why, data, .. } = self.answer(|_| Some(ANY))?;
-        // The text ends with a zero, which is none of it.
-        Some((code, why, data.strip_suffix(b"\0").unwrap_or(data)))
-    }
-
-    fn decoded(&mut self) -> Option<Opened<'a>> {
-        self.answer(|fields| {
-            fields.take(3)?; // cipher, digest, compression
-            fields.short()?; // realm
-            fields.number()?; // seconds to live
-            fields.short()?; // address of the host
-            fields.take(4 + 4)?; // when it was made, and opened
-            let user = fields.number()?;
-            fields.take(4 + 4 + 4)?; // its group, and for whom it is
-            Some(user)
-        })
-    }
+fn decoded(bytes: &[u8]) -> Option<Opened<'_>> {
+    opened(bytes, |rest| {
+        rest.run(3)?; // cipher, digest, compression
+        short(rest)?; // realm
+        number(rest)?; // seconds to live
+        short(rest)?; // address of the host
+        rest.run(4 + 4)?; // when it was made, and opened
+        let user = number(rest)?;
+        rest.run(4 + 4 + 4)?; // its group, and for whom it is
+        Some(user)
+    })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use clearway_proto::base::{LocalNs, Nanos, Rank};
+use clearway_proto::base::{ByteReader, LocalNs, Nanos, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -120,26 +120,14 @@ impl Hello {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; HELLO_LENGTH] = bytes.try_into().ok()?;
-        if bytes[..8] != [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], HELLO, VERSION, 0, 0] {
+        let mut rest = ByteReader::new(bytes);
+        if rest.take()? != MAGIC || rest.take()? != [HELLO, VERSION, 0, 0] {
             return None;
         }
-        Some(Self {
-            session: u64_at(bytes, 8)?,
-            rank: Rank(u32_at(bytes, 16)?),
-            ranks: u32_at(bytes, 20)?,
-            ring: u64_at(bytes, 24)?,
-            time_namespace: u64_at(bytes, 32)?,
-        })
+        let (session, rank, ranks) = (rest.u64()?, Rank(rest.u32()?), rest.u32()?);
+        let (ring, time_namespace) = (rest.u64()?, rest.u64()?);
+        rest.is_empty().then_some(Self { session, rank, ranks, ring, time_namespace })
     }
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
 /// The number of this process's time namespace: two processes in different ones read different monotonic clocks. Zero on a
@@ -227,11 +215,11 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
 }
 
 fn parse_card(bytes: &[u8], files: Vec<OwnedFd>) -> Option<Card> {
-    let bytes: &[u8; CARD_LENGTH] = bytes.try_into().ok()?;
-    let known = bytes[..6] == [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], CARD, VERSION];
+    let mut rest = ByteReader::new(bytes);
+    let known = rest.take()? == MAGIC && rest.take()? == [CARD, VERSION];
     let [file] = <[OwnedFd; 1]>::try_from(files).ok()?;
-    let region = u16::from_le_bytes([bytes[6], bytes[7]]);
-    known.then_some(Card { region, length: u64_at(bytes, 8)?, file })
+    let (region, length) = (rest.u16()?, rest.u64()?);
+    (known && rest.is_empty()).then_some(Card { region, length, file })
 }
 
 /// Somebody who has not said hello.

@@ -16,6 +16,7 @@
 //! # Invariants
 //! I1. [`parse`] and [`parse_landed`] answer for any value; what they accept is within the limits.
 
+use clearway_proto::base::ByteReader;
 use clearway_proto::wire::{RegionId, Span};
 
 use crate::udp::frame;
@@ -89,13 +90,9 @@ pub(super) fn landed(into: Span, immediate: u64) -> [u8; LANDED_LENGTH] {
 
 /// Reads the header of a landed record: where, and the immediate. Whether the span exists is not looked at.
 pub(super) fn parse_landed(bytes: &[u8]) -> Option<(Span, u64)> {
-    let (offset, rest) = bytes.split_first_chunk()?;
-    let (immediate, rest) = rest.split_first_chunk()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (region, _) = rest.split_first_chunk()?;
-    let region = RegionId(u16::from_le_bytes(*region));
-    let span = Span { region, offset: u64::from_le_bytes(*offset), length: u32::from_le_bytes(*length) };
-    Some((span, u64::from_le_bytes(*immediate)))
+    let mut rest = ByteReader::new(bytes);
+    let (offset, immediate, length) = (rest.u64()?, rest.u64()?, rest.u32()?);
+    Some((Span { region: RegionId(rest.u16()?), offset, length }, immediate))
 }
 
 #[cfg(test)]

@@ -22,8 +22,7 @@
 
 use super::agree::{Ballot, Message, Stake, Wish};
 use super::journal::{Change, Decision, Member};
-use crate::timeslice::frame::Reader;
-use crate::wire::Head;
+use crate::base::{ByteReader, Head};
 
 /// The lowest kind: lower ones are an input's and a builder's.
 pub(in crate::timeslice) const FIRST_KIND: u8 = 16;
@@ -80,8 +79,8 @@ impl Frame {
 
     /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
     pub(in crate::timeslice) fn parse(bytes: &[u8]) -> Option<Self> {
-        let (kind, rest) = bytes.split_first()?;
-        let mut rest = Reader(rest);
+        let mut rest = ByteReader::new(bytes);
+        let kind = rest.u8()?;
         let epoch = rest.u32()?;
         let body = match kind {
             16 => Body::Beat,
@@ -94,7 +93,7 @@ impl Frame {
             23 => Body::Wish(wish(&mut rest)?),
             _ => return None,
         };
-        rest.0.is_empty().then_some(Self { epoch, body })
+        rest.is_empty().then_some(Self { epoch, body })
     }
 }
 
@@ -146,20 +145,19 @@ fn put_wish(head: &mut Head<LONGEST>, wish: Wish) {
     head.put(&[sort]).put(&wish.target().0.to_le_bytes()).put(&value.to_le_bytes());
 }
 
-fn ballot(rest: &mut Reader<'_>) -> Option<Ballot> {
+fn ballot(rest: &mut ByteReader<'_>) -> Option<Ballot> {
     Some(Ballot { round: rest.u32()?, leader: Member(rest.u32()?) })
 }
 
-fn promise(rest: &mut Reader<'_>) -> Option<Message> {
+fn promise(rest: &mut ByteReader<'_>) -> Option<Message> {
     let ballot_promised = ballot(rest)?;
     let stake = Stake { horizon: rest.u64()?, released: rest.u64()? };
-    let accepted = if rest.0.is_empty() { None } else { Some((ballot(rest)?, decision(rest)?)) };
+    let accepted = if rest.is_empty() { None } else { Some((ballot(rest)?, decision(rest)?)) };
     Some(Message::Promise { ballot: ballot_promised, stake, accepted })
 }
 
-fn decision(rest: &mut Reader<'_>) -> Option<Decision> {
-    let [sort] = rest.take()?;
-    let (member, value, from) = (Member(rest.u32()?), rest.u64()?, rest.u64()?);
+fn decision(rest: &mut ByteReader<'_>) -> Option<Decision> {
+    let (sort, member, value, from) = (rest.u8()?, Member(rest.u32()?), rest.u64()?, rest.u64()?);
     let change = match sort {
         0 => Change::Nothing,
         1 => Change::Remove { member, settled: value },
@@ -171,9 +169,8 @@ fn decision(rest: &mut Reader<'_>) -> Option<Decision> {
     Some(Decision { change, from })
 }
 
-fn wish(rest: &mut Reader<'_>) -> Option<Wish> {
-    let [sort] = rest.take()?;
-    let (member, value) = (Member(rest.u32()?), rest.u32()?);
+fn wish(rest: &mut ByteReader<'_>) -> Option<Wish> {
+    let (sort, member, value) = (rest.u8()?, Member(rest.u32()?), rest.u32()?);
     Some(match sort {
         0 => Wish::Suspect(member),
         1 => Wish::Dismiss(member),

@@ -18,19 +18,19 @@ const DAMAGED: &[u8] = b"\x0e\x13Invalid credential\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 
 #[test]
 fn decoded__reads_recorded_answers() {
-    let again = Fields(AGAIN).decoded().expect("whole");
+    let again = decoded(AGAIN).expect("whole");
     assert_eq!(again, Opened { code: REPLAYED, why: "Replayed credential".to_owned(), user: 0, data: b"hello" });
-    let damaged = Fields(DAMAGED).decoded().expect("whole").check(3, 0).unwrap_err().to_string();
+    let damaged = decoded(DAMAGED).expect("whole").check(3, 0).unwrap_err().to_string();
     assert_eq!(damaged, "keys: munge refuses the credential of rank 3: Invalid credential");
-    assert_eq!(Fields(&AGAIN[..AGAIN.len() - 1]).decoded(), None);
-    assert_eq!(Fields(&[AGAIN, b"x"].concat()).decoded(), None);
+    assert_eq!(decoded(&AGAIN[..AGAIN.len() - 1]), None);
+    assert_eq!(decoded(&[AGAIN, b"x"].concat()), None);
 }
 
 #[test]
 fn encoded__is_text_without_its_terminating_zero() {
-    let answer = Fields(b"\0\0\0\0\0\x08MUNGE:x\0").encoded().expect("whole");
+    let answer = encoded(b"\0\0\0\0\0\x08MUNGE:x\0").expect("whole");
     assert_eq!(answer, (0, String::new(), &b"MUNGE:x"[..]));
-    assert_eq!(Fields(b"\0\0\0\0\0\x09MUNGE:x\0").encoded(), None);
+    assert_eq!(encoded(b"\0\0\0\0\0\x09MUNGE:x\0"), None);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn expect_plain__a_credential_that_cannot_be_opened_is_refused() {
 proptest! {
     #[test]
     fn decoded__any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
-        let _ = (Fields(&bytes).decoded().map(|opened| opened.check(0, 0)), Fields(&bytes).encoded());
+        let _ = (decoded(&bytes).map(|opened| opened.check(0, 0)), encoded(&bytes));
     }
 }
 

@@ -7,6 +7,8 @@
 //! # Invariants
 //! I1. What a page claims never makes room for more than the limit that the reader gives.
 
+use clearway_proto::base::ByteReader;
+
 use super::super::LaunchError;
 use super::text::refused;
 
@@ -91,18 +93,10 @@ pub(super) fn bind(parts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// The `count` contributions that [`bind`] joined.
-pub(super) fn unbind(mut bound: &[u8], count: u32) -> Result<Vec<Vec<u8>>, LaunchError> {
-    let mut parts = Vec::new();
-    for _ in 0..count {
-        let part = bound.split_first_chunk::<4>().and_then(|(length, rest)| {
-            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-            rest.split_at_checked(length)
-        });
-        let (part, rest) = part.ok_or_else(|| refused("the gathered values are damaged".to_owned()))?;
-        parts.push(part.to_vec());
-        bound = rest;
-    }
-    Ok(parts)
+pub(super) fn unbind(bound: &[u8], count: u32) -> Result<Vec<Vec<u8>>, LaunchError> {
+    let mut rest = ByteReader::new(bound);
+    let mut part = || rest.u32().and_then(|length| rest.run(length as usize)).map(<[u8]>::to_vec);
+    (0..count).map(|_| part().ok_or_else(|| refused("the gathered values are damaged".to_owned()))).collect()
 }
 
 #[cfg(test)]

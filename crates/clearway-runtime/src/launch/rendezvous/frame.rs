@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::Read;
 
 use aws_lc_rs::{constant_time, hmac};
+use clearway_proto::base::ByteReader;
 use zeroize::Zeroizing;
 
 use super::super::{EXCHANGE_MAX, LaunchError};
@@ -217,9 +218,9 @@ impl ToHub {
     pub(in crate::launch) fn read(frame: &Frame) -> Result<Self, Rubbish> {
         match frame.kind {
             1 => {
-                let (rank, rest) = frame.body.split_first_chunk::<4>().ok_or(Rubbish)?;
-                let (nonce, host) = rest.split_first_chunk::<NONCE>().ok_or(Rubbish)?;
-                Ok(Self::Hello { rank: u32::from_le_bytes(*rank), nonce: *nonce, host: printable(host) })
+                let mut rest = ByteReader::new(&frame.body);
+                let (rank, nonce) = (rest.u32().ok_or(Rubbish)?, rest.take().ok_or(Rubbish)?);
+                Ok(Self::Hello { rank, nonce, host: printable(rest.remaining()) })
             }
             2 => Ok(Self::Give(frame.body.clone())),
             3 => Ok(Self::Wait),

@@ -11,6 +11,8 @@
 //! # Invariants
 //! I1. Any bytes are read without fault: what is no record ends the object with an error.
 
+use clearway_proto::base::ByteReader;
+
 use super::plan::{BLOCK, Hash};
 
 const BLOCK_KIND: u8 = 1;
@@ -88,7 +90,7 @@ impl Record<'_> {
 
 /// The records of an object; after what is none, an error and nothing more.
 pub(super) struct Records<'b> {
-    rest: &'b [u8],
+    rest: ByteReader<'b>,
 }
 
 /// What follows is no record.
@@ -97,36 +99,24 @@ pub(super) struct NoRecord;
 
 impl<'b> Records<'b> {
     pub(super) const fn of(object: &'b [u8]) -> Self {
-        Self { rest: object }
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (bytes, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        Some(*bytes)
-    }
-
-    fn number(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
+        Self { rest: ByteReader::new(object) }
     }
 
     fn read(&mut self) -> Option<Record<'b>> {
-        let [kind] = self.take()?;
-        let file = self.number()?;
+        let rest = &mut self.rest;
+        let (kind, file) = (rest.u8()?, rest.u32()?);
         match kind {
             BLOCK_KIND | ZEROS_KIND => {
-                let (block, length) = (self.number()?, self.number()?);
+                let (block, length) = (rest.u32()?, rest.u32()?);
                 if length == 0 || u64::from(length) > BLOCK {
                     return None;
                 }
                 if kind == ZEROS_KIND {
                     return Some(Record::Zeros { file, block, length });
                 }
-                let (bytes, rest) = self.rest.split_at_checked(length as usize)?;
-                self.rest = rest;
-                Some(Record::Block { file, block, bytes })
+                Some(Record::Block { file, block, bytes: rest.run(length as usize)? })
             }
-            END_KIND => Some(Record::End { file, size: u64::from_le_bytes(self.take()?), root: self.take()? }),
+            END_KIND => Some(Record::End { file, size: rest.u64()?, root: rest.take()? }),
             BROKEN_KIND => Some(Record::Broken { file }),
             _ => None,
         }
@@ -142,7 +132,7 @@ impl<'b> Iterator for Records<'b> {
         }
         let record = self.read().ok_or(NoRecord);
         if record.is_err() {
-            self.rest = &[];
+            self.rest = ByteReader::new(&[]);
         }
         Some(record)
     }

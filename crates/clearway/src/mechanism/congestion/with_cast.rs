@@ -197,7 +197,7 @@ impl TestWithCast {
 
     /// Whether a header is of the congestion test's phase under way.
     fn is_of_test(&self, head: &[u8]) -> bool {
-        Frame::parse(head).is_ok_and(|(_, phase, _)| phase == self.phase)
+        Frame::parse(head).is_some_and(|(_, phase, _)| phase == self.phase)
     }
 
     /// Gives `input` to the broadcast at `place`, and what follows from it to `out`.

@@ -1,4 +1,4 @@
-//! A message's header while it is written: bytes of a known most, without memory of their own.
+//! A message's header while it is written: bytes of a known most, without an allocation.
 
 /// A header of at most `LONGEST` bytes.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,7 @@ pub struct Head<const LONGEST: usize> {
 
 impl<const LONGEST: usize> Head<LONGEST> {
     /// Without any bytes yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { bytes: [0; LONGEST], length: 0 }
     }
 
@@ -18,8 +18,8 @@ impl<const LONGEST: usize> Head<LONGEST> {
         &self.bytes[..self.length]
     }
 
-    /// Adds `bytes`, which fit: how long its frames are an engine knows.
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Self {
+    /// Adds `bytes`, which fit: how long its frames are its writer knows.
+    pub fn put(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
         self.length += bytes.len();
         self
@@ -31,7 +31,13 @@ impl<const LONGEST: usize> Head<LONGEST> {
     }
 
     /// Replaces bytes that were added before.
-    pub(crate) fn overwrite(&mut self, at: usize, bytes: &[u8]) {
+    pub fn overwrite(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[..self.length][at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl<const LONGEST: usize> Default for Head<LONGEST> {
+    fn default() -> Self {
+        Self::new()
     }
 }
