@@ -21,9 +21,9 @@ mod config;
 mod layout;
 mod mapping;
 mod meet;
-mod memory;
 mod neighbours;
 mod record;
+mod region;
 mod ring;
 mod room;
 mod scan;
@@ -43,11 +43,12 @@ use clearway_proto::wire::{
 use self::bell::Bell;
 use self::mapping::Mapping;
 use self::meet::Met;
-use self::memory::Memory;
 use self::neighbours::{Neighbours, News, Put};
 use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
+use self::region::Region;
 use crate::RuntimeError;
 use crate::clock;
+use crate::memory::Memory;
 use crate::waiting::{Pause, Waitable, Woken};
 
 /// Where bodies of one harvest lie: as many of the longest as a driver takes at a time.
@@ -63,7 +64,7 @@ pub struct ShmWire {
     capabilities: Capabilities,
     neighbours: Neighbours,
     pause: Pause,
-    memory: Memory,
+    memory: Memory<Region>,
     arena: Vec<u8>,
     received_bytes: usize,
     harvests: u32,
@@ -101,10 +102,6 @@ impl ShmWire {
     /// [`Status::Flushed`]. When no other is left, the path goes down.
     pub fn gone(&self) -> impl Iterator<Item = Rank> + '_ {
         self.neighbours.gone()
-    }
-
-    fn received(&self) -> &[u8] {
-        &self.arena[..self.received_bytes]
     }
 
     /// What a completed or lost operation is answered with.
@@ -426,14 +423,13 @@ impl Wire for ShmWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        let (region, file) = self.memory.register(length)?;
-        let length = self.memory.region(region).map_or(0, <[u8]>::len);
+        let (region, file) = self.memory.register(length, Region::create)?;
         self.neighbours.announce(region, length, file.as_fd())?;
         Ok(region)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
-        if region == RegionId::RECEIVE { Some(self.received()) } else { self.memory.region(region) }
+        self.memory.region(&self.arena[..self.received_bytes], region)
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {

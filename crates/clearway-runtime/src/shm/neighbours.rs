@@ -19,17 +19,18 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use clearway_proto::base::{Class, GroupId, Rank};
+use clearway_proto::base::{Bytes, Class, GroupId, Rank};
 use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
 
 use super::bell::{Bell, Knocker};
 use super::layout::{Layout, group_bit};
 use super::mapping::Mapping;
 use super::meet::{self, Card, Heard, Met};
-use super::memory::{REGIONS_MAX, Region, segment_length};
 use super::record::{HEAD_MAX, Opening};
+use super::region::{Region, segment_length};
 use super::ring::{Corrupt, Reader, Room, Writer};
 use super::scan::{Lookout, Scan, bits};
+use crate::memory::REGIONS_MAX;
 
 /// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
 /// and its look at the tail costs little (measured on such a ring).
@@ -339,16 +340,16 @@ impl Neighbours {
     }
 
     /// Makes a region of this rank known to all: `file` holds its `length` bytes.
-    pub(super) fn announce(&mut self, region: RegionId, length: usize, file: BorrowedFd<'_>) -> Result<(), Missing> {
+    pub(super) fn announce(&mut self, region: RegionId, length: Bytes, file: BorrowedFd<'_>) -> Result<(), Missing> {
         for peer in &mut self.peers {
             match &peer.socket {
                 Some(socket) => {
                     // A peer that cannot be told is gone or about to be noticed; its writes would be refused.
-                    let _ = meet::tell_region(socket.as_fd(), region.0, length as u64, file);
+                    let _ = meet::tell_region(socket.as_fd(), region.0, length.0, file);
                 }
                 None if peer.life == Life::Alive => {
                     let file = file.try_clone_to_owned().map_err(|_| Missing::Memory)?;
-                    let card = Card { region: region.0, length: length as u64, file };
+                    let card = Card { region: region.0, length: length.0, file };
                     peer.learn(card).map_err(|Corrupt| Missing::Memory)?;
                 }
                 None => {}

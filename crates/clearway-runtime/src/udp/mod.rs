@@ -23,7 +23,6 @@ mod flow;
 pub mod frame;
 mod guard;
 mod listen;
-mod memory;
 mod readiness;
 mod receive;
 mod socket;
@@ -42,18 +41,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire, bytes_of,
+    OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire,
 };
 
 use self::guard::Guard;
 use self::listen::{Listener, drain_errors};
-use self::memory::Memory;
 use self::readiness::Writing;
 use self::receive::Members;
 use self::syscall::SendCall;
 use self::transmit::{Full, Outlet, Planned, Run};
 use crate::RuntimeError;
 use crate::clock;
+use crate::memory::Memory;
 use crate::waiting::{Pause, Source, Waitable, Woken};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
@@ -92,7 +91,7 @@ pub struct UdpWire {
     pause: Pause,
     /// By the number of their socket ([`Listener::number`]).
     lanes: Vec<Lane>,
-    memory: Memory,
+    memory: Memory<Vec<u8>>,
     /// Frames and engines' headers of planned messages.
     staging: Vec<u8>,
     /// Regions that planned bodies lie in, as bits.
@@ -404,11 +403,12 @@ impl Wire for UdpWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        self.memory.register(length)
+        let make = |length| isize::try_from(length).is_ok().then(|| (vec![0; length], ()));
+        self.memory.register(length, make).map(|(region, ())| region)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
-        if region == RegionId::RECEIVE { Some(self.listener.inbox.arena()) } else { self.memory.region(region) }
+        self.memory.region(self.listener.inbox.arena(), region)
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
@@ -460,7 +460,7 @@ impl Wire for UdpWire {
     }
 
     fn digest(&self, of: Span) -> Result<u32, Missing> {
-        bytes_of(self.region(of.region), of).map(crc_fast::crc32_iscsi)
+        self.memory.bytes(self.listener.inbox.arena(), of).map(crc_fast::crc32_iscsi)
     }
 
     fn counters(&self) -> Counters {
