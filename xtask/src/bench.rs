@@ -29,6 +29,7 @@ mod fabric;
 mod faults;
 mod hosts;
 mod link;
+mod mpi;
 mod ofi;
 mod pair;
 mod peers;

@@ -16,7 +16,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::contest::value;
-use super::shm::{OPEN_MPI_AS_ROOT, compile, said};
+use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
+use super::shm::{directory, said};
 use super::{Asked, build, link, load, spread};
 
 /// The other program's source.
@@ -47,7 +48,7 @@ type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let cores = link::cores()?.map(|core| core.to_string()).join(",");
     let ours = build("clearway", "collective_bench")?;
-    let mpi = compile("collective_peer", PEER)?;
+    let mpi = OPEN_MPI.compile(&directory(), "collective_peer", PEER);
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
@@ -56,9 +57,10 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             contests.reverse();
         }
         for (name, way) in contests {
-            let lines = match way {
-                Way::Ours(way) => run_ours(&ours, way, &cores, round),
-                Way::Mpi(way) => run_mpi(&mpi, way, &cores),
+            let lines = match (way, &mpi) {
+                (Way::Ours(way), _) => run_ours(&ours, way, &cores, round),
+                (Way::Mpi(way), Some(mpi)) => run_mpi(mpi, way, &cores),
+                (Way::Mpi(_), None) => continue,
             };
             match lines {
                 Ok(lines) => collect(name, &lines, &mut figures)?,
@@ -67,7 +69,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         }
     }
     // What stays behind in the system's directory for such things harms nobody.
-    let _ = mpi.parent().map(std::fs::remove_dir_all);
+    let _ = std::fs::remove_dir_all(directory());
     if asked.json {
         let each: Vec<_> = figures
             .iter()
@@ -101,13 +103,13 @@ fn run_ours(program: &Path, way: &str, cores: &str, round: usize) -> Result<Stri
 
 fn run_mpi(program: &Path, way: &str, cores: &str) -> Result<String> {
     let output = Command::new("timeout")
-        .args([DEADLINE_S, "taskset", "-c", cores, "mpirun", "-n", &RANKS.to_string()])
+        .args([DEADLINE_S, "taskset", "-c", cores, OPEN_MPI.launcher, "-n", &RANKS.to_string()])
         .args(["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
         .args(["--mca", "pml", "ob1", "--mca", "btl", way])
         .arg(program)
         .envs(OPEN_MPI_AS_ROOT)
         .output()
-        .context("mpirun")?;
+        .context(OPEN_MPI.launcher)?;
     said(output)
 }
 

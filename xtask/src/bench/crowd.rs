@@ -5,14 +5,15 @@
 //! The measured loops: `crates/clearway-runtime/examples/shm_allreduce.rs`, and `allreduce_peer.c` for MPI.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::contest::value;
-use super::shm::{OPEN_MPI_AS_ROOT, compile, said};
+use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
+use super::shm::{directory, said};
 use super::{Asked, build, link, load, spread};
 
 /// The other program's source.
@@ -32,7 +33,7 @@ type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let (cores, wire) =
         (link::cores()?.map(|core| core.to_string()).join(","), build("clearway-runtime", "shm_allreduce")?);
-    let mpi = compile("allreduce_peer", PEER)?;
+    let mpi = OPEN_MPI.compile(&directory(), "allreduce_peer", PEER);
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
@@ -41,7 +42,11 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             contests.reverse();
         }
         for contest in contests {
-            let line = if contest == WIRE { run_wire(&wire, &cores, round) } else { run_mpi(&mpi, &cores) };
+            let line = match &mpi {
+                _ if contest == WIRE => run_wire(&wire, &cores, round),
+                Some(mpi) => run_mpi(mpi, &cores),
+                None => continue,
+            };
             match line {
                 Ok(line) => collect(contest, &line, &mut figures)?,
                 Err(error) => eprintln!("skipped: {contest} in round {round}: {error:#}"),
@@ -49,7 +54,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         }
     }
     // What stays behind in the system's directory for such things harms nobody.
-    let _ = mpi.parent().map(std::fs::remove_dir_all);
+    let _ = std::fs::remove_dir_all(directory());
     if asked.json {
         println!("{}", record(asked, &cores, loaded, &figures));
     } else {
@@ -74,14 +79,14 @@ fn run_wire(program: &Path, cores: &str, round: usize) -> Result<String> {
     Ok(spoken)
 }
 
-fn run_mpi(program: &PathBuf, cores: &str) -> Result<String> {
+fn run_mpi(program: &Path, cores: &str) -> Result<String> {
     let output = Command::new("timeout")
-        .args([DEADLINE_S, "taskset", "-c", cores, "mpirun", "-n", &RANKS.to_string()])
+        .args([DEADLINE_S, "taskset", "-c", cores, OPEN_MPI.launcher, "-n", &RANKS.to_string()])
         .args(["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
         .arg(program)
         .envs(OPEN_MPI_AS_ROOT)
         .output()
-        .context("mpirun")?;
+        .context(OPEN_MPI.launcher)?;
     said(output)
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::afterwards::Afterwards;
 use super::hosts::{Hosts, are_there};
-use super::shm::OPEN_MPI_AS_ROOT;
+use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
 use super::{Asked, build_program, load, spread};
 
 /// One sends, seven receive.
@@ -133,12 +133,7 @@ impl Contest {
             anyhow::Ok((lab, agent))
         };
         let labs = LABS.into_iter().map(up).collect::<Result<_>>()?;
-        let compiled = |who: &str, compiler: &str, launcher: &str| {
-            let program = are_there(who, &[compiler, launcher]).then(|| compile(&room.path, compiler))?;
-            program.inspect_err(|error| eprintln!("skipped: {who}: {error:#}; it needs the library's headers")).ok()
-        };
-        let open_mpi = compiled("Open MPI", "mpicc.openmpi", "mpirun.openmpi");
-        let mpich = compiled("MPICH", "mpicc.mpich", "mpiexec.hydra");
+        let [open_mpi, mpich] = [OPEN_MPI, MPICH].map(|mpi| mpi.compile(&room.path, "bcast_peer", PEER));
         let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
         let uftp = are_there("UFTP", &["uftp", "uftpd"]);
         fs::write(room.path.join("file"), content(FILE.1))?;
@@ -230,7 +225,7 @@ impl Contest {
     fn run_open_mpi(&self, peer: &Path, by: Option<[&str; 2]>, bytes: u64, times: u32) -> Result<f64> {
         let [timeout, kill, seconds_left] = self.bounded()?;
         let mut command = self.lab().on(0, timeout);
-        command.args([&kill, &seconds_left, "mpirun.openmpi", "-n", &HOSTS.to_string()]);
+        command.args([&kill, &seconds_left, OPEN_MPI.launcher, "-n", &HOSTS.to_string()]);
         command.args(["-H", &self.lab().addresses.join(",")]);
         command.args(["--mca", "plm_rsh_agent"]).arg(&self.labs[self.at].1);
         command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"]);
@@ -251,7 +246,7 @@ impl Contest {
     fn run_mpich(&self, peer: &Path, bytes: u64, times: u32) -> Result<f64> {
         let [timeout, kill, seconds_left] = self.bounded()?;
         let mut command = self.lab().on(0, timeout);
-        command.args([&kill, &seconds_left, "mpiexec.hydra", "-n", &HOSTS.to_string(), "-ppn", "1"]);
+        command.args([&kill, &seconds_left, MPICH.launcher, "-n", &HOSTS.to_string(), "-ppn", "1"]);
         command.args(["-hosts", &self.lab().addresses.join(","), "-localhost", &self.lab().addresses[0]]);
         command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.labs[self.at].1);
         // Else shared memory is found, whose names are those of the whole machine.
@@ -332,14 +327,6 @@ impl Contest {
 /// Bytes that no two places have in common.
 fn content(length: u64) -> Vec<u8> {
     (0..length / 8).flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
-}
-
-fn compile(room: &Path, compiler: &str) -> Result<PathBuf> {
-    let (file, program) = (room.join("bcast_peer.c"), room.join(format!("bcast-{compiler}")));
-    fs::write(&file, PEER)?;
-    let output = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&file).output().context("a compiler")?;
-    ensure!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(program)
 }
 
 /// What the peer's program says.

@@ -14,11 +14,13 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::shm::{OPEN_MPI_AS_ROOT, compile, said};
+use super::hosts::are_there;
+use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
+use super::shm::{directory, said};
 use super::{Asked, build_program, load, spread};
 
 /// The launcher of our ranks.
-const LAUNCHER: &str = "mpiexec.hydra";
+const LAUNCHER: &str = MPICH.launcher;
 /// Half of them send.
 const RANKS: &str = "4";
 /// Wires, as `--wire` names them.
@@ -36,14 +38,11 @@ type Rates = BTreeMap<[String; 4], Vec<f64>>;
 
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    if Command::new(LAUNCHER).arg("--version").output().is_err() {
-        eprintln!("skipped: bench put needs {LAUNCHER}");
+    if !are_there("bench put", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
     let program = build_program()?;
-    let peer = compile("put_peer", PEER);
-    let peer =
-        peer.inspect_err(|error| eprintln!("skipped: MPI_Put: {error:#}; it needs mpicc and mpirun of Open MPI")).ok();
+    let peer = OPEN_MPI.compile(&directory(), "put_peer", PEER);
     let loaded = load();
     let mut rates = Rates::new();
     for round in 0..asked.rounds {
@@ -94,8 +93,9 @@ fn theirs(program: &Path) -> Result<Vec<([String; 4], f64)>> {
     for (mix, flag) in [("alone", "0"), ("mix", "1")] {
         for (name, bytes) in LENGTHS {
             let mut command = Command::new("timeout");
-            command.args([DEADLINE_S, "mpirun", "-n", RANKS, "--oversubscribe"]).arg(program);
-            let output = command.args([&bytes.to_string(), flag]).envs(OPEN_MPI_AS_ROOT).output().context("mpirun")?;
+            command.args([DEADLINE_S, OPEN_MPI.launcher, "-n", RANKS, "--oversubscribe"]).arg(program);
+            command.args([&bytes.to_string(), flag]).envs(OPEN_MPI_AS_ROOT);
+            let output = command.output().context(OPEN_MPI.launcher)?;
             let line = said(output)?;
             let rate = line.strip_prefix("rate ").and_then(|rate| rate.trim().parse::<f64>().ok());
             let key = ["Open MPI", "MPI_Put", mix, name].map(str::to_owned);

@@ -20,6 +20,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::contest::value;
+use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
 use super::{Asked, build, link, load, spread};
 
 /// The other program's source.
@@ -48,7 +49,8 @@ struct Hall {
 
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    let hall = Hall { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi: compile_peer() };
+    let mpi = OPEN_MPI.compile(&directory(), "shm_peer", PEER);
+    let hall = Hall { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi };
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..asked.rounds {
@@ -72,31 +74,15 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What lets Open MPI run for root.
-pub(super) const OPEN_MPI_AS_ROOT: [(&str, &str); 2] =
-    [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
-
-/// Compiles an MPI program, into a directory of its own.
-pub(super) fn compile(name: &str, source: &str) -> Result<PathBuf> {
-    let directory = std::env::temp_dir().join(format!("clearway-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
-    let (file, program) = (directory.join(format!("{name}.c")), directory.join(name));
-    std::fs::write(&file, source)?;
-    let output = Command::new("mpicc").args(["-O2", "-o"]).arg(&program).arg(&file).output().context("mpicc")?;
-    ensure!(output.status.success(), "mpicc: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(program)
-}
-
-/// Compiles this bench's; `None`, with a reason on standard error, where that cannot be done.
-fn compile_peer() -> Option<PathBuf> {
-    let compiled = compile("shm_peer", PEER);
-    compiled.inspect_err(|error| eprintln!("skipped: {MPI}: {error:#}; it needs mpicc and mpirun of Open MPI")).ok()
+/// A directory for the compiled programs of this process.
+pub(super) fn directory() -> PathBuf {
+    std::env::temp_dir().join(format!("clearway-bench-{}", std::process::id()))
 }
 
 impl Drop for Hall {
     fn drop(&mut self) {
         // What stays behind in the system's directory for such things harms nobody.
-        let _ = self.mpi.as_deref().and_then(Path::parent).map(std::fs::remove_dir_all);
+        let _ = std::fs::remove_dir_all(directory());
     }
 }
 
@@ -132,7 +118,7 @@ fn run_mpi(program: &Path) -> Result<String> {
     let output = Command::new("timeout")
         .args([
             DEADLINE_S,
-            "mpirun",
+            OPEN_MPI.launcher,
             "-n",
             "2",
             "--bind-to",
@@ -147,7 +133,7 @@ fn run_mpi(program: &Path) -> Result<String> {
         .arg(program)
         .envs(OPEN_MPI_AS_ROOT)
         .output()
-        .context("mpirun")?;
+        .context(OPEN_MPI.launcher)?;
     said(output)
 }
 

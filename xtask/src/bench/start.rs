@@ -15,10 +15,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::contest::value;
+use super::hosts::are_there;
+use super::mpi::MPICH;
 use super::{Asked, build_program, load, spread};
 
 /// The launcher.
-const LAUNCHER: &str = "mpiexec.hydra";
+const LAUNCHER: &str = MPICH.launcher;
 /// Ranks of a run.
 const RANKS: usize = 16;
 /// Longest run in s; one that hangs is ended.
@@ -38,8 +40,7 @@ struct Taken {
 
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    if Command::new(LAUNCHER).arg("--version").output().is_err() {
-        eprintln!("skipped: bench start needs {LAUNCHER}");
+    if !are_there("bench start", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
     let program = build_program()?;

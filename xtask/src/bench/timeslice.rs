@@ -15,10 +15,12 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::hosts::are_there;
+use super::mpi::MPICH;
 use super::{Asked, build_program, load, spread};
 
 /// The launcher.
-const LAUNCHER: &str = "mpiexec.hydra";
+const LAUNCHER: &str = MPICH.launcher;
 /// Wires, as `--wire` names them.
 const WIRES: [&str; 2] = ["shm", "ofi"];
 /// Lengths of contributions.
@@ -37,8 +39,7 @@ type Parts = BTreeMap<(&'static str, &'static str, String), Vec<f64>>;
 
 /// Runs the bench.
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    if Command::new(LAUNCHER).arg("--version").output().is_err() {
-        eprintln!("skipped: bench timeslice needs {LAUNCHER}");
+    if !are_there("bench timeslice", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
     let program = build_program()?;
