@@ -148,7 +148,8 @@ pub enum Event {
     },
     /// This rank does not take part any more: the others have put it out.
     Out,
-    /// Somebody is silent, and too few are left to go on without them unless it is known to be dead ([`Command::Dead`]).
+    /// So many are silent at once that too few are left to go on without them. They are waited for: the cast goes on when they speak
+    /// again, or when it is known that they are dead ([`Command::Dead`]).
     Helpless,
     /// Root: symbols take another way from here on.
     Switched {

@@ -165,7 +165,7 @@ impl Node {
             (Some(root), _) if !matches!(frame, Frame::Data(_) | Frame::Announce(_)) => {
                 Self::at_root(root, &mut self.state, now, &from, &frame, out);
                 if let Frame::Suspect { place } = frame {
-                    self.remove(place, now, out);
+                    self.remove(&[place], now, out);
                 }
             }
             (_, Some(receiver)) => receiver.frame(&mut self.state, now, &from, &frame, out),

@@ -281,6 +281,22 @@ fn death__too_few_left_wait_until_it_is_known() {
     assert_eq!(trial.check_outcome(), (0, Some(0)));
 }
 
+/// Whoever compares or stores a long object for longer than the silence hears nobody meanwhile.
+#[test]
+fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
+    let plan = Plan { silence: Nanos::from_millis(20), ..Plan::of(8, &[300_000, 5]) };
+    let mut trial = Trial::new(plan);
+    let fault = Fault::Pause(50_000_000);
+    trial.faults.insert(100_000, (1..8).map(|rank| (rank, fault)).collect());
+    trial.cast(2);
+    trial.run();
+    assert!(trial.is_over());
+    assert_eq!(trial.check_outcome(), (2, None));
+    let is_lost = |event: &Event| matches!(event, Event::Lost { .. } | Event::Out);
+    assert!(!trial.processes.iter().any(|process| process.events.iter().any(is_lost)));
+    assert_eq!(trial.processes[0].events.iter().filter(|event| **event == Event::Helpless).count(), 1);
+}
+
 #[test]
 fn abort__is_told_to_all_with_the_same_end() {
     for who in [0, 3] {

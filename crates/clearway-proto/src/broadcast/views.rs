@@ -10,6 +10,8 @@
 //! I1. On silence alone a view follows only if it keeps more than half of the last formed one, or half of it with its root: two
 //!     halves of a network that is cut do not both go on. A death that is known needs no such count.
 //! I2. Who stood still itself does not blame the others for what it did not hear.
+//! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out as many as the count allows, and then
+//!     none of the rest, would end nothing, and those that speak again would be out.
 
 use super::context::{Event, Laggards};
 use super::frame::Frame;
@@ -65,12 +67,12 @@ impl Node {
         let silence = self.state.config.silence;
         self.watch.look_at = now + Nanos((silence.0 / LOOKS).max(1));
         let silent: alloc::vec::Vec<u16> = self.state.reports.silent(silence, now).collect();
-        let root = self.state.view.root();
-        for place in silent {
-            match self.root.is_some() {
-                true => self.remove(place, now, out),
-                false => self.state.send(root, &Frame::Suspect { place }, 0, out),
-            }
+        if self.root.is_some() {
+            self.watch.helpless &= !silent.is_empty();
+            self.remove(&silent, now, out);
+        } else {
+            let root = self.state.view.root();
+            silent.iter().for_each(|place| self.state.send(root, &Frame::Suspect { place: *place }, 0, out));
         }
         self.look_at_root(now, out);
         self.evict(now, out);
@@ -83,6 +85,7 @@ impl Node {
         let is_dead = |place: &u16| self.watch.dead.contains(place);
         // Nearly always, and the list is long.
         if !is_dead(&root) && now.since(receiver.root_heard) < self.state.config.silence {
+            self.watch.helpless = false;
             return;
         }
         let before = self.state.view.places().filter(|place| *place != root && *place < self.state.me);
@@ -112,13 +115,15 @@ impl Node {
     fn evict(&mut self, now: LocalNs, out: &mut Out<Event>) {
         let Laggards::Evict(patience) = self.state.config.laggards else { return };
         if let Some(place) = self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now)) {
-            self.remove(place, now, out);
+            self.remove(&[place], now, out);
         }
     }
 
-    /// Root: `place` does not take part any more.
-    pub(super) fn remove(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
-        if let Some(view) = self.state.view.without(place, self.state.me) {
+    /// Root: these `places` do not take part any more.
+    pub(super) fn remove(&mut self, places: &[u16], now: LocalNs, out: &mut Out<Event>) {
+        let without = |view: View, place: &u16| view.without(*place, self.state.me).unwrap_or(view);
+        let view = places.iter().fold(self.state.view.clone(), without);
+        if view != self.state.view {
             self.follow(view, now, out);
         }
     }
@@ -130,7 +135,7 @@ impl Node {
         }
         self.watch.helpless = false;
         if self.root.is_some() && place != self.state.me {
-            self.remove(place, now, out);
+            self.remove(&[place], now, out);
         }
         self.look_at_root(now, out);
     }

@@ -152,7 +152,9 @@ impl Conductor<'_> {
                     course.heard = Instant::now();
                     self.miss(&mut outcome, rank, how)?;
                 }
-                None if course.heard.elapsed() > STUCK + expected(self.plan, cast) => bail!("{}", self.stuck(&outcome)),
+                None if course.heard.elapsed() > STUCK + expected(self.plan, cast) => {
+                    bail!("{}", self.stuck(&outcome, &course))
+                }
                 None => {}
             }
             self.go_on(cast, &outcome, &mut course)?;
@@ -267,8 +269,12 @@ impl Conductor<'_> {
                 outcome.ways.push((way, at));
             }
             Said::Lost(_) => {}
-            Said::Out => drop(outcome.out.insert(rank)),
-            Said::Helpless => eprintln!("clearway: {} does not know how to go on", self.name(rank)),
+            Said::Out => {
+                eprintln!("{} was silent for {}: the others go on without it", self.name(rank), self.plan.silence);
+                outcome.out.insert(rank);
+            }
+            // Those whom it does not hear may speak again.
+            Said::Helpless => drop(course.helpless.insert(rank)),
             Said::Failed(sentence) => bail!("{}: {sentence}", self.name(rank)),
             Said::Taken | Said::Ready => bail!("{} is confused", self.name(rank)),
         }
@@ -289,10 +295,15 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Who has not come to an end.
-    fn stuck(&self, outcome: &Outcome) -> String {
+    /// Who has not come to an end, and who hears too few of the others.
+    fn stuck(&self, outcome: &Outcome, course: &Course) -> String {
         let names: Vec<String> = self.awaited(outcome).map(|rank| self.name(rank)).collect();
-        format!("nothing moves any more in {}; not at the end: {}", what(&outcome.cast), names.join(", "))
+        let what = what(&outcome.cast);
+        let mut sentence = format!("nothing moves any more in {what}; not at the end: {}", names.join(", "));
+        if let Some(rank) = course.helpless.first() {
+            sentence += &format!("; {} hears too few of the others to go on without them", self.name(*rank));
+        }
+        sentence
     }
 }
 
@@ -307,6 +318,8 @@ struct Course {
     strokes: Vec<Stroke>,
     /// Who was told to die.
     struck: BTreeSet<Rank>,
+    /// Who once heard too few of the others to go on without them.
+    helpless: BTreeSet<Rank>,
 }
 
 /// Something that is done to a rank.
@@ -329,7 +342,7 @@ impl Course {
         let mut strokes: Vec<Stroke> = kills.chain(stops).chain(filter).collect();
         strokes.retain(|_| rhythm != Rhythm::Bare);
         strokes.sort_by_key(|stroke| stroke.at);
-        Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new() }
+        Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new(), helpless: BTreeSet::new() }
     }
 
     /// How long to listen before somebody has to be killed.

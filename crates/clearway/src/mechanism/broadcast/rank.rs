@@ -11,6 +11,7 @@
 //! What is said to the conductor: `words`.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -26,7 +27,7 @@ use nix::sys::signal::{Signal, raise};
 
 use super::bare::{self, Bare};
 use super::film::Film;
-use super::pattern;
+use super::pattern::{self, Pattern};
 use super::rough::{RoughWire, Tally};
 use super::together;
 use super::traffic::traffic;
@@ -224,6 +225,10 @@ struct Casting<'a> {
     /// When each was told: a step can be long.
     events: Vec<(LocalNs, Event)>,
     commands: Vec<Command>,
+    /// Root: the object that is made next.
+    making: Option<Pattern>,
+    /// Long objects that are with everybody, and not yet compared.
+    comparing: VecDeque<Pattern>,
     /// How many symbols had come at the last step, and since when no other has.
     came: (u64, LocalNs),
     is_done: bool,
@@ -255,6 +260,8 @@ impl<'a> Casting<'a> {
             film: Film::default(),
             events: Vec::new(),
             commands,
+            making: None,
+            comparing: VecDeque::new(),
             came: (0, LocalNs(0)),
             is_done: false,
             next: None,
@@ -298,7 +305,7 @@ impl<'a> Casting<'a> {
         match event {
             Event::Ready => self.say(Said::Ready),
             Event::Received { object, at } => self.receive(object, at, now, wire),
-            Event::Stable { object, .. } => self.settle(object, now, wire),
+            Event::Stable { object, .. } => self.settle(object, now),
             Event::Aborted { object } => self.account.aborted = Some(object),
             Event::Switched { way } => self.say(Said::Switched(way, now)),
             Event::Lost { rank } => {
@@ -321,13 +328,13 @@ impl<'a> Casting<'a> {
             self.film.end(now, self.symbols());
         }
         if self.places.is_short(self.assignment.length) {
-            self.compare(object, at, wire);
+            self.blame(object, pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object));
             self.commands.push(Command::Release { object });
         }
     }
 
     /// An object is with everybody.
-    fn settle(&mut self, object: u32, now: LocalNs, wire: &mut dyn Wire) {
+    fn settle(&mut self, object: u32, now: LocalNs) {
         self.stable = object + 1;
         if let Some(times) = self.account.times.get_mut(object as usize) {
             times[1] = now;
@@ -340,21 +347,36 @@ impl<'a> Casting<'a> {
         if is_short {
             return;
         }
-        if !self.is_root {
-            self.compare(object, self.places.of(object, self.assignment.length), wire);
-            let next = object + self.places.count;
-            if next < self.assignment.objects {
-                let into = self.places.of(next, self.assignment.length);
-                self.commands.push(Command::Place { into });
-            }
+        if self.is_root {
+            return self.have(object);
         }
-        if is_ordered {
+        let at = self.places.of(object, self.assignment.length);
+        self.comparing.push_back(Pattern::new(at, self.assignment.seed, object));
+    }
+
+    /// A long object is with everybody, and right here.
+    fn have(&mut self, object: u32) {
+        if self.assignment.rhythm == Rhythm::Ordered {
             self.say(Said::Has(object));
         }
     }
 
-    fn compare(&mut self, object: u32, at: Span, wire: &dyn Wire) {
-        let wrong = pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object);
+    /// Compares the next piece of the first long object that waits for it.
+    fn compare_some(&mut self, wire: &dyn Wire) {
+        let Some(first) = self.comparing.front_mut() else { return };
+        let object = first.number;
+        let ControlFlow::Break(wrong) = first.compare_piece(wire, self.assignment.length) else { return };
+        self.comparing.pop_front();
+        self.blame(object, wrong);
+        let next = object + self.places.count;
+        if next < self.assignment.objects {
+            let into = self.places.of(next, self.assignment.length);
+            self.commands.push(Command::Place { into });
+        }
+        self.have(object);
+    }
+
+    fn blame(&mut self, object: u32, wrong: Option<String>) {
         self.account.faults.extend(wrong.map(|what| format!("object {object} {what}")));
     }
 
@@ -372,7 +394,9 @@ impl<'a> Casting<'a> {
             self.processor = clock::processor();
         }
         for _ in 0..count {
-            self.cast_one(wire);
+            if self.cast_one(wire).is_continue() {
+                return;
+            }
         }
         self.cast_at = match self.assignment.rhythm {
             Rhythm::Ordered => None,
@@ -386,9 +410,14 @@ impl<'a> Casting<'a> {
         }
     }
 
-    fn cast_one(&mut self, wire: &mut dyn Wire) {
+    /// Makes the next piece of the next object, and casts it if that was the last one.
+    fn cast_one(&mut self, wire: &mut dyn Wire) -> ControlFlow<()> {
         let from = self.places.of(self.cast, self.assignment.length);
-        pattern::make(wire, from, self.assignment.seed, self.cast);
+        let making = self.making.get_or_insert_with(|| Pattern::new(from, self.assignment.seed, self.cast));
+        if making.make_piece(wire).is_continue() {
+            return ControlFlow::Continue(());
+        }
+        self.making = None;
         if self.assignment.rhythm == Rhythm::Ordered {
             self.processor = clock::processor();
         }
@@ -396,6 +425,7 @@ impl<'a> Casting<'a> {
         self.account.times.push([clock::now(); 2]);
         self.commands.push(Command::Cast { from });
         self.cast += 1;
+        ControlFlow::Break(())
     }
 
     /// Of one object.
@@ -429,7 +459,7 @@ impl<'a> Casting<'a> {
     /// Tells the conductor how it ended, once.
     fn conclude(&mut self, node: &Node, wire: &dyn Wire) {
         let end = self.account.aborted.unwrap_or(u32::MAX).min(self.assignment.objects);
-        if self.is_done || self.stable < end {
+        if self.is_done || self.stable < end || !self.comparing.is_empty() {
             return;
         }
         self.is_done = true;
@@ -483,14 +513,15 @@ impl progress::Host<Node> for Host<'_, '_> {
             casting.heed(event, at, wire);
         }
         casting.cast(now, wire);
+        casting.compare_some(wire);
         casting.watch(driver.engine_mut().record().received, now);
         casting.conclude(driver.engine_mut(), wire);
         if casting.next.is_some() {
             return ControlFlow::Break(());
         }
-        let has_commands = !casting.commands.is_empty();
+        let has_more = !casting.commands.is_empty() || !casting.comparing.is_empty();
         casting.commands.drain(..).for_each(|command| driver.command(now, command));
-        ControlFlow::Continue(if has_commands { Some(now) } else { casting.wake() })
+        ControlFlow::Continue(if has_more { Some(now) } else { casting.wake() })
     }
 }
 
