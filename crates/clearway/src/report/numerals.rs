@@ -30,12 +30,30 @@ pub(crate) fn digits_or_dash(number: Option<Real>) -> String {
     number.map_or_else(|| "-".to_owned(), digits)
 }
 
+/// The same in at most `width` columns, with fewer digits or an exponent where there is no room for all: a number that is cut is
+/// another number.
+pub(crate) fn digits_in(number: Option<Real>, width: usize) -> String {
+    let whole = digits_or_dash(number);
+    let Some(number) = number.filter(|_| whole.len() > width) else { return whole };
+    let n = number.get();
+    let shorter = (0..3).rev().map(|places| format!("{n:.places$}"));
+    let says_something = |text: &String| text.len() <= width && text.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    shorter.into_iter().find(says_something).unwrap_or_else(|| format!("{n:.0e}"))
+}
+
 /// An interval, `[416..431]`; empty when there is none.
 pub(crate) fn interval(low: Option<Real>, high: Option<Real>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}..{}]", digits(low), digits(high)),
         _ => String::new(),
     }
+}
+
+/// The same in at most `width` columns, as [`digits_in`].
+pub(crate) fn interval_in(low: Option<Real>, high: Option<Real>, width: usize) -> String {
+    let whole = interval(low, high);
+    let each = width.saturating_sub("[..]".len()) / 2;
+    if whole.len() <= width { whole } else { format!("[{}..{}]", digits_in(low, each), digits_in(high, each)) }
 }
 
 /// `text` with every control character replaced, so that a file from elsewhere cannot steer a terminal.
@@ -92,6 +110,25 @@ mod tests {
             assert_eq!(digits(Real::finite(number)), expected);
         }
         assert_eq!(digits(Real::INFINITE), "inf");
+    }
+
+    #[test]
+    fn digits_in__a_narrow_column_holds_fewer_digits_and_never_a_part_of_a_number() {
+        let cases = [
+            (0.0421, 4, "0.04"),
+            (0.0006, 4, "6e-4"),
+            (28.31, 4, "28.3"),
+            (28.31, 3, "28"),
+            (9.996, 4, "10.0"),
+            (123_456.0, 5, "1e5"),
+            (-0.042, 5, "-0.04"),
+        ];
+        for (number, width, expected) in cases {
+            assert_eq!(digits_in(Some(Real::finite(number)), width), expected);
+        }
+        assert_eq!((digits_in(None, 4), digits_in(Some(Real::INFINITE), 4)), ("-".to_owned(), "inf".to_owned()));
+        let ends = [0.0421, 0.0514].map(|end| Some(Real::finite(end)));
+        assert_eq!(interval_in(ends[0], ends[1], 13), "[0.04..0.05]");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::impact::{self, Row};
 use super::model::{Building, ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
-use super::numerals::{digits, digits_or_dash, fit, interval, wrap};
+use super::numerals::{digits, digits_in, fit, interval_in, wrap};
 use super::programs;
 
 /// Columns of the narrowest terminal in use.
@@ -117,7 +117,7 @@ fn casting_table(report: &Report) -> Vec<String> {
 fn beside_table(report: &Report) -> Vec<String> {
     let Some(first) = report.beside.first() else { return Vec::new() };
     let line = |[what, a, b, ratio, limit]: [&str; 5]| {
-        format!("  {:<39}{:>9}{:>10}{:>8}  {limit}", fit(what, 38), fit(a, 9), fit(b, 9), fit(ratio, 7))
+        format!("  {:<39}{:>9}{:>10}{:>8}  {limit}", fit(what, 38), fit(a, 9), fit(b, 9), ratio)
     };
     let [a, b] = [0, 1].map(|i| first.values.get(i).map_or("-", |(place, _)| place.as_str()));
     let mut lines = vec!["Side by side".to_owned(), line(["", a, b, "ratio", "limit"])];
@@ -130,9 +130,9 @@ fn beside_table(report: &Report) -> Vec<String> {
         }
         let of = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
         let what: Vec<&str> = of.iter().filter_map(|key| it.labels.get(*key)).map(String::as_str).collect();
-        let [a, b] = [0, 1].map(|i| digits_or_dash(it.values.get(i).map(|(_, value)| *value)));
+        let [a, b] = [0, 1].map(|i| digits_in(it.values.get(i).map(|(_, value)| *value), 9));
         let limit = format!("{} {}", it.distance.word(), digits(it.limit));
-        lines.push(line([&what.join(" "), &a, &b, &digits_or_dash(it.ratio), &limit]));
+        lines.push(line([&what.join(" "), &a, &b, &digits_in(it.ratio, 7), &limit]));
     }
     lines
 }
@@ -226,24 +226,22 @@ fn is_supported(row: &Row<'_>) -> bool {
 }
 
 fn impact_row(row: &Row<'_>) -> String {
-    let value = |figure: Option<&Figure>| digits_or_dash(figure.map(|figure| figure.value));
-    let [i50, i99] = row.isolated.map(value);
-    let [c50, c99] = row.congested.map(value);
+    let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
+    let ([i50, i99], [c50, c99]) = (row.isolated, row.congested);
     let factor = row.factor();
-    let ends = factor.map(|figure| interval(figure.low, figure.high)).unwrap_or_default();
-    let (lost, goodput) = (value(row.loss), value(row.goodput));
-    let times = format!("{}{}", if is_supported(row) { "" } else { "~" }, value(factor));
+    let ends = factor.map(|figure| interval_in(figure.low, figure.high, 13)).unwrap_or_default();
+    let times = format!("{}{}", if is_supported(row) { "" } else { "~" }, value(factor, 6));
     format!(
         "  {:<9}{:>7}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>10}",
         fit(row.queue, 8),
-        fit(&i50, 6),
-        fit(&i99, 7),
-        fit(&c50, 7),
-        fit(&c99, 8),
-        fit(&times, 7),
-        fit(&ends, 13),
-        fit(&lost, 4),
-        fit(&goodput, 7)
+        value(i50, 6),
+        value(i99, 7),
+        value(c50, 7),
+        value(c99, 8),
+        times,
+        ends,
+        value(row.loss, 4),
+        value(row.goodput, 7)
     )
 }
 
@@ -260,16 +258,15 @@ fn program_table(report: &Report) -> Vec<String> {
 }
 
 fn program_row(row: &programs::Row<'_>) -> String {
-    let value = |figure: Option<&Figure>| digits_or_dash(figure.map(|figure| figure.value));
-    let [alone, beside] = row.medians.map(value);
-    let (times, goodput) = (digits(row.slowdown.value), value(row.goodput));
-    let ends = interval(row.slowdown.low, row.slowdown.high);
+    let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
+    let [alone, beside] = row.medians.map(|median| value(median, 9));
+    let (times, goodput) = (value(Some(row.slowdown), 9), value(row.goodput, 5));
+    let ends = interval_in(row.slowdown.low, row.slowdown.high, 16);
     program_line([row.queue, row.congestor, &alone, &beside, &times, &ends, &goodput])
 }
 
 fn program_line([queue, congestor, alone, beside, times, ends, goodput]: [&str; 7]) -> String {
-    let (queue, congestor, ends) = (fit(queue, 9), fit(congestor, 13), fit(ends, 16));
-    let [alone, beside, times, goodput] = [alone, beside, times, goodput].map(|number| fit(number, 9));
+    let (queue, congestor) = (fit(queue, 9), fit(congestor, 13));
     format!("  {queue:<10}{congestor:<14}{alone:>10}{beside:>10}{times:>10}  {ends:<17}{goodput:>5}")
         .trim_end()
         .to_owned()

@@ -132,7 +132,7 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
             "of the link's rate, headers included",
         ));
     }
-    if is_long {
+    if is_long && samples > 0 {
         figures.push(Figure::counted(
             STALL,
             "s",
@@ -141,13 +141,12 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
             "of the slowest receiver",
         ));
     }
-    let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
-    let symbols = record.received as f64 / receivers;
-    if symbols > 0.0 {
-        let source = "symbols that were asked for, of all ranks";
-        figures.push(Figure::counted(REPAIRS, "", Real::or_infinite(record.repairs as f64 / symbols), samples, source));
-        let source = "symbols that came again, of all receivers";
-        figures.push(Figure::counted(DOUBLED, "", Real::or_infinite(record.doubled as f64 / symbols), samples, source));
+    if record.received > 0 {
+        let of_all = |count: u64| Real::or_infinite(count as f64 / record.received as f64);
+        let source = "symbols sent because asked for, of those that all receivers need";
+        figures.push(Figure::counted(REPAIRS, "", of_all(record.repairs), samples, source));
+        let source = "symbols that came to receivers that had them, of those that all need";
+        figures.push(Figure::counted(DOUBLED, "", of_all(record.doubled), samples, source));
     }
     figures
 }

@@ -53,28 +53,36 @@ pub(super) const ROOT: Rank = Rank(0);
 impl Outcome {
     /// For each object the seconds until the last receiver had it; until the root knew where clocks cannot be compared.
     pub(super) fn completions(&self) -> Vec<f64> {
-        let Some(root) = self.accounts.get(&ROOT) else { return Vec::new() };
         let receivers = || self.accounts.iter().filter(|(rank, _)| **rank != ROOT).map(|(_, account)| account);
         let one = |(object, [cast, known]): (usize, &[LocalNs; 2])| {
             let last = receivers().filter_map(|account| account.times.get(object)).map(|times| times[0]).max();
-            let end = if self.is_one_clock { last? } else { *known };
+            // What the root knows was so before. A receiver that waits for a processor between its report and its clock is late.
+            let end = if self.is_one_clock { last?.min(*known) } else { *known };
             Some(end.since(*cast).as_secs_f64())
         };
-        root.times.iter().enumerate().take(root.stable as usize).filter_map(one).collect()
+        self.settled().iter().enumerate().filter_map(one).collect()
+    }
+
+    /// When the root cast each object that is with everybody, and when it knew that. A bare exchange has no others.
+    fn settled(&self) -> &[[LocalNs; 2]] {
+        let Some(root) = self.accounts.get(&ROOT) else { return &[] };
+        let count = if self.cast.rhythm == Rhythm::Bare { root.times.len() } else { root.stable as usize };
+        root.times.get(..count).unwrap_or(&root.times)
     }
 
     /// The same until the root knew.
     pub(super) fn known(&self) -> Vec<f64> {
-        let times = self.accounts.get(&ROOT).map_or(&[][..], |root| &root.times);
-        times.iter().map(|[cast, known]| known.since(*cast).as_secs_f64()).collect()
+        self.settled().iter().map(|[cast, known]| known.since(*cast).as_secs_f64()).collect()
     }
 
     /// Seconds of one object of each batch, with everything until the root knew that all have it.
     pub(super) fn amortised(&self) -> Vec<f64> {
-        let (Some(root), Rhythm::Batches(count)) = (self.accounts.get(&ROOT), self.cast.rhythm) else {
-            return Vec::new();
-        };
-        let batches = root.times.chunks(count.max(1) as usize);
+        let Rhythm::Batches(count) = self.cast.rhythm else { return Vec::new() };
+        // The last one may be shorter, but only where nothing of it was lost.
+        let is_whole = self.settled().len() == self.cast.objects as usize;
+        let count = count.max(1) as usize;
+        let whole = if is_whole { self.settled() } else { &self.settled()[..self.settled().len() / count * count] };
+        let batches = whole.chunks(count);
         let one = |batch: &[[LocalNs; 2]]| {
             let ([begin, _], [_, end]) = (batch.first()?, batch.last()?);
             Some(end.since(*begin).as_secs_f64() / batch.len() as f64)
@@ -141,4 +149,44 @@ pub(super) fn quantile(values: &[f64], quantile: f64) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(rhythm: Rhythm, stable: u32, root: &[[u64; 2]], receiver: &[u64]) -> Outcome {
+        let root =
+            Account { times: root.iter().map(|times| times.map(LocalNs)).collect(), stable, ..Account::default() };
+        let receiver = Account { times: receiver.iter().map(|at| [LocalNs(*at); 2]).collect(), ..Account::default() };
+        let objects = root.times.len() as u32;
+        let (length, loss, rough) = (Bytes(4), Share(0), Rough::default());
+        Outcome {
+            cast: Cast { mode: Mode::Auto, length, loss, rough, rhythm, objects },
+            way: Way::Multicast,
+            ways: Vec::new(),
+            accounts: BTreeMap::from([(ROOT, root), (Rank(1), receiver)]),
+            gone: BTreeMap::new(),
+            out: BTreeSet::new(),
+            is_one_clock: true,
+        }
+    }
+
+    #[test]
+    fn completions__nobody_has_an_object_later_than_the_root_knows_it() {
+        // The second receiver's clock was read late.
+        let outcome = outcome(Rhythm::Ordered, 2, &[[0, 258_000], [1_000_000, 1_300_000]], &[263_000, 1_200_000]);
+        assert_eq!(outcome.completions(), [0.000_258, 0.000_2]);
+        assert_eq!(outcome.known(), [0.000_258, 0.000_3]);
+    }
+
+    #[test]
+    fn known__what_is_not_with_everybody_took_no_time_that_could_be_told() {
+        let times = [[0, 10_000], [20_000, 20_000], [30_000, 30_000]];
+        let ordered = outcome(Rhythm::Ordered, 1, &times, &[9_000]);
+        assert_eq!((ordered.known(), ordered.completions()), (vec![0.000_01], vec![0.000_009]));
+        assert!(outcome(Rhythm::Batches(2), 1, &times, &[]).amortised().is_empty());
+        assert_eq!(outcome(Rhythm::Batches(2), 3, &[[0, 8_000]; 3], &[]).amortised(), [0.000_004, 0.000_008]);
+        assert_eq!(outcome(Rhythm::Bare, 0, &times, &[]).known().len(), 3, "each round is over when it was noted");
+    }
 }

@@ -86,6 +86,7 @@ mod tests {
     use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
     use clearway_proto::broadcast::{Record, Way};
 
+    use super::super::figures::{DOUBLED, REPAIRS};
     use super::super::outcome::Cast;
     use super::super::plan::{Mode, Share};
     use super::super::rough::Rough;
@@ -159,6 +160,17 @@ mod tests {
         assert_eq!(film.switches, [(Real::or_infinite(10.0), "chain".to_owned())], "not what came before the object");
         assert!(film.progress[0].iter().all(|(at, _)| *at >= Real::or_infinite(0.0)), "nor how it waited for it");
         assert_eq!(film.progress[0].last(), Some(&(Real::or_infinite(20.0), Real::or_infinite(100.0))));
+    }
+
+    #[test]
+    fn casting__shares_of_symbols_are_those_of_the_figures() {
+        let outcomes = [outcome(Rhythm::Ordered)];
+        let figures = super::super::figures(&plan(), &outcomes);
+        let figure = |name: &str| figures.iter().find(|figure| figure.name == name).map(|figure| figure.value.get());
+        let symbols = casting(&plan(), Vec::new(), &outcomes).casts[0].symbols;
+        let share = |count: u64| Some(count as f64 / symbols.needed as f64);
+        assert_eq!((share(symbols.repairs), share(symbols.doubled)), (figure(REPAIRS), figure(DOUBLED)));
+        assert_eq!(figure(DOUBLED), Some(0.05));
     }
 
     #[test]

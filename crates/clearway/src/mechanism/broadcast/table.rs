@@ -42,8 +42,8 @@ pub(crate) fn rows(figures: &[Figure]) -> Vec<String> {
     }
     lines.push(String::new());
     lines.push("line: bytes over what the link carries in the median time; sender: processor".into());
-    lines.push("time of the root for an object; again: symbols sent again, of all; bare: one".into());
-    lines.push("datagram to all and an answer of each, without any engine".into());
+    lines.push("time of the root for an object; again: symbols sent again, of all that receivers".into());
+    lines.push("need; bare: one datagram to all and an answer of each, without any engine".into());
     lines
 }
 
@@ -133,7 +133,7 @@ fn short(figure: &Figure, figures: &[Figure]) -> String {
 /// What receivers of long objects felt.
 fn long(figure: &Figure, figures: &[Figure]) -> String {
     format!(
-        "{} of {}, {} lost: longest stall {}; {} of its symbols came again",
+        "{} of {}, {} lost: longest stall {}; {} of all symbols came twice",
         figure.label(MODE).unwrap_or_default(),
         figure.label(BYTES).unwrap_or_default(),
         figure.label(LOSS).unwrap_or_default(),

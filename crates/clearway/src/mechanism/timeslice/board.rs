@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::base::Rank;
+use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, Policy, Record};
 use nix::unistd::Uid;
@@ -50,8 +50,9 @@ struct State {
     /// Of all builders, in bytes a second.
     rate: f64,
     timeslices: u64,
-    completion_ms_p50: f64,
-    completion_ms_p99: f64,
+    /// Absent where no timeslice was complete.
+    completion_ms_p50: Option<f64>,
+    completion_ms_p99: Option<f64>,
     ranks: Vec<RankState>,
     /// Ranks that the run goes on without, and how each ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -90,12 +91,30 @@ pub(super) struct Board {
 struct Live {
     contributions: u64,
     bytes: u64,
+    /// In how long.
+    span: Nanos,
     is_builder: bool,
     /// In millionths.
     fill: u64,
     /// Nanoseconds by cause.
     blocked: [u64; Cause::ALL.len()],
     awaited: Option<u32>,
+}
+
+impl Live {
+    /// `count` in a second. What ranks say comes when it comes: the time that they counted in is theirs, not the board's.
+    fn in_second(&self, count: u64) -> f64 {
+        count as f64 / self.span.as_secs_f64().max(1e-9)
+    }
+
+    /// What held an input most of the time.
+    fn cause(&self) -> String {
+        let most = Cause::ALL.into_iter().max_by_key(|cause| self.blocked[*cause as usize]);
+        match most.map(|cause| (cause, self.blocked[cause as usize])) {
+            Some((cause, nanos)) if nanos > 0 => format!("{} {:.0} %", cause.name(), self.in_second(nanos) / 1e7),
+            _ => "nothing".to_owned(),
+        }
+    }
 }
 
 impl Board {
@@ -131,6 +150,7 @@ impl Board {
     /// Adds what `rank` says of itself, and renews the board if it is time.
     pub(super) fn add(&mut self, rank: Rank, progress: &Progress) {
         let live = self.live.entry(rank).or_default();
+        live.span = live.span + progress.span;
         match &progress.record {
             Record::Input(record) => {
                 live.contributions += record.contributions;
@@ -152,21 +172,20 @@ impl Board {
     }
 
     fn renew(&mut self) {
-        let seconds = self.renewed.elapsed().as_secs_f64();
         let rank = |(rank, live): (&Rank, &Live)| RankState {
             name: self.name(rank.index()),
-            contributions: live.contributions as f64 / seconds,
+            contributions: live.in_second(live.contributions),
             fill: live.is_builder.then_some(live.fill as f64 / 1e4),
             waits: match live.awaited {
                 Some(input) => self.name(input as usize),
-                None => cause(live, seconds),
+                None => live.cause(),
             },
         };
         let state = State {
             process: std::process::id(),
             policy: self.policy.name().to_owned(),
             seconds: self.begun.elapsed().as_secs_f64(),
-            rate: self.live.values().map(|live| live.bytes).sum::<u64>() as f64 / seconds,
+            rate: self.live.values().map(|live| live.in_second(live.bytes)).sum(),
             timeslices: self.timeslices,
             completion_ms_p50: millis(&self.completion, "p50"),
             completion_ms_p99: millis(&self.completion, "p99"),
@@ -192,15 +211,6 @@ impl Drop for Board {
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
         }
-    }
-}
-
-/// What held an input most of the time.
-fn cause(live: &Live, seconds: f64) -> String {
-    let most = Cause::ALL.into_iter().max_by_key(|cause| live.blocked[*cause as usize]);
-    match most.map(|cause| (cause, live.blocked[cause as usize])) {
-        Some((cause, nanos)) if nanos > 0 => format!("{} {:.0} %", cause.name(), nanos as f64 / seconds / 1e7),
-        _ => "nothing".to_owned(),
     }
 }
 
@@ -317,10 +327,11 @@ fn is_alive(process: u32) -> bool {
 /// A board as text.
 fn page(state: &State) -> String {
     let State { policy, seconds, rate, timeslices, completion_ms_p50: p50, completion_ms_p99: p99, .. } = state;
-    let mut text = format!(
-        "{policy}, {seconds:.0} s: {:.2} MB/s, {timeslices} timeslices, complete after {p50:.2} ms (p50), {p99:.2} ms (p99)\n",
-        rate / 1e6
-    );
+    let mut text = format!("{policy}, {seconds:.0} s: {:.2} MB/s, {timeslices} timeslices", rate / 1e6);
+    if let (Some(p50), Some(p99)) = (p50, p99) {
+        let _ = write!(text, ", complete after {p50:.2} ms (p50), {p99:.2} ms (p99)");
+    }
+    text.push('\n');
     for is_builder in [false, true] {
         let of_kind = || state.ranks.iter().filter(|rank| rank.fill.is_some() == is_builder);
         let mut rates: Vec<f64> = of_kind().map(|rank| rank.contributions).collect();
@@ -336,4 +347,57 @@ fn page(state: &State) -> String {
         let _ = writeln!(text, "  {dead}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::timeslice::InputRecord;
+
+    use super::*;
+
+    #[test]
+    fn add__shares_are_of_the_time_that_ranks_counted_in() {
+        let mut board = Board {
+            path: None,
+            names: Vec::new(),
+            policy: Policy::Raw,
+            begun: Instant::now(),
+            // Two samples of 200 ms come in one look.
+            renewed: Instant::now(),
+            live: BTreeMap::new(),
+            completion: Histogram::default(),
+            timeslices: 0,
+            out: BTreeMap::new(),
+        };
+        for number in [1, 2] {
+            let mut record = InputRecord { contributions: 10, ..InputRecord::default() };
+            record.blocked[Cause::NoCredit as usize] = Nanos::from_millis(150);
+            let (record, span) = (Record::Input(record), Nanos::from_millis(200));
+            let progress = Progress { number, record, span, timeslices: 0, processor: Nanos::ZERO, awaited: None };
+            board.add(Rank(0), &progress);
+        }
+        let live = &board.live[&Rank(0)];
+        assert_eq!(
+            (live.cause(), live.in_second(live.contributions)),
+            (format!("{} 75 %", Cause::NoCredit.name()), 50.0)
+        );
+    }
+
+    #[test]
+    fn page__tells_no_time_to_complete_where_nothing_was_complete() {
+        let (policy, ranks, out) = ("dfs".to_owned(), Vec::new(), Vec::new());
+        let (completion_ms_p50, completion_ms_p99) = (None, None);
+        let state = State {
+            process: 1,
+            policy,
+            seconds: 2.0,
+            rate: 0.0,
+            timeslices: 0,
+            completion_ms_p50,
+            completion_ms_p99,
+            ranks,
+            out,
+        };
+        assert_eq!(page(&state), "dfs, 2 s: 0.00 MB/s, 0 timeslices\n");
+    }
 }

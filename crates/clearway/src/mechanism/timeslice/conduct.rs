@@ -419,7 +419,7 @@ impl<'a> Conductor<'a> {
             account: course.done.into_values().fold(Account::default(), Account::and),
             took,
             completion: Histogram::default(),
-            cost: BTreeMap::from([(policy, vec![cost])]),
+            cost: cost.map(|cost| (policy, vec![cost])).into_iter().collect(),
             deaths,
             audit,
         };

@@ -139,10 +139,10 @@ impl Count {
         self.given.values().copied().max().unwrap_or(0)
     }
 
-    /// Bytes that landed for each second of processor time.
-    pub(super) fn cost(&self) -> f64 {
+    /// Bytes that landed for each second of processor time; nothing where none landed, or it was over before any time was counted.
+    pub(super) fn cost(&self) -> Option<f64> {
         let spent: f64 = self.processor.values().map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9).sum();
-        if spent > 0.0 { self.outcome.bytes as f64 / spent } else { 0.0 }
+        (spent > 0.0 && self.outcome.bytes > 0).then(|| self.outcome.bytes as f64 / spent)
     }
 
     /// Adds what `rank` counted; whether anything moved.

@@ -90,9 +90,17 @@ fn over_seeds(plan: &Plan, runs: &[Run], tell: impl Fn(&Run, &Outcome, Policy) -
 
 /// The median of each figure over all seeds.
 fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
-    let Some(first) = seeds.first() else { return Vec::new() };
-    let one = |(place, told): (usize, &Told)| {
-        let mut values: Vec<f64> = seeds.iter().filter_map(|told| told.get(place)).map(|told| told.value).collect();
+    // What was not measured on one seed may have been on another.
+    let mut all: Vec<&Told> = Vec::new();
+    let is_same = |a: &Told, b: &Told| (a.name, a.label) == (b.name, b.label);
+    for told in seeds.iter().flatten() {
+        if !all.iter().any(|known| is_same(known, told)) {
+            all.push(told);
+        }
+    }
+    let one = |told: &Told| {
+        let same = seeds.iter().filter_map(|seed| seed.iter().find(|it| is_same(it, told)));
+        let mut values: Vec<f64> = same.map(|told| told.value).collect();
         values.sort_by(f64::total_cmp);
         let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| Real::or_infinite(values[at]));
         let source = "median of the seeds, between the least and the most";
@@ -100,7 +108,7 @@ fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
         let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
         told.label.into_iter().fold(figure, |figure, (key, value)| figure.with(key, value))
     };
-    first.iter().enumerate().map(one).collect()
+    all.into_iter().map(one).collect()
 }
 
 /// Bytes that landed in a second.
@@ -121,14 +129,15 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
     let rotation = rotation(plan, &run.raw);
     let fill = Histogram::merged(&outcome.fills);
     for quantile in QUANTILES {
-        let mut tell = |name, unit, value| {
-            all.push(Told { name, unit, label: Some((labels::QUANTILE, quantile)), value });
+        let mut tell = |name, unit, value: Option<f64>| {
+            let label = Some((labels::QUANTILE, quantile));
+            all.extend(value.map(|value| Told { name, unit, label, value }));
         };
-        let completion = reading(&outcome.completion, quantile) / 1e6;
-        tell(COMPLETION, "ms", completion);
-        tell(ROTATIONS, "", completion * 1e6 / rotation.0 as f64);
+        let completion = reading(&outcome.completion, quantile);
+        tell(COMPLETION, "ms", completion.map(|nanos| nanos / 1e6));
+        tell(ROTATIONS, "", completion.map(|nanos| nanos / rotation.0 as f64));
         tell(GAP, "", reading(&outcome.gap, quantile));
-        tell(FILL, "", reading(&fill, quantile) / 1e6);
+        tell(FILL, "", reading(&fill, quantile).map(|fill| fill / 1e6));
     }
     let mut tell = |name, unit, label, value| all.push(Told { name, unit, label, value });
     if !outcome.windows.is_empty() {
@@ -170,10 +179,10 @@ fn left(plan: &Plan, outcome: &Outcome) -> f64 {
     left(plan.inputs, inputs).min(left(plan.builders, builders))
 }
 
-/// A quantile, 0 where nothing was counted.
-pub(super) fn reading(histogram: &Histogram, quantile: &str) -> f64 {
-    let quantile = quantile.parse::<Quantile>().ok();
-    quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64
+/// A quantile; nothing where nothing was counted.
+pub(super) fn reading(histogram: &Histogram, quantile: &str) -> Option<f64> {
+    let quantile = quantile.parse::<Quantile>().ok()?;
+    histogram.quantile(quantile).finite().map(|value| value as f64)
 }
 
 /// The time in which unscheduled writes carry a contribution of every input to every builder.

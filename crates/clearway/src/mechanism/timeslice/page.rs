@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use clearway_proto::base::Nanos;
-use clearway_proto::stats::{Histogram, Quantile};
+use clearway_proto::stats::Histogram;
 use serde::Serialize;
 
 use super::conduct::Built;
 use super::course::Death;
-use super::figures::POLICY;
+use super::figures::{POLICY, reading};
 use super::numbers::Audit;
 use super::plan::Plan;
 use crate::report::model::{Figure, Real};
@@ -33,8 +33,9 @@ pub(crate) struct Told {
     /// Of contents, as inputs gave them.
     bytes: u64,
     seconds: f64,
-    completion_ms_p50: f64,
-    completion_ms_p99: f64,
+    /// `null` where no timeslice was complete.
+    completion_ms_p50: Option<f64>,
+    completion_ms_p99: Option<f64>,
     /// Contents that were compared with their CRC or pattern.
     checked: u64,
     faults: u64,
@@ -98,9 +99,9 @@ pub(crate) fn told(built: &Built) -> Told {
     }
 }
 
-pub(super) fn millis(histogram: &Histogram, quantile: &str) -> f64 {
-    let quantile = quantile.parse::<Quantile>().ok();
-    quantile.and_then(|quantile| histogram.quantile(quantile).finite()).unwrap_or(0) as f64 / 1e6
+/// A quantile of nanoseconds in milliseconds; nothing where nothing was counted.
+pub(super) fn millis(histogram: &Histogram, quantile: &str) -> Option<f64> {
+    reading(histogram, quantile).map(|nanos| nanos / 1e6)
 }
 
 /// What each policy of `built` costs, as figures: medians of the seeds.
@@ -131,8 +132,11 @@ pub(crate) fn page(about: &str, plan: &Plan, built: &Built) -> String {
         number(told.bytes as f64 / 1e6),
         number(rate)
     );
-    let (p50, p99) = (number(told.completion_ms_p50), number(told.completion_ms_p99));
-    let _ = writeln!(text, "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)");
+    if let Some([p50, p99]) =
+        told.completion_ms_p50.zip(told.completion_ms_p99).map(|both| <[f64; 2]>::from(both).map(number))
+    {
+        let _ = writeln!(text, "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)");
+    }
     text + &account(built)
 }
 

@@ -96,6 +96,8 @@ struct Running<'a> {
     skew: Nanos,
     begin_at: Option<LocalNs>,
     telling: Option<Telling>,
+    /// Since when nothing that was counted is told.
+    told_at: LocalNs,
     events: VecDeque<Event>,
     commands: VecDeque<Command>,
     /// The conductor said that it may begin, since it takes part.
@@ -150,6 +152,7 @@ impl<'a> Running<'a> {
             skew: Nanos({ skew }.below(assignment.start_skew.0 + 1)),
             begin_at: None,
             telling: None,
+            told_at: clock::now(),
             events: VecDeque::new(),
             commands: VecDeque::new(),
             has_begun: false,
@@ -394,7 +397,8 @@ impl<'a> Running<'a> {
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
                 let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
-                let progress = Progress { number, record, timeslices, processor: clock::processor(), awaited };
+                let span = now.since(std::mem::replace(&mut self.told_at, now));
+                let progress = Progress { number, record, span, timeslices, processor: clock::processor(), awaited };
                 self.say(Said::Progress(Box::new(progress)));
             }
         }

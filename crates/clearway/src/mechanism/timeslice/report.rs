@@ -78,8 +78,11 @@ fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
 /// Least, p10, p50, p90 and most, over `unit`; nothing where nothing was counted.
 fn candle(histogram: &Histogram, unit: f64) -> Option<[Real; 5]> {
     let (least, most) = (histogram.min()? as f64, histogram.max()? as f64);
-    let [p10, p50, p90] = ["p10", "p50", "p90"].map(|quantile| reading(histogram, quantile));
-    Some([least, p10, p50, p90, most].map(|value| Real::or_infinite(value / unit)))
+    let quantile = |quantile| reading(histogram, quantile);
+    Some(
+        [least, quantile("p10")?, quantile("p50")?, quantile("p90")?, most]
+            .map(|value| Real::or_infinite(value / unit)),
+    )
 }
 
 fn interval(record: &IntervalRecord) -> BuildingInterval {

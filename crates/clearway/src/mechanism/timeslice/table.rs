@@ -51,13 +51,20 @@ pub(crate) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
 fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
     let find = |name: &str| {
         let same = |figure: &&Figure| figure.name == name && figure.label(POLICY) == Some(policy);
-        figures.iter().find(same).map(|figure| digits(figure.value))
+        figures.iter().find(same).map(|figure| figure.value)
     };
     let [first, last, back] = [find(DETECTION)?, find(REDISTRIBUTION)?, find(RECOVERY)?];
-    let known = format!("{policy}: the death is known after {first} ms, to all after {last} ms,");
-    let lost = find(LOST).zip(find(DUPLICATED));
-    let lost = lost.map_or_else(String::new, |(lost, twice)| format!("; lost: {lost}, built twice: {twice}"));
-    Some(format!("{known}\n  and throughput is back after {back} rotations{lost}"))
+    let known = match last.is_finite() {
+        true => format!("is known after {} ms, to all after {} ms", digits(first), digits(last)),
+        false => "is not known to all when the run ends".to_owned(),
+    };
+    let back = match back.is_finite() {
+        true => format!("is back after {} rotations", digits(back)),
+        false => "is not back when the run ends".to_owned(),
+    };
+    let lost = find(LOST).zip(find(DUPLICATED)).map(|counts| <[Real; 2]>::from(counts).map(digits));
+    let lost = lost.map_or_else(String::new, |[lost, twice]| format!("; lost: {lost}, built twice: {twice}"));
+    Some(format!("{policy}: the death {known},\n  and throughput {back}{lost}"))
 }
 
 fn row(policy: &str, figures: &[Figure]) -> String {
@@ -83,4 +90,27 @@ fn row(policy: &str, figures: &[Figure]) -> String {
         of(GAP, "p99"),
         digits_or_dash(find(WINDOW, None)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss__what_did_not_come_within_the_run_is_said_in_words() {
+        let told = |values: [Real; 3]| {
+            let names = [DETECTION, REDISTRIBUTION, RECOVERY].into_iter().zip(values);
+            let figures: Vec<Figure> =
+                names.map(|(name, value)| Figure::counted(name, "", value, 1, "").with(POLICY, "dfs")).collect();
+            loss("dfs", &figures).expect("a death")
+        };
+        let [soon, late, back] = [1.0, 2.0, 30.0].map(Real::finite);
+        assert_eq!(
+            told([soon, late, back]),
+            "dfs: the death is known after 1.00 ms, to all after 2.00 ms,\n  and throughput is back after 30.0 rotations"
+        );
+        assert!(told([soon, late, Real::INFINITE]).ends_with("and throughput is not back when the run ends"));
+        let nobody = told([Real::INFINITE; 3]);
+        assert!(nobody.contains("is not known to all when the run ends") && !nobody.contains("inf"), "{nobody}");
+    }
 }

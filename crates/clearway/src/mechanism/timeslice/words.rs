@@ -210,6 +210,8 @@ pub(crate) struct Progress {
     pub(super) number: u64,
     /// What was counted since the one before.
     pub(super) record: Record,
+    /// How long that took.
+    pub(super) span: Nanos,
     /// Input: timeslices given so far. Builder: timeslices that its sink has taken so far.
     pub(super) timeslices: u64,
     /// Processor time of the rank so far.

@@ -190,7 +190,7 @@ impl<'a> Shown<'a> {
             ("Sent again", "n"),
         ];
         let caption = "<b>auto</b> is what a user gets. Of the line: goodput over the link\u{2019}s rate; the root\u{2019}s processor time is for one object; \
-                       sent again: by whomever, for each symbol of the object.";
+                       sent again: by whomever, of the symbols that all receivers need.";
         let table = table("cards", caption, &head(&columns), &body);
         format!("<details><summary>The same as a table, with goodput and processor time</summary>\n{table}</details>\n")
     }

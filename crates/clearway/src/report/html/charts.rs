@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{queue_class, section, text, title_of};
 use crate::report::heat;
-use crate::report::model::{Heat, Labels, Real, Report, Survival, labels};
+use crate::report::model::{Heat, Labels, Real, Report, Survival, labels, names};
 
 use super::tables::{self, number};
 
@@ -49,8 +49,11 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
                    a line that stays level up to the right edge stands for messages that never came back.";
     let groups = grouped(report.survival.iter().map(|curve| &curve.labels));
     let one = |(group, items): &(Labels, Vec<usize>)| {
-        let legend: String =
-            items.iter().filter_map(|i| report.survival.get(*i)).map(|curve| legend_entry(curve, queues)).collect();
+        let legend: String = items
+            .iter()
+            .filter_map(|i| report.survival.get(*i))
+            .map(|curve| legend_entry(report, curve, queues))
+            .collect();
         let legend = format!("<ul class=\"legend\">\n{legend}</ul>\n");
         chart("survival", items, &title_of(group), &legend, caption)
     };
@@ -64,18 +67,21 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
 }
 
 /// A sample of a curve's line, as the script draws it, and its name; lost messages are told here because the line only ends.
-fn legend_entry(curve: &Survival, queues: &[String]) -> String {
+fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String {
     let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
     let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
     let dash = if phase == labels::ISOLATED { " stroke-dasharray=\"5 4\"" } else { "" };
     let name = [queue, phase].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
     let name = if name.is_empty() { "all messages".to_owned() } else { text(&name) };
-    let lost = match curve.points.last() {
-        None => ": nothing measured".to_owned(),
-        Some((_, lost)) if *lost > 0.0 => {
-            Real::new(lost * 100.0).map_or_else(String::new, |percent| format!(": {}\u{202f}% lost", number(percent)))
-        }
-        Some(_) => String::new(),
+    // The curve is of one draw, and the table of all: where the table tells what was lost, so does this.
+    let percent = report.figures.iter().find(|figure| figure.name == names::LOSS && figure.labels == curve.labels);
+    let percent = percent.map(|figure| figure.value);
+    let lost = match (curve.points.last(), percent) {
+        (None, _) => ": nothing measured".to_owned(),
+        (Some((_, lost)), percent) => percent
+            .or_else(|| Real::new(lost * 100.0))
+            .filter(|percent| percent.get() > 0.0)
+            .map_or_else(String::new, |percent| format!(": {}\u{202f}% lost", number(percent))),
     };
     format!(
         "<li class=\"{}\"><svg width=\"34\" height=\"10\" aria-hidden=\"true\"><line x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"{dash}/></svg>{name}{lost}</li>\n",
@@ -179,4 +185,23 @@ pub(super) fn draws(report: &Report) -> String {
         "",
         &chart("draws", &[], "Times slower in each draw", "", caption),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Figure;
+
+    #[test]
+    fn legend__tells_the_loss_of_the_table_and_not_that_of_one_draw() {
+        let labels =
+            Labels::from([(labels::QUEUE, "fifo"), (labels::PHASE, "congested")].map(|(k, v)| (k.into(), v.into())));
+        let curve = Survival { labels: labels.clone(), points: vec![(1.0, 0.5), (9.0, 0.108)] };
+        let mut report = crate::report::sample::incast_demo();
+        report.figures = Vec::new();
+        assert!(legend_entry(&report, &curve, &[]).contains("fifo, congested: 10.8\u{202f}% lost"));
+        let figure = Figure::counted(names::LOSS, "%", Real::finite(8.6), 3, "");
+        report.figures = vec![Figure { labels, ..figure }];
+        assert!(legend_entry(&report, &curve, &[]).contains("fifo, congested: 8.60\u{202f}% lost"));
+    }
 }
