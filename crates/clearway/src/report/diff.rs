@@ -2,10 +2,11 @@
 //!
 //! # Model
 //! Figures meet when name and labels are equal. Two figures differ significantly when both have intervals and these do not
-//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Only figures about what the
-//! network does under load decide: `congestion_impact_factor`, `victim_latency` and `victim_oneway_p99_us` of the phase
-//! `congested` worsen upwards, `class_share` and `class_score` downwards. Everything else describes the machine or the run
-//! itself and is only shown. A significantly worse figure ends `clearway diff` with exit status 3.
+//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Only absolute figures of what
+//! the network does under load decide: `victim_latency`, `victim_oneway_p99_us` and `program_figure` of the phase `congested`,
+//! and `class_share`. Ratios, as `congestion_impact_factor`, are context: they rise as well when the idle network becomes faster.
+//! Everything else describes the machine or the run itself. What changed is shown, the rest is counted. A significantly worse
+//! figure ends `clearway diff` with exit status 3.
 //!
 //! # Invariants
 //! I1. A figure that stands on one side only is counted and never decides: a missing measurement is not a regression.
@@ -14,7 +15,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Figure, Labels, Real, Report, labels, names};
-use super::numerals::{digits, fit, interval, printable, wrap};
+use super::numerals::{digits_in, fit, interval, printable, wrap};
+use super::programs;
 use super::terminal::{Paint, WIDTH};
 
 /// What two runs say together; the command line turns it into its exit code.
@@ -59,7 +61,16 @@ pub(crate) struct Pair<'a> {
     pub(crate) b: &'a Figure,
     /// B over A; `None` when both are zero, or both infinite, or the units differ.
     pub(crate) ratio: Option<Real>,
+    /// On which side it is worse; `None` for context.
+    worsens: Option<Direction>,
     pub(crate) change: Change,
+}
+
+impl Pair<'_> {
+    /// Whether the intervals lie apart.
+    const fn is_changed(&self) -> bool {
+        matches!(self.change, Change::Worse | Change::Better | Change::Different)
+    }
 }
 
 /// Two reports, laid side by side.
@@ -91,9 +102,9 @@ pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report) -> Comparison<'a> {
     };
     for key in keys {
         match (in_a.get(&key), in_b.get(&key)) {
-            (Some(a), Some(b)) => comparison.pairs.push(pair(a, b)),
-            (Some(a), None) => comparison.only_a.push(a),
-            (None, Some(b)) => comparison.only_b.push(b),
+            (Some(before), Some(after)) => comparison.pairs.push(pair(before, after, worsens(before, a))),
+            (Some(before), None) => comparison.only_a.push(before),
+            (None, Some(after)) => comparison.only_b.push(after),
             (None, None) => {}
         }
     }
@@ -115,14 +126,14 @@ fn remarks(a: &Report, b: &Report) -> Vec<String> {
     if differing.is_empty() { Vec::new() } else { vec![format!("The runs have different {}.", differing.join(", "))] }
 }
 
-fn pair<'a>(a: &'a Figure, b: &'a Figure) -> Pair<'a> {
+fn pair<'a>(a: &'a Figure, b: &'a Figure, worsens: Option<Direction>) -> Pair<'a> {
     let same_unit = a.unit == b.unit;
     let ratio = Real::new(b.value.get() / a.value.get()).filter(|_| same_unit);
-    let change = if same_unit { change(a, b) } else { Change::Unknown };
-    Pair { a, b, ratio, change }
+    let change = if same_unit { change(a, b, worsens) } else { Change::Unknown };
+    Pair { a, b, ratio, worsens, change }
 }
 
-fn change(a: &Figure, b: &Figure) -> Change {
+fn change(a: &Figure, b: &Figure, worsens: Option<Direction>) -> Change {
     let (Some(a_low), Some(a_high), Some(b_low), Some(b_high)) = (a.low, a.high, b.low, b.high) else {
         return Change::Unknown;
     };
@@ -130,7 +141,7 @@ fn change(a: &Figure, b: &Figure) -> Change {
         return Change::Same;
     }
     let upwards = b_low > a_high;
-    match worsens(a) {
+    match worsens {
         Some(Direction::Up) if upwards => Change::Worse,
         Some(Direction::Down) if !upwards => Change::Worse,
         Some(_) => Change::Better,
@@ -138,23 +149,30 @@ fn change(a: &Figure, b: &Figure) -> Change {
     }
 }
 
+/// The side on which a figure is worse.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Up,
     Down,
 }
 
-/// The side on which a figure is worse; `None` for one that does not decide.
-fn worsens(figure: &Figure) -> Option<Direction> {
+/// The side on which a figure of `report` is worse; `None` for one that does not decide.
+fn worsens(figure: &Figure, report: &Report) -> Option<Direction> {
     let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
     match figure.name.as_str() {
         _ if beside_nobody => None,
-        names::CIF | names::SLOWDOWN => Some(Direction::Up),
         names::LATENCY | names::ONEWAY_P99 if congested => Some(Direction::Up),
-        names::CLASS_SHARE | names::CLASS_SCORE => Some(Direction::Down),
+        names::PROGRAM if congested && prints_rates(report) => Some(Direction::Down),
+        names::PROGRAM if congested => Some(Direction::Up),
+        names::CLASS_SHARE => Some(Direction::Down),
         _ => None,
     }
+}
+
+/// Whether what a program of the user's prints is better when it is more.
+fn prints_rates(report: &Report) -> bool {
+    report.parameters.iter().any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
 }
 
 /// Columns of a figure's labels, behind two of indentation.
@@ -163,31 +181,58 @@ const ROW: usize = 36;
 /// Figures of one side only that are named; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// The comparison as a table that ends with a newline.
+/// The comparison as a table that ends with a newline: what decides first, what changed besides, how many did not.
 pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
     let mut lines: Vec<String> = comparison.remarks.clone();
-    lines.push(row("", ["A", "B", "B/A"], "change"));
+    let changed = || comparison.pairs.iter().filter(|pair| pair.is_changed());
+    let (deciding, context) = changed().partition::<Vec<_>, _>(|pair| pair.worsens.is_some());
+    if changed().next().is_some() {
+        lines.push(row("", ["A", "B", "B/A"], "change"));
+    }
+    lines.extend(groups(&deciding, paint));
+    if !context.is_empty() {
+        lines.push("Context, which decides nothing:".to_owned());
+    }
+    lines.extend(groups(&context, paint));
+    lines.extend(unchanged(&comparison.pairs));
+    lines.extend(only("A", &comparison.only_a));
+    lines.extend(only("B", &comparison.only_b));
+    let decides = |pair: &&Pair<'_>| pair.change != Change::Unknown && pair.worsens.is_some();
+    let decide = comparison.pairs.iter().filter(decides).count();
+    let worse = comparison.pairs.iter().filter(|pair| pair.change == Change::Worse).count();
+    lines.push(match comparison.result {
+        DiffResult::SameOrBetter if decide == 0 => {
+            "The runs share no figure that decides: nothing is said about better or worse.".to_owned()
+        }
+        DiffResult::SameOrBetter => format!("No figure is significantly worse, of {decide} that decide."),
+        DiffResult::Worse => format!("Significantly worse: {worse} of the {decide} figures that decide."),
+    });
+    lines.join("\n") + "\n"
+}
+
+/// The rows of `pairs`, each group of a name and unit below its heading.
+fn groups(pairs: &[&Pair<'_>], paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
     let mut group = None;
-    for pair in &comparison.pairs {
+    for pair in pairs {
         let title = (pair.a.name.as_str(), pair.b.unit.as_str());
         if group.replace(title) != Some(title) {
             lines.push(fit(&heading(pair.b), WIDTH));
         }
         lines.extend(pair_lines(pair, paint));
     }
-    lines.extend(only("A", &comparison.only_a));
-    lines.extend(only("B", &comparison.only_b));
-    let decides = |pair: &&Pair<'_>| pair.change != Change::Unknown && worsens(pair.b).is_some();
-    let deciding = comparison.pairs.iter().filter(decides).count();
-    let worse = comparison.pairs.iter().filter(|pair| pair.change == Change::Worse).count();
-    lines.push(match comparison.result {
-        DiffResult::SameOrBetter if deciding == 0 => {
-            "The runs share no figure that decides: nothing is said about better or worse.".to_owned()
-        }
-        DiffResult::SameOrBetter => format!("No figure is significantly worse, of {deciding} that decide."),
-        DiffResult::Worse => format!("Significantly worse: {worse} of the {deciding} figures that decide."),
-    });
-    lines.join("\n") + "\n"
+    lines
+}
+
+/// How many figures did not change, and how many cannot be compared, in a line.
+fn unchanged(pairs: &[Pair<'_>]) -> Option<String> {
+    let count = |change| pairs.iter().filter(|pair| pair.change == change).count();
+    let figures = |count: usize| if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") };
+    match (count(Change::Same), count(Change::Unknown)) {
+        (0, 0) => None,
+        (same, 0) => Some(format!("Unchanged: {}.", figures(same))),
+        (same, unknown) => Some(format!("Unchanged: {}. Without intervals: {}.", figures(same), figures(unknown))),
+    }
 }
 
 fn row(name: &str, [a, b, ratio]: [&str; 3], change: &str) -> String {
@@ -230,8 +275,8 @@ fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
     if (pair.change, paint) == (Change::Worse, Paint::Colour) {
         word = format!("\u{1b}[1;33m{word}\u{1b}[0m");
     }
-    let [a, b] = [pair.a, pair.b].map(|figure| fit(&digits(figure.value), 9));
-    let ratio = fit(&pair.ratio.map_or_else(|| "-".to_owned(), digits), 8);
+    let [a, b] = [pair.a, pair.b].map(|figure| digits_in(Some(figure.value), 9));
+    let ratio = digits_in(pair.ratio, 8);
     let mut name = labels_of(pair.b);
     let mut lines = Vec::new();
     if name.chars().count() > ROW {
@@ -239,17 +284,15 @@ fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
         name.clear();
     }
     lines.push(row(&name, [&a, &b, &ratio], &word));
-    if matches!(pair.change, Change::Worse | Change::Better | Change::Different) {
-        let ends = |figure: &Figure| interval(figure.low, figure.high);
-        lines.push(fit(&format!("      95 %: A {}  B {}", ends(pair.a), ends(pair.b)), WIDTH));
-    }
+    let ends = |figure: &Figure| interval(figure.low, figure.high);
+    lines.push(fit(&format!("      95 %: A {}  B {}", ends(pair.a), ends(pair.b)), WIDTH));
     lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::labels;
+    use crate::report::model::{Origin, Parameter};
     use crate::report::sample;
 
     fn figure<'a>(report: &'a mut Report, name: &str) -> &'a mut Figure {
@@ -287,15 +330,63 @@ mod tests {
     #[test]
     fn compare__worse_is_up_under_load_and_down_for_classes() {
         let congested = [(labels::PHASE, labels::CONGESTED), (labels::CONGESTOR, "incast")];
-        for (name, pairs) in [(names::CIF, &[][..]), (names::LATENCY, &congested), (names::ONEWAY_P99, &congested)] {
+        for name in [names::LATENCY, names::ONEWAY_P99, names::PROGRAM] {
             assert_eq!(
-                (moved(name, pairs, 20.0), moved(name, pairs, 5.0)),
+                (moved(name, &congested, 20.0), moved(name, &congested, 5.0)),
                 (DiffResult::Worse, DiffResult::SameOrBetter)
             );
         }
-        for name in [names::CLASS_SHARE, names::CLASS_SCORE] {
-            assert_eq!((moved(name, &[], 20.0), moved(name, &[], 5.0)), (DiffResult::SameOrBetter, DiffResult::Worse));
-        }
+        let share = |value| moved(names::CLASS_SHARE, &[], value);
+        assert_eq!((share(20.0), share(5.0)), (DiffResult::SameOrBetter, DiffResult::Worse));
+    }
+
+    #[test]
+    fn compare__of_a_program_that_prints_rates_less_is_worse() {
+        let run = |value| {
+            let mut report = sample::incast_demo();
+            let mut figure = Figure::counted(names::PROGRAM, "", Real::finite(value), 1, "");
+            move_to(&mut figure, value);
+            report.figures = vec![figure.with(labels::PHASE, labels::CONGESTED)];
+            report.parameters = vec![Parameter {
+                name: programs::FIGURE.to_owned(),
+                value: programs::RATE.to_owned(),
+                unit: String::new(),
+                origin: Origin::Flag,
+            }];
+            report
+        };
+        assert_eq!(compare(&run(10.0), &run(5.0)).result, DiffResult::Worse);
+        assert_eq!(compare(&run(10.0), &run(20.0)).result, DiffResult::SameOrBetter);
+    }
+
+    #[test]
+    fn compare__an_idle_network_that_became_faster_makes_nothing_worse() {
+        let run = |isolated| {
+            let mut report = sample::incast_demo();
+            let of = |name: &str, value| {
+                let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
+                move_to(&mut figure, value);
+                figure.with(labels::CONGESTOR, "incast")
+            };
+            let phase = |value, phase: &str| of(names::LATENCY, value).with(labels::PHASE, phase);
+            report.figures = vec![
+                phase(isolated, labels::ISOLATED),
+                phase(1000.0, labels::CONGESTED),
+                of(names::CIF, 1000.0 / isolated),
+                of(names::SLOWDOWN, 1000.0 / isolated),
+            ];
+            report
+        };
+        let (a, b) = (run(100.0), run(50.0));
+        let comparison = compare(&a, &b);
+        assert_eq!(comparison.result, DiffResult::SameOrBetter);
+        let text = render(&comparison, Paint::Plain);
+        assert!(
+            !text.contains("WORSE") && text.contains("Context, which decides nothing:\ncongestion_impact_factor"),
+            "{text}"
+        );
+        assert!(text.contains("Unchanged: 1 figure.\n"), "{text}");
+        assert!(text.ends_with("No figure is significantly worse, of 1 that decide.\n"), "{text}");
     }
 
     #[test]
@@ -350,7 +441,8 @@ mod tests {
     fn render__fits_eighty_columns_and_tells_rows_apart() {
         let a = sample::incast_demo();
         let mut b = a.clone();
-        for figure in b.figures.iter_mut().filter(|figure| figure.name == names::CIF) {
+        let is_congested = |figure: &Figure| figure.label(labels::PHASE) == Some(labels::CONGESTED);
+        for figure in b.figures.iter_mut().filter(|figure| figure.name == names::LATENCY && is_congested(figure)) {
             move_to(figure, 4e7);
         }
         for report in [a.clone(), sample::odd()] {
@@ -358,11 +450,12 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         }
         let text = render(&compare(&a, &b), Paint::Plain);
-        assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 8 figures that decide.\n"), "{text}");
+        assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 4 figures that decide.\n"), "{text}");
         let rows = text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
         let names: BTreeSet<String> = rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
-        assert_eq!(names.len(), a.figures.len(), "{text}");
-        assert_eq!(text.lines().filter(|line| *line == "congestion_impact_factor (x)").count(), 1);
+        assert_eq!(names.len(), 4, "what did not change is counted only: {text}");
+        assert!(text.contains("\nUnchanged: "), "{text}");
+        assert_eq!(text.lines().filter(|line| *line == "victim_latency (us)").count(), 1);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) mod html;
 pub(crate) mod impact;
 pub(crate) mod model;
 pub(crate) mod numerals;
-mod programs;
+pub(crate) mod programs;
 pub(crate) mod store;
 pub(crate) mod terminal;
 

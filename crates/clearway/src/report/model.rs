@@ -52,8 +52,6 @@ pub(crate) mod names {
     pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
     /// What a class got of a busy port, as a fraction; labels queue, class.
     pub(crate) const CLASS_SHARE: &str = "class_share";
-    /// How many times less a victim suffers than in the queue `base`, in `x`; labels as for the factor.
-    pub(crate) const CLASS_SCORE: &str = "class_score";
     /// What a program of the user's gave, in `ms` where it is its time; labels queue, victim, congestor, phase.
     pub(crate) const PROGRAM: &str = "program_figure";
     /// How many times worse a program does beside the congestor, in `x`; labels queue, victim, congestor.

@@ -2,6 +2,11 @@
 
 use super::model::{Figure, Report, labels, names};
 
+/// The parameter that says what is measured of a program.
+pub(crate) const FIGURE: &str = "program.victim-figure";
+/// Value of [`FIGURE`]: what it prints, and more is better.
+pub(crate) const RATE: &str = "rate";
+
 /// One program beside one congestor in one queue.
 pub(crate) struct Row<'a> {
     pub(crate) queue: &'a str,

@@ -10,6 +10,7 @@ use crate::report::model::{
     Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels, names,
 };
 use crate::report::numerals::digits;
+use crate::report::programs::{FIGURE, RATE};
 
 /// How medians and their intervals were obtained.
 const EXACT: &str = "median over pairs, exact interval of the sign test";
@@ -54,7 +55,7 @@ fn named(congestor: CongestorKind) -> &'static str {
 
 /// Writes `found` into `report`.
 pub(crate) fn write(report: &mut Report, programs: &Programs, test: &Congestion, rules: &Rules, found: &[Found]) {
-    report.parameters.extend(parameters(programs));
+    report.parameters.extend(in_force(programs));
     for it in found {
         figures(report, programs, test, it);
         if programs.figure == Wanted::Wall {
@@ -103,23 +104,26 @@ fn curves(report: &mut Report, test: &Congestion, found: &Found) {
     }
 }
 
-fn parameters(programs: &Programs) -> Vec<Parameter> {
+fn in_force(programs: &Programs) -> Vec<Parameter> {
     let Programs { victim, congestor, figure, pairs, limit } = programs;
     let figure = match figure {
         Wanted::Wall => "wall",
         Wanted::Time => "time",
-        Wanted::Rate => "rate",
+        Wanted::Rate => RATE,
     };
     let parameter = |name: &str, value: &str| Parameter {
-        name: format!("program.{name}"),
+        name: name.to_owned(),
         value: value.to_owned(),
         unit: String::new(),
         origin: Origin::Flag,
     };
-    let commands = [("victim-cmd", victim), ("congestor-cmd", congestor)];
+    let commands = [("program.victim-cmd", victim), ("program.congestor-cmd", congestor)];
     let commands = commands.into_iter().filter_map(|(name, command)| Some(parameter(name, command.as_deref()?)));
-    let rest =
-        [("victim-figure", figure.to_owned()), ("pairs", pairs.to_string()), ("victim-limit", limit.to_string())];
+    let rest = [
+        (FIGURE, figure.to_owned()),
+        ("program.pairs", pairs.to_string()),
+        ("program.victim-limit", limit.to_string()),
+    ];
     let rest = rest.iter().filter(|_| victim.is_some()).map(|(name, value)| parameter(name, value));
     commands.chain(rest).collect()
 }
