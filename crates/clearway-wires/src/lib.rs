@@ -97,7 +97,7 @@ pub enum Far {
     Ofi,
     /// libfabric and UDP, each message over either, and all over the other one when one fails.
     Both,
-    /// libfabric if it has a fabric that only trusted hosts reach, else UDP.
+    /// libfabric if it has a fabric that only trusted hosts reach, else UDP; in a laboratory whatever libfabric has.
     Best,
 }
 

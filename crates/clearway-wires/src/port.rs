@@ -57,7 +57,9 @@ impl RankPort {
         let udp = request.far.has_udp().then(|| UdpPort::bind(request.address)).transpose()?;
         let fabric = Self::wants_fabric(request).then(|| OfiPort::open(fabric_config(request)));
         let fabric = match (fabric, request.far) {
-            (Some(Ok(port)), Far::Best) if !is_isolated(&port) => Some(Err(SHARED.to_owned())),
+            (Some(Ok(port)), Far::Best) if request.network != Network::Lab && !is_isolated(&port) => {
+                Some(Err(SHARED.to_owned()))
+            }
             (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
         };
         let location = EndLocation {
@@ -73,7 +75,7 @@ impl RankPort {
 
     /// Whether `request` makes a rank open an end on libfabric.
     pub fn wants_fabric(request: &PortRequest) -> bool {
-        request.far.has_fabric() || request.far == Far::Best && has_fabric_device()
+        request.far.has_fabric() || request.far == Far::Best && (request.network == Network::Lab || has_fabric_device())
     }
 
     /// Returns what the coordinator needs to know of this rank.

@@ -61,7 +61,8 @@ impl WireRequest {
     }
 
     /// Says what ranks talk over in a laboratory, where each has a host of its own: UDP, whose packets queues see one by one;
-    /// libfabric where one-sided writes are needed, unless UDP is asked for, which then becomes reliable.
+    /// where one-sided writes are needed libfabric, if it can be had and nothing else is asked for, else UDP that becomes
+    /// reliable.
     ///
     /// # Errors
     /// [`WiresError::Request`]: shared memory is asked for.
@@ -71,7 +72,8 @@ impl WireRequest {
                 Err(WiresError::Request("hosts of a lab share no memory; --wire takes udp or ofi there".to_owned()))
             }
             (Far::Udp, _) | (Far::Best, Need::Datagrams) | (_, Need::Packets) => Ok(Far::Udp),
-            (Far::Ofi | Far::Best, Need::Writes) | (Far::Ofi, Need::Datagrams) => Ok(Far::Ofi),
+            (Far::Best, Need::Writes) => Ok(Far::Best),
+            (Far::Ofi, Need::Writes | Need::Datagrams) => Ok(Far::Ofi),
             (Far::Both, Need::Writes | Need::Datagrams) => Ok(Far::Both),
         }
     }
@@ -80,6 +82,17 @@ impl WireRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_lab__writes_take_libfabric_only_where_it_is_unless_it_is_asked_for() {
+        use WireName::{Ofi, Shm, Udp};
+        let far = |names: &[WireName]| {
+            WireRequest::from_names(names).and_then(|request| request.in_lab(Need::Writes)).ok()
+        };
+        assert_eq!([far(&[]), far(&[Udp]), far(&[Ofi])], [Far::Best, Far::Udp, Far::Ofi].map(Some));
+        assert_eq!(far(&[Shm]), None);
+        assert_eq!(WireRequest::AUTO.in_lab(Need::Datagrams).ok(), Some(Far::Udp));
+    }
 
     #[test]
     fn from_names__words_that_do_not_go_together_are_refused() {

@@ -446,6 +446,37 @@ fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
+/// The loader finds a file of the library's name first that is none.
+#[test]
+fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
+    let directory = directory("ts-no-libfabric");
+    fs::write(directory.join("libfabric.so.1"), b"").expect("a file");
+    let run = |wire: &str| {
+        let line =
+            format!("timeslice --on lab --inputs 2 --builders 2 --policy token --warm-up 100ms --measured 300ms{wire}");
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split_whitespace()).current_dir(&directory).env("LD_LIBRARY_PATH", &directory);
+        command.output().expect("the program")
+    };
+    let output = run("");
+    let said = text(&output);
+    if output.status.code() == Some(5) {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let is_told =
+        |line: &str| line.starts_with("UDP, ") && line.contains("; not over libfabric: rank 0 on host h0 has none: ");
+    assert_eq!(said.lines().filter(|line| is_told(line)).count(), 1, "{said}");
+    let asked = run(" --wire ofi");
+    assert!(
+        !asked.status.success() && text(&asked).contains("--wire ofi: rank 0 on host h0 has none"),
+        "{}",
+        text(&asked)
+    );
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
 #[test]
 fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_again() {
     let directory = directory("ts-retired-lab");

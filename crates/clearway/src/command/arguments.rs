@@ -172,7 +172,8 @@ impl JobArguments {
 /// A word of `--wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WireFlag {
-    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else sealed UDP.
+    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else sealed UDP. Timeslices in a lab take
+    /// libfabric if there is one, else UDP.
     Auto,
     /// UDP between all ranks, also those of one host.
     Udp,

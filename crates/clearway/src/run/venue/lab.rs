@@ -13,6 +13,7 @@ use clearway_proto::base::{BitsPerSec, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::OperationKind;
 use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
+use clearway_wires::facts::{UNUSED, WIRES};
 use clearway_wires::{Network, WirePlan};
 
 use super::{Clocks, FRAME_MAX, Facts, Hosts, LEAD, LaunchSpec, ProcessVenue, Ranks, Reach, Venue};
@@ -60,6 +61,9 @@ impl LabVenue {
         let lab = Lab::up(&name, &drawn.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
         let processes = gather(&lab, spec, interrupt)?;
+        if let (Some(wires), Some(why)) = (processes.wires().get(WIRES), processes.wires().get(UNUSED)) {
+            eprintln!("{wires}; {why}");
+        }
         let awake = Awake::keep().map_err(|why| why.to_string());
         if let Err(why) = &awake {
             eprintln!("{}", asleep(why));
