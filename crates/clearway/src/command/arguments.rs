@@ -40,6 +40,8 @@ pub(crate) enum Command {
     /// minute).
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
+    ///
+    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run says what it chose.
     Bench(Box<BenchFlags>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {

@@ -6,7 +6,7 @@ use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::Reach;
 
-use super::run::{HostRate, JobFlags, across};
+use super::run::{JobFlags, across};
 use super::{JobArguments, print};
 use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
@@ -137,7 +137,7 @@ impl BroadcastFlags {
 
     fn place(&self) -> Result<Place> {
         let given: Vec<Place> = self.on.into_iter().collect();
-        let job = JobFlags { rate: HostRate::OfScenario, given: Some(&self.job) };
+        let job = JobFlags::of(Some(&self.job));
         let place = job.places(&given)?.first().copied().unwrap_or(Place::Lab);
         match place {
             Place::Cluster if self.ranks.is_some() => {
@@ -193,7 +193,7 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
             on_ranks(&mut venue, &plan, Place::Lab, flags)
         }
         Place::Cluster => {
-            let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
+            let order = JobFlags::of(Some(&flags.job)).order()?;
             across(&order, |site| {
                 let plan = flags.plan(site.size(), flags.rate)?;
                 let mut venue = venue::of_job(Some(site), &LaunchSpec::new::<Casts>(flags.seed))?;

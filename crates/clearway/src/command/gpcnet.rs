@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::Class;
 
-use super::run::{HostRate, JobFlags, across, topology_of, try_writing};
+use super::run::{JobFlags, across, topology_of, try_writing};
 use super::{BenchFlags, print};
 use crate::mechanism::gpcnet;
 use crate::mechanism::gpcnet::{GpcnetOrder, Suite};
@@ -17,7 +17,7 @@ use crate::scenario::Fabric;
 /// Runs `suite` on the fabric, in the laboratory or across the job that flags name.
 pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
     let usual = Class::BestEffort;
-    let job = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) };
+    let job = JobFlags::of(Some(&flags.job));
     let places = places(flags, &job)?;
     if let [_, second, ..] = &flags.queues[..] {
         bail!("GPCNeT's own tests run on one queue, and --queues names {second} as well; keep one of them");

@@ -26,20 +26,35 @@ use clearway_wires::WireRequest;
 
 /// Who says how fast the host links of a job are.
 #[derive(Clone, Copy)]
-pub(super) enum HostRate {
+enum HostRate {
     /// The scenario's fabric.
     OfScenario,
     /// The machines' interfaces; where they do not, it is measured.
     OfSite,
 }
 
-/// What only a run across a job needs to know.
-pub(super) struct JobFlags<'a> {
-    pub(super) rate: HostRate,
-    pub(super) given: Option<&'a JobArguments>,
+/// Whether a test may be changed so that it has room on the hosts there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Roles {
+    /// A scenario says who does what.
+    Given,
+    /// What no flag says is a default, and fits the hosts.
+    Fitted,
 }
 
-impl JobFlags<'_> {
+/// What only a run across a job needs to know.
+pub(super) struct JobFlags<'a> {
+    rate: HostRate,
+    roles: Roles,
+    given: Option<&'a JobArguments>,
+}
+
+impl<'a> JobFlags<'a> {
+    /// What `given` says, of a run whose scenario says the rest.
+    pub(super) const fn of(given: Option<&'a JobArguments>) -> Self {
+        Self { rate: HostRate::OfScenario, roles: Roles::Given, given }
+    }
+
     /// The places of a run for which `on` was said: a file of hosts means a cluster.
     pub(super) fn places(&self, on: &[Place]) -> Result<Vec<Place>> {
         match self.given {
@@ -92,7 +107,7 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    let job = JobFlags { rate: HostRate::OfScenario, given: None };
+    let job = JobFlags::of(None);
     conduct(scenario, text, &[place], &job, BTreeSet::new(), output)
 }
 
@@ -103,7 +118,7 @@ fn directory_of(name: &str, output: &Output) -> PathBuf {
 /// A scenario from a file or from those that are shipped.
 pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path)?;
-    let job = JobFlags { rate: HostRate::OfScenario, given: Some(job) };
+    let job = JobFlags::of(Some(job));
     let on = job.places(on)?;
     conduct(scenario, &text, &on, &job, BTreeSet::new(), output)
 }
@@ -113,7 +128,9 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     if let Some(suite) = flags.gpcnet.gpcnet {
         return gpcnet::run(flags, suite);
     }
-    let (scenario, set) = scenario_of(flags)?;
+    let (mut scenario, set) = scenario_of(flags)?;
+    let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
+    scenario.fit(hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
     let text = toml::to_string(&scenario).context("the flags make no scenario")?;
     scenario.check().map_err(|why| anyhow!("{why}"))?;
     if flags.print_scenario {
@@ -127,7 +144,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     if let Some(test) = &mut scenario.congestion {
         test.programs.clone_from(&programs);
     }
-    let job = JobFlags { rate, given: Some(&flags.job) };
+    let job = JobFlags { rate, roles: Roles::Fitted, given: Some(&flags.job) };
     let places = job.places(&flags.on)?;
     let Some(programs) = &programs else {
         return conduct(scenario, &text, &places, &job, set, &flags.output);
@@ -223,14 +240,23 @@ fn conduct_job(
     output: &Output,
 ) -> Result<Exit> {
     let order = job.order()?;
-    let can_run = |ranks: u32| scenario.clone().on_job(ranks, None).map_err(|why| anyhow!(why));
+    let on_job = |ranks: u32, rate| {
+        let mut scenario = scenario.clone();
+        let chosen = (job.roles == Roles::Fitted).then(|| scenario.fit(ranks, &flags)).flatten();
+        scenario.on_job(ranks, rate).map_err(|why| anyhow!(why))?;
+        Ok::<_, anyhow::Error>((scenario, chosen))
+    };
     if let Some(hosts) = &order.hosts {
         // What cannot run on so many ranks is known before any is started.
-        can_run(hosts.ranks())?;
+        on_job(hosts.ranks(), None)?;
         try_writing(&directory_of(&scenario.name, output))?;
     }
     across(&order, |site| {
-        can_run(site.size())?;
+        let (_, chosen) = on_job(site.size(), None)?;
+        let mut text = text.to_owned();
+        if let Some(chosen) = &chosen {
+            eprintln!("{chosen}");
+        }
         let directory = directory_of(&scenario.name, output);
         try_writing(&directory)?;
         let mechanism = registry::mechanism_of(scenario)?;
@@ -243,9 +269,11 @@ fn conduct_job(
             HostRate::OfScenario => None,
             HostRate::OfSite => site.rate().or(measured.map(|measured| measured.rate)),
         };
-        let mut scenario = scenario.clone();
-        scenario.on_job(site.size(), rate).map_err(|why| anyhow!(why))?;
-        let order = Order { scenario: &scenario, text, flags };
+        let (scenario, _) = on_job(site.size(), rate)?;
+        if chosen.is_some() {
+            text = toml::to_string(&scenario).context("the chosen test makes no scenario")?;
+        }
+        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
         let mut report = run::run_in(&order, mechanism, &mut venue)?;
         if let Some(measured) = measured {
             report.host.facts.insert("rate of host links".into(), measured.to_string());

@@ -11,7 +11,7 @@ use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 
-use super::run::{HostRate, JobFlags, across};
+use super::run::{JobFlags, across};
 use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
 use crate::mechanism::timeslice::Wanted as Go;
@@ -313,7 +313,7 @@ impl TimesliceFlags {
     /// Where to build.
     fn place(&self) -> Result<Place> {
         let given: Vec<Place> = self.on.into_iter().collect();
-        let job = JobFlags { rate: HostRate::OfScenario, given: Some(&self.job) };
+        let job = JobFlags::of(Some(&self.job));
         let place = job.places(&given)?.first().copied().unwrap_or(Place::Sim);
         let only = [
             ("--fabric", self.fabric.is_some(), place == Place::Sim, "sim"),
@@ -385,7 +385,7 @@ pub(super) fn command(flags: &TimesliceFlags) -> Result<Exit> {
             on_ranks(&mut venue, &plan, &task, flags)
         }
         Place::Cluster => {
-            let order = JobFlags { rate: HostRate::OfScenario, given: Some(&flags.job) }.order()?;
+            let order = JobFlags::of(Some(&flags.job)).order()?;
             let order = JobOrder { losses: Losses::AreBorne, ..order };
             across(&order, |site| {
                 let plan = flags.plan(Place::Cluster, flags.parts(site.size())?)?;

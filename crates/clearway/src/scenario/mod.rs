@@ -145,6 +145,12 @@ impl Scenario {
         }
     }
 
+    /// Makes a congestion test smaller that has no room on so many `hosts`, but for the parameters that are `given` (`congestion.draws`).
+    /// Says what it chose, if anything.
+    pub(crate) fn fit(&mut self, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
+        self.congestion.as_mut()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
+    }
+
     /// The same on the network of a job of `ranks` whose host links have this rate (without it the scenario's own). Queues
     /// cannot be chosen there: what is compared is one class for all against a class for each purpose.
     pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {

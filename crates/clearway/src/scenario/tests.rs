@@ -1,5 +1,7 @@
 //! What scenarios are accepted, and with which sentence others are refused.
 
+use clearway_proto::congestion::CongestorKind;
+
 use super::shipped::SHIPPED;
 use super::*;
 
@@ -264,4 +266,32 @@ fn read__a_broadcast_has_one_sender_to_a_port_and_at_most_32_groups() {
     assert!(read_text(&text("cast-chain", 1, 400)).is_ok());
     let sentence = refusal(&text("cast", 33, 4));
     assert!(sentence.contains("congestor-groups of broadcasts is 33; 1 to 32 work"), "{sentence}");
+}
+
+#[test]
+fn fit__defaults_have_room_on_three_hosts_and_more_and_what_is_given_stays() {
+    let fitted = |hosts: u32, given: &[&str]| {
+        let mut scenario = read_text(incast()).expect("a scenario");
+        scenario.congestion = Some(Congestion::default());
+        let given = given.iter().map(|key| format!("congestion.{key}")).collect();
+        let chosen = scenario.fit(hosts, &given);
+        let checked = scenario.on_job(hosts, None).map(|()| scenario.congestion.expect("a test"));
+        (chosen, checked)
+    };
+    for (hosts, members, kind) in [(3, 2, CongestorKind::Alltoall), (4, 3, CongestorKind::Alltoall)] {
+        let (chosen, test) = fitted(hosts, &[]);
+        let test = test.expect("it has room");
+        assert_eq!((test.victim_hosts, test.congestor_hosts, &test.congestors[..]), (2, members, &[kind][..]));
+        let said = format!("--victim-hosts 2 --congestors alltoall --congestor-hosts {members} --congestor-groups 1");
+        assert!(chosen.is_some_and(|chosen| chosen.ends_with(&said)), "{hosts}");
+    }
+    let (chosen, test) = fitted(5, &[]);
+    assert_eq!((chosen, test.map(|test| test.congestor_hosts)), (None, Ok(4)));
+    let refused = "victims and congestors need 5 hosts, the network has 4";
+    for (hosts, given) in [(4, "congestor-hosts"), (2, "draws")] {
+        let (chosen, test) = fitted(hosts, &[given]);
+        assert!(chosen.is_none() && test.is_err(), "{given}");
+    }
+    assert!(fitted(4, &["congestor-hosts"]).1.is_err_and(|why| why.contains(refused)));
+    assert!(fitted(4, &["congestors"]).1.is_err_and(|why| why.contains("three senders")));
 }

@@ -76,6 +76,8 @@ const SLICES_USUAL: u64 = 16;
 const SAMPLES_USUAL: u64 = 4000;
 /// The fewest hosts of GPCNeT's test: its groups need a target and three senders each.
 const GPCNET_HOSTS_MIN: u32 = 20;
+/// The fewest senders of an incast.
+const SENDERS_MIN: usize = 3;
 /// Bytes of one congestor message (GPCNeT).
 const MESSAGE: u64 = 4096;
 /// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
@@ -138,6 +140,42 @@ impl Congestion {
             null_control: NullControl::Skip,
             ..Self::default()
         }
+    }
+
+    /// Takes less than the defaults where `hosts` have no room for them; `given` are the keys that somebody chose, which stay. Says what
+    /// it chose, or nothing where nothing was to choose.
+    pub(super) fn fit(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
+        let before = self.clone();
+        let hosts = hosts as usize;
+        let shared = if self.placement == Placement::AtVictim { 1 } else { 0 };
+        let needed = |it: &Self| it.victim_hosts + it.congestor_groups * it.congestor_hosts.saturating_sub(shared);
+        if needed(self) <= hosts || given("congestor-hosts") {
+            return None;
+        }
+        if shared == 0 && !given("victim-hosts") {
+            self.victim_hosts = self.victim_hosts.min((hosts / 4).max(2));
+        }
+        let left = hosts.saturating_sub(self.victim_hosts);
+        if left < 2 * self.congestor_groups && !given("congestor-groups") {
+            self.congestor_groups = 1;
+        }
+        self.congestor_hosts = left / self.congestor_groups.max(1) + shared;
+        if self.congestor_hosts < SENDERS_MIN + 1 && !given("congestors") {
+            // Fewer than three senders make no incast; all to all, they load the target's link as much.
+            self.congestors = vec![CongestorKind::Alltoall];
+        }
+        let fits = self.congestor_hosts >= 2 && needed(self) <= hosts;
+        if !fits {
+            *self = before;
+            return None;
+        }
+        let kinds: Vec<&str> = self.congestors.iter().map(|kind| kind.name()).collect();
+        let Self { victim_hosts, congestor_groups: groups, congestor_hosts: members, .. } = self;
+        Some(format!(
+            "{hosts} hosts have no room for the usual test; chosen: --victim-hosts {victim_hosts} --congestors {} --congestor-hosts \
+             {members} --congestor-groups {groups}",
+            kinds.join(",")
+        ))
     }
 
     /// What one draw chooses, for a pattern that sends.
@@ -240,7 +278,7 @@ impl Congestion {
             )
         };
         if let Some(kind) = self.congestors.iter().find(incast)
-            && self.congestor_hosts < 4
+            && self.congestor_hosts < SENDERS_MIN + 1
         {
             let kind = kind.name();
             return Err(format!(
