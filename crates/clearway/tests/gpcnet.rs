@@ -32,7 +32,7 @@ fn directory(name: &str) -> PathBuf {
 /// A run of GPCNeT's tests in a lab, `more` included.
 fn in_lab(directory: &Path, more: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "lab", "--out"]).arg(directory);
+    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "lab", "--overwrite", "--out"]).arg(directory);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program")
 }
 
@@ -152,7 +152,7 @@ fn across(directory: &Path, ranks: usize, more: &[&str]) -> Option<Child> {
     }
     let mut command = Command::new(LAUNCHER);
     command.args(["-n", &ranks.to_string(), "unshare"]).args(named).arg(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "cluster", "--out"]).arg(directory);
+    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "cluster", "--overwrite", "--out"]).arg(directory);
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {

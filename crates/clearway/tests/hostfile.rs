@@ -101,7 +101,7 @@ impl Ground {
         fs::write(self.path("hosts"), hosts).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
         command.arg("run").arg(self.path(scenario)).args(["--on", "cluster", "--hostfile"]).arg(self.path("hosts"));
-        command.arg("--remote-program").arg(program).arg("--out").arg(self.path("out"));
+        command.arg("--remote-program").arg(program).arg("--overwrite").arg("--out").arg(self.path("out"));
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.directory.display()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -187,7 +187,12 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
     let path = command.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
     command = Command::new(env!("CARGO_BIN_EXE_clearway"));
     command.args(["bench", "--time", "1200ms", "--hostfile"]).arg(ground.path("hosts")).env("PATH", path);
-    command.arg("--remote-program").arg(ground.path("clearway")).arg("--out").arg(ground.path("out"));
+    command
+        .arg("--remote-program")
+        .arg(ground.path("clearway"))
+        .arg("--overwrite")
+        .arg("--out")
+        .arg(ground.path("out"));
     let output = command.output().expect("an end");
     let said = errors(&output);
     let measured = said.lines().find(|line| line.starts_with("host links: "));

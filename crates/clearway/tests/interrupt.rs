@@ -4,6 +4,7 @@
 #![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -41,4 +42,32 @@ fn interrupt__ends_a_large_simulation_with_its_own_status() {
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "no report");
     }
     fs::remove_dir_all(&out).unwrap();
+}
+
+#[test]
+fn interrupt__of_a_run_of_many_cells_keeps_those_that_are_complete() {
+    let home = std::env::temp_dir().join(format!("clearway-interrupt-cells-{}", std::process::id()));
+    fs::create_dir_all(&home).unwrap();
+    let victims = "ping,get,bandwidth-sync,barrier,allreduce,allgather,alltoall";
+    let mut run = Command::new(env!("CARGO_BIN_EXE_clearway"))
+        .args(["bench", "--on", "sim", "--fabric", "edr", "--nodes", "200", "--victims", victims, "--draws", "40"])
+        .args(["--congestors", "none,incast,put-incast,alltoall,permutation,burst,gpcnet"])
+        .current_dir(&home)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap()).lines();
+    let first = said.find(|line| line.as_ref().unwrap().starts_with("[1/49] "));
+    assert!(first.is_some(), "no cell was complete");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(String::from_utf8(output.stdout).unwrap().ends_with("out/bench/1/report.html\n"));
+    let report = fs::read(home.join("out/bench/latest/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert!(report["verdict"].is_null() && !report["figures"].as_array().unwrap().is_empty());
+    let told = report["host"]["facts"]["interrupted"].as_str().unwrap();
+    assert!(told.ends_with(" of 49 cells were measured") && !told.starts_with("49"), "{told}");
+    fs::remove_dir_all(&home).unwrap();
 }

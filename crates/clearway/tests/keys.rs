@@ -75,7 +75,7 @@ impl Ground {
 
     /// What `command` came to on a host of the lab, given what a run over `wire` is told.
     fn run(&self, mut command: Command, wire: &[&str]) -> Output {
-        command.args(["--on", "cluster", "--out"]).arg(self.path("out")).args(wire);
+        command.args(["--on", "cluster", "--overwrite", "--out"]).arg(self.path("out")).args(wire);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.lab.spawn(Rank(0), command).expect("a process in the lab").wait_with_output().expect("an end")
     }

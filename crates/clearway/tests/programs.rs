@@ -33,7 +33,7 @@ impl Scratch {
     /// `clearway bench` with these flags.
     fn bench(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        command.arg("bench").args(flags).args(["--out", &self.path("out")]);
+        command.arg("bench").args(flags).args(["--overwrite", "--out", &self.path("out")]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

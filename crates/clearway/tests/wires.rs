@@ -37,7 +37,7 @@ fn start(directory: &Path, scenario: &str, wire: &str) -> Option<Child> {
     fs::write(&path, scenario).expect("a scenario");
     let mut command = Command::new(LAUNCHER);
     command.args(["-n", RANKS, env!("CARGO_BIN_EXE_clearway"), "run"]).arg(path);
-    command.args(["--on", "cluster", "--wire", wire, "--out"]).arg(directory.join("out"));
+    command.args(["--on", "cluster", "--wire", wire, "--overwrite", "--out"]).arg(directory.join("out"));
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {

@@ -41,7 +41,8 @@ pub(crate) enum Command {
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
     ///
-    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run says what it chose.
+    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run says what it chose. Ctrl-C keeps what is
+    /// complete.
     Bench(Box<BenchFlags>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
@@ -100,11 +101,14 @@ pub(crate) enum Command {
     },
     /// Make report.html again from report.json and print its tables.
     Report {
-        /// Directories of runs.
+        /// Directories of runs; of numbered ones (out/NAME) the newest.
         #[arg(required = true)]
         directories: Vec<PathBuf>,
     },
-    /// Compare two runs figure by figure.
+    /// Compare two runs figure by figure, and say whether the second is worse.
+    ///
+    /// Absolute figures under load decide (latencies, times of programs, shares of classes); ratios to the idle network are context.
+    /// Only what changed is shown.
     Diff {
         /// The run to compare with.
         a: PathBuf,
@@ -202,9 +206,12 @@ pub(crate) struct Output {
     /// Seed of every random choice, instead of the scenario's.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Where report.json and report.html go [default: out/NAME].
-    #[arg(long)]
+    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so on; out/NAME/latest is the newest].
+    #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Overwrite the report of an earlier run in --out, which is refused otherwise.
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
 }
 
 /// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.

@@ -5,7 +5,8 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::Class;
 
-use super::run::{JobFlags, across, topology_of, try_writing};
+use super::results::claim;
+use super::run::{JobFlags, across, topology_of};
 use super::{BenchFlags, print};
 use crate::mechanism::gpcnet;
 use crate::mechanism::gpcnet::{GpcnetOrder, Suite};
@@ -13,6 +14,9 @@ use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::job::Site;
 use crate::scenario::Fabric;
+
+/// What is printed, in the directory that --out names.
+const TEXT_NAME: &str = "gpcnet.txt";
 
 /// Runs `suite` on the fabric, in the laboratory or across the job that flags name.
 pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
@@ -36,10 +40,10 @@ pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
     let run = |site: Option<&Site>| {
         let directory = flags.output.out.as_deref();
         // What cannot be written shall not be measured first.
-        directory.map(try_writing).transpose()?;
+        directory.map(|directory| claim(directory, TEXT_NAME, &flags.output)).transpose()?;
         let text = gpcnet::run(&order, suite, site)?;
         if let Some(directory) = directory {
-            let path = directory.join("gpcnet.txt");
+            let path = directory.join(TEXT_NAME);
             fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
         }
         print(&text)?;

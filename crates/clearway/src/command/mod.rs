@@ -12,6 +12,7 @@ mod gpcnet;
 mod lab;
 mod msa;
 mod registry;
+mod results;
 mod run;
 mod setup_node;
 mod sim;

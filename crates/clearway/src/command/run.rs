@@ -1,7 +1,6 @@
 //! Commands that run something or read what a run left.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 
+use super::results::Results;
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission, registry};
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rank::Phases;
@@ -20,7 +20,7 @@ use crate::report::{beside, diff, store, terminal};
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
 use crate::run::venue::{self, JobVenue, LaunchSpec};
-use crate::run::{self, Order, Place};
+use crate::run::{self, Complete, Order, Place};
 use crate::scenario::{self, Fabric, Scenario};
 use clearway_wires::WireRequest;
 
@@ -83,15 +83,13 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
          once, first through one FIFO queue per port, then with a queue for each traffic class. Less than a minute."
     );
-    let directory = directory_of("demo", output);
-    let here = Output { seed: output.seed, out: Some(directory.clone()) };
-    let exit = match shipped("demo", Place::Lab, &here) {
+    let (exit, directory) = match shipped("demo", Place::Lab, output) {
         Err(error) if refuses_permission(&error) => {
             eprintln!("clearway: {error:#}");
             eprintln!(
                 "The same hosts, rates and queues now run on the simulated fabric instead, which needs no permission."
             );
-            shipped("demo", Place::Sim, &here)?
+            shipped("demo", Place::Sim, output)?
         }
         other => other?,
     };
@@ -99,20 +97,19 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "\nAnd a machine that is not here: 384 simulated nodes of an InfiniBand tree, GPCNeT's congestors on four fifths\n\
          of them, first on the lane of everybody, then beside victims with a lane of their own."
     );
-    let there = Output { seed: output.seed, out: Some(directory.join("machine")) };
+    let there = Output { out: Some(directory.join("machine")), ..output.clone() };
     shipped("demo-machine", Place::Sim, &there)?;
     Ok(exit)
 }
 
-fn shipped(name: &str, place: Place, output: &Output) -> Result<Exit> {
+/// Runs a scenario that is shipped; how it went, and where its report is.
+fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
-    let job = JobFlags::of(None);
-    conduct(scenario, text, &[place], &job, BTreeSet::new(), output)
-}
-
-fn directory_of(name: &str, output: &Output) -> PathBuf {
-    output.out.clone().unwrap_or_else(|| PathBuf::from("out").join(name))
+    let results = Results::of(&scenario.name, output)?;
+    let scenario = Scenario { seed: output.seed.unwrap_or(scenario.seed), ..scenario };
+    let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
+    measure(&scenario, text, &[place], flags, &results)
 }
 
 /// A scenario from a file or from those that are shipped.
@@ -140,7 +137,6 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let told = flags.rate.is_some() || flags.trunk.is_some();
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
     let programs = Programs::of(&flags.programs);
-    let mut scenario = scenario;
     if let Some(test) = &mut scenario.congestion {
         test.programs.clone_from(&programs);
     }
@@ -170,11 +166,11 @@ fn here(
 ) -> Result<Exit> {
     let mut scenario = scenario.clone();
     scenario.seed = output.seed.unwrap_or(scenario.seed);
-    let directory = directory_of(&scenario.name, output);
-    try_writing(&directory)?;
-    let order = Order { scenario: &scenario, text, flags };
-    let report = congestion::run_here(&order, programs)?;
-    conclude(&report, &directory)
+    let results = Results::of(&scenario.name, output)?;
+    let complete = keeping(&results);
+    let order = Order { scenario: &scenario, text, flags, complete: complete.clone() };
+    let report = kept(&complete, congestion::run_here(&order, programs))?;
+    conclude(&report, &results).map(|(exit, _)| exit)
 }
 
 /// Runs, reports, and says how it went.
@@ -211,16 +207,31 @@ fn conduct(
     if job.given.is_some_and(|given| !given.wire.is_empty()) {
         bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
     }
-    let directory = directory_of(&scenario.name, output);
-    // What cannot be written shall not be measured first.
-    try_writing(&directory)?;
+    // What cannot be written must not be measured first.
+    let results = Results::of(&scenario.name, output)?;
+    measure(&scenario, text, &places, flags, &results).map(|(exit, _)| exit)
+}
+
+/// Runs `scenario` in each of `places`, in their order; how it went, and where its report is.
+fn measure(
+    scenario: &Scenario,
+    text: &str,
+    places: &[Place],
+    flags: BTreeSet<String>,
+    results: &Results,
+) -> Result<(Exit, PathBuf)> {
+    let mut scenario = scenario.clone();
     let mut text = text.to_owned();
     let mut reports = Vec::new();
-    // The lab first: what it needs can be refused, and a refusal shall not cost the time of a simulation, whose hosts it
+    let mechanism = registry::mechanism_of(&scenario)?;
+    let complete = keeping(results);
+    // The lab first: what it needs can be refused, and a refusal must not cost the time of a simulation, whose hosts it
     // calibrates.
     for place in places.iter().rev() {
-        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
-        let report = run::run(&order, mechanism, *place)?;
+        let (flags, complete) = (flags.clone(), complete.clone());
+        let order = Order { scenario: &scenario, text: &text, flags, complete: complete.clone() };
+        let report = kept(&complete, run::run(&order, mechanism, *place))?;
+        complete.place(&report);
         if *place == Place::Lab && places.contains(&Place::Sim) {
             text = scenario.calibrate(&text, congestion::small_messages(&report))?;
         }
@@ -228,7 +239,21 @@ fn conduct(
     }
     reports.reverse();
     let report = beside::merge(reports).context("no place to run at")?;
-    conclude(&report, &directory)
+    conclude(&report, results)
+}
+
+/// Keeps in `results` what is complete when the user interrupts.
+fn keeping(results: &Results) -> Complete {
+    let results = results.clone();
+    Complete::new(move |report| conclude(report, &results).map(drop))
+}
+
+/// What came of a run; if that is the user's interrupt, what is `complete` is kept first.
+fn kept(complete: &Complete, run: Result<Report>) -> Result<Report> {
+    if run.as_ref().is_err_and(|error| super::exit_of(error) == Exit::Interrupted) {
+        complete.keep()?;
+    }
+    run
 }
 
 /// Runs `scenario` on the ranks of a job.
@@ -249,7 +274,7 @@ fn conduct_job(
     if let Some(hosts) = &order.hosts {
         // What cannot run on so many ranks is known before any is started.
         on_job(hosts.ranks(), None)?;
-        try_writing(&directory_of(&scenario.name, output))?;
+        Results::of(&scenario.name, output)?;
     }
     across(&order, |site| {
         let (_, chosen) = on_job(site.size(), None)?;
@@ -257,8 +282,7 @@ fn conduct_job(
         if let Some(chosen) = &chosen {
             eprintln!("{chosen}");
         }
-        let directory = directory_of(&scenario.name, output);
-        try_writing(&directory)?;
+        let results = Results::of(&scenario.name, output)?;
         let mechanism = registry::mechanism_of(scenario)?;
         let mut venue = venue::of_job(Some(site), &mechanism.launch(scenario))?;
         let measured = match (job.rate, site.rate()) {
@@ -273,12 +297,13 @@ fn conduct_job(
         if chosen.is_some() {
             text = toml::to_string(&scenario).context("the chosen test makes no scenario")?;
         }
-        let order = Order { scenario: &scenario, text: &text, flags: flags.clone() };
-        let mut report = run::run_in(&order, mechanism, &mut venue)?;
+        let complete = keeping(&results);
+        let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), complete: complete.clone() };
+        let mut report = kept(&complete, run::run_in(&order, mechanism, &mut venue))?;
         if let Some(measured) = measured {
             report.host.facts.insert("rate of host links".into(), measured.to_string());
         }
-        conclude(&report, &directory)
+        conclude(&report, &results).map(|(exit, _)| exit)
     })
 }
 
@@ -315,20 +340,11 @@ pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) 
     }
 }
 
-/// Writes `report` into `directory`, shows it, and says how the run went.
-fn conclude(report: &Report, directory: &Path) -> Result<Exit> {
-    store::write(directory, report)?;
-    show(report, directory)?;
-    Ok(exit_of(report))
-}
-
-/// Makes `directory` and tries whether files can be made in it.
-pub(super) fn try_writing(directory: &Path) -> Result<()> {
-    let shown = directory.display();
-    fs::create_dir_all(directory).with_context(|| format!("the report's directory {shown} cannot be made"))?;
-    let trial = directory.join(format!(".try-{}", std::process::id()));
-    fs::write(&trial, b"").with_context(|| format!("no report can be written to {shown}"))?;
-    fs::remove_file(&trial).with_context(|| format!("{}: cannot be removed", trial.display()))
+/// Writes `report` where `results` go and shows it; how the run went, and where the report is.
+fn conclude(report: &Report, results: &Results) -> Result<(Exit, PathBuf)> {
+    let directory = results.write(report)?;
+    show(report, &directory)?;
+    Ok((exit_of(report), directory))
 }
 
 /// Colours for a person who wants them (<https://no-color.org>).
@@ -353,8 +369,9 @@ fn exit_of(report: &Report) -> Exit {
 /// Makes pages again and prints their tables.
 pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
     for directory in directories {
-        let report = store::render_again(directory)?;
-        show(&report, directory)?;
+        let directory = store::newest(directory);
+        let report = store::render_again(&directory)?;
+        show(&report, &directory)?;
     }
     Ok(Exit::Good)
 }

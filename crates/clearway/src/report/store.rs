@@ -21,6 +21,9 @@ pub(crate) const JSON_NAME: &str = "report.json";
 /// The same, for people.
 pub(crate) const HTML_NAME: &str = "report.html";
 
+/// The link to the newest of several numbered runs.
+pub(crate) const LATEST: &str = "latest";
+
 /// The largest report that is read: a heat map of 1000 x 1000 hosts takes 20 MB, so three of them fit.
 const SIZE_MAX: u64 = 64 << 20;
 
@@ -75,12 +78,18 @@ fn fill_aside(aside: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> i
     file.sync_all()
 }
 
-/// Reads a report back; `path` is a `report.json` or the directory that holds one.
+/// `dir`, or the newest run in it where it has numbered ones.
+pub(crate) fn newest(dir: &Path) -> PathBuf {
+    let latest = dir.join(LATEST);
+    if !dir.join(JSON_NAME).exists() && latest.join(JSON_NAME).exists() { latest } else { dir.to_owned() }
+}
+
+/// Reads a report back; `path` is a `report.json`, the directory that holds one, or one of numbered runs, of which the newest counts.
 ///
 /// # Errors
 /// One sentence that says what is wrong with which file: missing, too large, cut short, not JSON, another schema.
 pub(crate) fn read(path: &Path) -> Result<Report> {
-    let path = if path.is_dir() { path.join(JSON_NAME) } else { path.to_owned() };
+    let path = if path.is_dir() { newest(path).join(JSON_NAME) } else { path.to_owned() };
     let bytes = read_bounded(&path)?;
     parse(&bytes).map_err(|reason| anyhow::anyhow!("{} {reason}", path.display()))
 }

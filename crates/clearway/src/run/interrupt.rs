@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
+use super::complete::Complete;
 use super::exit::Exit;
 
 /// The user pressed Ctrl-C, or the system asked this process to end.
@@ -21,9 +22,9 @@ pub(crate) struct Interrupted {
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.left.is_empty() {
-            return f.write_str("interrupted; nothing is left behind and no report was written");
+            return f.write_str("interrupted");
         }
-        write!(f, "interrupted; no report was written, and {} is left behind, unfinished", self.left.join(", "))
+        write!(f, "interrupted; {} is left behind, unfinished", self.left.join(", "))
     }
 }
 
@@ -49,7 +50,7 @@ impl Interrupt {
     }
 }
 
-/// Ends this process when the user wishes it to stop, whatever it is busy with: for places that hold nothing outside it, so
+/// Ends this process when the user wishes it to stop, whatever it is busy with, and keeps what is complete: for places that hold nothing outside it, so
 /// that nothing has to be taken down. Dropped, it listens no more.
 pub(crate) struct EndAtOnce {
     handle: Handle,
@@ -57,11 +58,14 @@ pub(crate) struct EndAtOnce {
 }
 
 impl EndAtOnce {
-    pub(crate) fn listen() -> Result<Self> {
+    pub(crate) fn listen(complete: Complete) -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let handle = signals.handle();
         let wait = move || {
             if signals.forever().next().is_some() {
+                if let Err(error) = complete.keep() {
+                    eprintln!("clearway: {error:#}");
+                }
                 eprintln!("clearway: {}", Interrupted::default());
                 std::process::exit(Exit::Interrupted as i32);
             }

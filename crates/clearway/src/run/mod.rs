@@ -10,11 +10,12 @@
 //!
 //! # Invariants
 //! I1. Whatever ends this process ends the ranks (their pipes close) and the lab (its namespaces have no other holder).
-//! I2. No report is written for a run that did not finish.
+//! I2. The report of a run that was interrupted has whole cells only, says so, and has no verdict.
 //!
 //! # Not here
 //! What is sent and measured: the mechanisms; how a report looks: `report`.
 
+mod complete;
 pub(crate) mod exit;
 pub(crate) mod interrupt;
 pub(crate) mod job;
@@ -36,6 +37,7 @@ use self::venue::{Adjust, LaunchSpec, Venue};
 use crate::report::model::Report;
 use crate::scenario::Scenario;
 
+pub(crate) use complete::Complete;
 pub(crate) use place::Place;
 pub(crate) use summary::{begun, ended};
 
@@ -47,6 +49,8 @@ pub(crate) struct Order<'a> {
     pub(crate) text: &'a str,
     /// Parameters that the command line set, as `table.key`.
     pub(crate) flags: BTreeSet<String>,
+    /// Where cells go that are complete.
+    pub(crate) complete: Complete,
 }
 
 /// A mechanism as the runner sees it.
@@ -84,7 +88,7 @@ pub(crate) fn run(order: &Order<'_>, mechanism: &dyn Mechanism, place: Place) ->
         bail!("{why}");
     }
     let (launch, adjust) = (mechanism.launch(order.scenario), mechanism.adjust(order.scenario));
-    let mut venue = venue::open(&order.scenario.fabric, place, &launch, adjust)?;
+    let mut venue = venue::open(&order.scenario.fabric, place, &launch, adjust, order.complete.clone())?;
     run_in(order, mechanism, &mut *venue)
 }
 

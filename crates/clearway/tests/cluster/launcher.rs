@@ -75,7 +75,7 @@ impl Launcher<'_> {
     fn start_by(&self, words: &[&str], ground: &Ground, scenario: &str) -> Child {
         let mut command = self.command();
         command.args(words).arg(ground.path("clearway")).arg("run").arg(ground.path(scenario));
-        command.args(["--on", "cluster", "--wire", "udp", "--out"]).arg(ground.path("out"));
+        command.args(["--on", "cluster", "--wire", "udp", "--overwrite", "--out"]).arg(ground.path("out"));
         self.spawn(command)
     }
 

@@ -12,8 +12,8 @@ use crate::command::print;
 use crate::command::registry;
 use crate::mechanism::congestion::{self, Wanted, Watch, micros};
 use crate::report::store;
-use crate::run::Order;
 use crate::run::exit::Exit;
+use crate::run::{Complete, Order};
 use crate::scenario;
 
 /// Causes that are printed of one hop; the rest is summed up.
@@ -40,7 +40,7 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
     }
     eprintln!("The run is repeated.");
     let watch = congestion::watched(
-        &Order { scenario: &scenario, text, flags: BTreeSet::new() },
+        &Order { scenario: &scenario, text, flags: BTreeSet::new(), complete: Complete::default() },
         registry::mechanism_of(&scenario)?,
         wanted,
     )?;

@@ -54,7 +54,11 @@ pub(crate) fn run(test: &Congestion, order: &Order<'_>, stage: &mut Stage<'_>, r
                 nulls
                     .push((case.victim, NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested }));
             }
+            let line = format!("[{}/{}] {}", conductor.done, conductor.total, sentence(&result));
             results.push(result);
+            // A line that says a cell is complete must not come before the cell is kept.
+            conductor.keep(report, &results);
+            say(&line);
         }
     }
     report.slowest.extend(conductor.slowest(&results)?);
@@ -98,6 +102,14 @@ struct Conductor<'a, 'v> {
 }
 
 impl<'a> Conductor<'a, '_> {
+    /// Keeps `results`, which go with what `report` says of the place, in case the run ends before the others are there.
+    fn keep(&self, report: &Report, results: &[CaseResult<'_>]) {
+        let mut partial = report.clone();
+        figures::write(&mut partial, self.test, self.order, results, self.stage);
+        self.stage.close(&mut partial);
+        self.order.complete.cells(partial, [self.done, self.total]);
+    }
+
     fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>, unprotected: Option<f64>) -> Result<CaseResult<'a>> {
         // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
         let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
@@ -108,9 +120,7 @@ impl<'a> Conductor<'a, '_> {
             draws.push(self.draw(case, number)?);
         }
         self.done += 1;
-        let result = self.combine(case, draws, null, unprotected)?;
-        say(&format!("[{}/{}] {}", self.done, self.total, sentence(&result)));
-        Ok(result)
+        self.combine(case, draws, null, unprotected)
     }
 
     /// Says before the run which loads cannot fill a link that victims use: their verdict can only be INVALID.

@@ -220,6 +220,9 @@ fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>
     for queue in &test.queues {
         let of_queue =
             || results.iter().filter(|result| result.case.queue == queue.as_str()).flat_map(|result| &result.draws);
+        if of_queue().next().is_none() {
+            continue;
+        }
         let mut marks: BTreeMap<(Class, Option<Class>), u64> = BTreeMap::new();
         for (mark, count) in of_queue().flat_map(|draw| &draw.evidence.marks) {
             *marks.entry(*mark).or_default() += count;

@@ -42,7 +42,7 @@ use crate::report::model::Report;
 use crate::run::rank::Serve;
 use crate::run::session::Protocol;
 use crate::run::venue::{Adjust, LaunchSpec, SimVenue, Venue};
-use crate::run::{Mechanism, Order, Place, begun, ended};
+use crate::run::{Complete, Mechanism, Order, Place, begun, ended};
 use crate::scenario::{Fabric, Scenario};
 
 /// The congestion test, with programs of the user's in either part.
@@ -161,7 +161,8 @@ pub(crate) fn watched(order: &Order<'_>, mechanism: &dyn Mechanism, wanted: Want
         (_, Some(test)) => test.queues.first(),
         _ => bail!("messages of [{}] are not followed; those of [congestion] and [shares] are", mechanism.name()),
     };
-    let mut venue = SimVenue::open(&scenario.fabric, &mechanism.launch(scenario), mechanism.adjust(scenario))?;
+    let mut venue =
+        SimVenue::open(&scenario.fabric, &mechanism.launch(scenario), mechanism.adjust(scenario), Complete::default())?;
     venue.arm(queue.context("no queue")?)?;
     let watch = Watch::new(wanted);
     watch.check(&venue.hosts())?;

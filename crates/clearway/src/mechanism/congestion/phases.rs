@@ -17,6 +17,7 @@ use super::rank::Phases;
 use super::simulated::Simulated;
 use super::windows::{Grid, Windows};
 use crate::report::model::{Report, Slowest};
+use crate::run::ended;
 use crate::run::task::{Losses, RankRecord, Waited};
 use crate::run::venue::{Facts, ProcessVenue, Ranks, Venue};
 
@@ -161,6 +162,13 @@ impl<'v> Stage<'v> {
             Ranks::Simulated(sim) => self.simulated.slowest(sim, queue, number, plan),
             Ranks::Processes(_) => Ok(None),
         }
+    }
+
+    /// Adds to `report`, of a run that may not be over, what is known of the venue so far.
+    pub(crate) fn close(&self, report: &mut Report) {
+        ended(report);
+        self.conclude(report);
+        self.venue.conclude(report);
     }
 
     /// Adds what is known at the end to `report`.

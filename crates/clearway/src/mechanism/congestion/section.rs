@@ -144,7 +144,7 @@ impl Congestion {
 
     /// Takes less than the defaults where `hosts` have no room for them; `given` are the keys that somebody chose, which stay. Says what
     /// it chose, or nothing where nothing was to choose.
-    pub(super) fn fit(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
+    pub(crate) fn fit(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
         let before = self.clone();
         let hosts = hosts as usize;
         let shared = if self.placement == Placement::AtVictim { 1 } else { 0 };

@@ -29,7 +29,7 @@ pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage<'_>, repor
     let port = layout.rate(LinkId::ToHost(test.senders().0));
     let grid = Grid::new(&order.scenario.fabric, test.slice);
     let windows = Windows::new(grid, grid.slice, test.measured.0);
-    for queue in &test.queues {
+    for (number, queue) in test.queues.iter().enumerate() {
         stage.arm(queue)?;
         let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
         let sighting = stage.phase(&Plan {
@@ -40,6 +40,9 @@ pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage<'_>, repor
         })?;
         let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
         seen.summarise(report);
+        let mut partial = report.clone();
+        stage.close(&mut partial);
+        order.complete.cells(partial, [number + 1, test.queues.len()]);
     }
     stage.conclude(report);
     Ok(())

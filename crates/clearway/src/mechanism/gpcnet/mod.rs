@@ -25,7 +25,7 @@ use crate::run::job::Site;
 use crate::run::rank::Serve;
 use crate::run::session::Protocol as _;
 use crate::run::venue::{self, LaunchSpec, Venue};
-use crate::run::{Mechanism, Order, Place};
+use crate::run::{Complete, Mechanism, Order, Place};
 use crate::scenario::{Fabric, Scenario};
 
 pub(crate) use flags::{GpcnetFlags, Suite};
@@ -122,7 +122,8 @@ fn runner(order: &GpcnetOrder<'_>, place: Place, site: Option<&Site>) -> Result<
         Some(queue) => queue.clone(),
         None => order.fabric.queues().map_err(anyhow::Error::msg)?.into_iter().next().context("no queue")?,
     };
-    let mut venue = venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0))?;
+    let mut venue =
+        venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0), Complete::default())?;
     venue.arm(&queue)?;
     Ok(TestRunner::new(venue))
 }

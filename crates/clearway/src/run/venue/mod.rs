@@ -19,10 +19,10 @@ use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_wires::{Need, WireRequest};
 
-use super::Place;
 use super::job::Site;
 use super::processes::RankProcesses;
 use super::session::Protocol;
+use super::{Complete, Place};
 use crate::report::model::Report;
 use crate::scenario::Fabric;
 pub(crate) use job::JobVenue;
@@ -177,12 +177,19 @@ pub(crate) trait ProcessVenue: Venue {
     }
 }
 
-/// Makes the `place` of `fabric`, which is not a job's, with the ranks of `spec`; `adjust` changes a simulated machine.
-pub(crate) fn open(fabric: &Fabric, place: Place, spec: &LaunchSpec, adjust: Adjust) -> Result<Box<dyn Venue>> {
+/// Makes the `place` of `fabric`, which is not a job's, with the ranks of `spec`; `adjust` changes a simulated machine,
+/// and an interrupt of the simulator keeps what is `complete`.
+pub(crate) fn open(
+    fabric: &Fabric,
+    place: Place,
+    spec: &LaunchSpec,
+    adjust: Adjust,
+    complete: Complete,
+) -> Result<Box<dyn Venue>> {
     Ok(match place {
         Place::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
         Place::Lab => Box::new(LabVenue::open(fabric, spec)?),
-        Place::Sim => Box::new(SimVenue::open(fabric, spec, adjust)?),
+        Place::Sim => Box::new(SimVenue::open(fabric, spec, adjust, complete)?),
     })
 }
 

@@ -12,8 +12,8 @@ use clearway_sim::spec::{FabricSpec, LinkRole};
 
 use super::{Clocks, Facts, Hosts, LaunchSpec, Ranks, Reach, SimMachine, Venue, ports};
 use crate::report::model::{Figure, Load, Real, Report};
-use crate::run::Place;
 use crate::run::interrupt::EndAtOnce;
+use crate::run::{Complete, Place};
 use crate::scenario::Fabric;
 
 /// What a mechanism changes of a machine before it is built.
@@ -48,11 +48,11 @@ pub(crate) struct Spent {
 
 impl SimVenue {
     /// The simulator of `fabric`, for the ranks of `spec`; no queue is armed yet. It holds nothing outside this process, which an
-    /// interrupt therefore ends at once.
+    /// interrupt therefore ends at once, after what is `complete` was kept.
     ///
     /// # Errors
     /// Signals cannot be listened for.
-    pub(crate) fn open(fabric: &Fabric, spec: &LaunchSpec, adjust: Adjust) -> Result<Self> {
+    pub(crate) fn open(fabric: &Fabric, spec: &LaunchSpec, adjust: Adjust, complete: Complete) -> Result<Self> {
         Ok(Self {
             fabric: fabric.clone(),
             key: RandomKey::new(spec.seed),
@@ -62,7 +62,7 @@ impl SimVenue {
             spent: Spent::default(),
             loads: Vec::new(),
             digests: Vec::new(),
-            _ending: EndAtOnce::listen()?,
+            _ending: EndAtOnce::listen(complete)?,
         })
     }
 

@@ -38,8 +38,8 @@ use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::Congestion;
 use crate::mechanism::congestion::phases::{Backdrop, Sighting, Stage};
 use crate::report::model::Report;
-use crate::run::Order;
 use crate::run::interrupt::Interrupt;
+use crate::run::{Order, ended};
 
 pub(crate) use beside::Beside;
 pub(crate) use flags::{ProgramFlags, Programs};
@@ -97,12 +97,17 @@ pub(crate) fn run(
     let interrupt = Interrupt::listen()?;
     let mut show = Show { programs, victim, test, order, ground, interrupt, cases: 0 };
     let mut found = Vec::new();
+    let total = show.queues().len() * show.congestors().len();
     for queue in show.queues() {
         if let Ground::Stage(stage) = &mut show.ground {
             stage.arm(&queue)?;
         }
         for (congestor, intensity) in show.congestors() {
             found.push(show.case(&queue, congestor, intensity)?);
+            let mut partial = report.clone();
+            rows::write(&mut partial, programs, test, &order.scenario.verdict, &found);
+            ended(&mut partial);
+            order.complete.cells(partial, [found.len(), total]);
         }
     }
     rows::write(report, programs, test, &order.scenario.verdict, &found);

@@ -1,0 +1,149 @@
+//! Where the report of a run goes: into a directory of its own, so that no run overwrites what another one left.
+//!
+//! # Model
+//! Without `--out` runs of a name are numbered, `out/NAME/1`, `out/NAME/2` and so on, and the symbolic link `out/NAME/latest` leads to the
+//! newest. A number is taken when its report is written, so that a run without one leaves nothing.
+//!
+//! # Invariants
+//! I1. A report is overwritten only if the user says so.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::Output;
+use crate::report::model::Report;
+use crate::report::store;
+
+/// Where reports of a run go.
+#[derive(Clone, Debug)]
+pub(super) enum Results {
+    /// Into this directory.
+    In(PathBuf),
+    /// Into the next number below this one.
+    Below(PathBuf),
+}
+
+impl Results {
+    /// Where `output` wants the report of a run called `name`. What cannot be written is known before anything is measured.
+    ///
+    /// # Errors
+    /// One sentence: the directory holds a report, or cannot be written.
+    pub(super) fn of(name: &str, output: &Output) -> Result<Self> {
+        let results = match &output.out {
+            Some(directory) => Self::In(directory.clone()),
+            None => Self::Below(PathBuf::from("out").join(name)),
+        };
+        match &results {
+            Self::In(directory) => claim(directory, store::JSON_NAME, output)?,
+            Self::Below(directory) => try_writing(directory)?,
+        }
+        Ok(results)
+    }
+
+    /// Writes `report`; where it is then.
+    ///
+    /// # Errors
+    /// As [`store::write`].
+    pub(super) fn write(&self, report: &Report) -> Result<PathBuf> {
+        match self {
+            Self::In(directory) => store::write(directory, report).map(|()| directory.clone()),
+            Self::Below(parent) => {
+                let directory = next_number(parent)?;
+                store::write(&directory, report)?;
+                point(parent, &directory)?;
+                Ok(directory)
+            }
+        }
+    }
+}
+
+/// Takes `directory` for a run that leaves `file` there.
+///
+/// # Errors
+/// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot be written.
+pub(super) fn claim(directory: &Path, file: &str, output: &Output) -> Result<()> {
+    if directory.join(file).exists() && !output.overwrite {
+        let shown = directory.display();
+        bail!("{shown} holds the {file} of an earlier run; name another directory, or add --overwrite");
+    }
+    try_writing(directory)
+}
+
+/// Makes the directory below `parent` that has the next number.
+fn next_number(parent: &Path) -> Result<PathBuf> {
+    let cannot = || format!("no report can be written to {}", parent.display());
+    fs::create_dir_all(parent).with_context(cannot)?;
+    let entries = fs::read_dir(parent).with_context(cannot)?.filter_map(Result::ok);
+    let last = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0);
+    for number in last.saturating_add(1).. {
+        let directory = parent.join(number.to_string());
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| directory).with_context(cannot),
+        }
+    }
+    bail!("{} has too many runs", parent.display())
+}
+
+/// Lets `latest` in `parent` lead to `directory`, in one step.
+fn point(parent: &Path, directory: &Path) -> Result<()> {
+    let latest = parent.join(store::LATEST);
+    let aside = parent.join(format!(".{}-{}", store::LATEST, std::process::id()));
+    let target = directory.file_name().context("a directory without a name")?;
+    symlink(target, &aside)
+        .and_then(|()| fs::rename(&aside, &latest))
+        .inspect_err(|_| drop(fs::remove_file(&aside)))
+        .with_context(|| format!("{} cannot be made", latest.display()))
+}
+
+/// Makes `directory` and tries whether files can be made in it.
+fn try_writing(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    fs::create_dir_all(directory).with_context(|| format!("the report's directory {shown} cannot be made"))?;
+    let trial = directory.join(format!(".try-{}", std::process::id()));
+    fs::write(&trial, b"").with_context(|| format!("no report can be written to {shown}"))?;
+    fs::remove_file(&trial).with_context(|| format!("{}: cannot be removed", trial.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    /// A directory of this test alone.
+    fn scratch(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("clearway-results-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        directory
+    }
+
+    #[test]
+    fn write__each_run_has_a_number_of_its_own_and_the_link_leads_to_the_newest() {
+        let parent = scratch("numbers");
+        let results = Results::Below(parent.clone());
+        let report = |seed| Report { seed, ..sample::incast_demo() };
+        assert_eq!(results.write(&report(1)).expect("written"), parent.join("1"));
+        fs::create_dir(parent.join("9")).expect("made");
+        assert_eq!(results.write(&report(2)).expect("written"), parent.join("10"), "by number and not by letters");
+        let seed_of = |path: &Path| store::read(path).expect("a report").seed;
+        assert_eq!([parent.clone(), parent.join("1"), parent.join("latest")].map(|path| seed_of(&path)), [2, 1, 2]);
+        assert_eq!(fs::read_dir(&parent).expect("a directory").count(), 4, "three numbers and the link");
+        fs::remove_dir_all(parent).expect("removed");
+    }
+
+    #[test]
+    fn of__a_directory_with_a_report_is_taken_only_if_it_is_said() {
+        let directory = scratch("held");
+        let output = |overwrite| Output { seed: None, out: Some(directory.clone()), overwrite };
+        let first = Results::of("bench", &output(false)).expect("empty");
+        first.write(&sample::incast_demo()).expect("written");
+        let said = Results::of("bench", &output(false)).expect_err("held").to_string();
+        assert!(said.ends_with("holds the report.json of an earlier run; name another directory, or add --overwrite"));
+        assert!(Results::of("bench", &output(true)).is_ok());
+        fs::remove_dir_all(directory).expect("removed");
+    }
+}

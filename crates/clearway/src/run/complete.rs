@@ -1,0 +1,96 @@
+//! Keeps what is complete of a run, so that an interrupt loses no more than the cell under way.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+
+use crate::report::beside;
+use crate::report::model::Report;
+
+/// What writes a report where reports of this run go.
+type Keep = Box<dyn FnMut(&Report) -> Result<()> + Send>;
+
+/// What is complete of a run.
+#[derive(Clone, Default)]
+pub(crate) struct Complete(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Of places that are over, in their order.
+    places: Vec<Report>,
+    /// Of the place under way.
+    cells: Option<Report>,
+    keep: Option<Keep>,
+}
+
+impl fmt::Debug for Complete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Complete")
+    }
+}
+
+impl Complete {
+    /// Nothing so far; `keep` writes it if the run is interrupted.
+    pub(crate) fn new(keep: impl FnMut(&Report) -> Result<()> + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(State { keep: Some(Box::new(keep)), ..State::default() })))
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// `done` of `total` cells of a place are complete, and `report` is of these.
+    pub(crate) fn cells(&self, mut report: Report, [done, total]: [usize; 2]) {
+        let cells = format!("{done} of {total} cells were measured");
+        report.verdict = None;
+        report.warnings.insert(0, format!("the run was interrupted: {cells}, and there is no verdict"));
+        report.host.facts.insert("interrupted".to_owned(), cells);
+        self.with(|state| state.cells = Some(report));
+    }
+
+    /// A place is over.
+    pub(crate) fn place(&self, report: &Report) {
+        self.with(|state| {
+            state.places.insert(0, report.clone());
+            state.cells = None;
+        });
+    }
+
+    /// Keeps what there is, once; whether there is any.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn keep(&self) -> Result<bool> {
+        let (reports, keep) = self.with(|state| {
+            let cells = state.cells.take();
+            (cells.into_iter().chain(std::mem::take(&mut state.places)).collect(), state.keep.take())
+        });
+        match (beside::merge(reports), keep) {
+            (Some(report), Some(mut keep)) => keep(&report).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn keep__writes_the_cells_that_are_complete_once_and_says_that_it_is_not_all() {
+        let (sender, kept) = mpsc::channel();
+        let complete = Complete::new(move |report| Ok(sender.send(report.clone())?));
+        complete.cells(sample::incast_demo(), [1, 4]);
+        complete.cells(sample::incast_demo(), [2, 4]);
+        assert!(complete.keep().expect("kept") && !complete.keep().expect("nothing more"));
+        let report = kept.try_recv().expect("a report");
+        assert_eq!(report.warnings[0], "the run was interrupted: 2 of 4 cells were measured, and there is no verdict");
+        assert!(report.verdict.is_none() && report.host.facts["interrupted"] == "2 of 4 cells were measured");
+        assert!(kept.try_recv().is_err());
+        assert!(!Complete::default().keep().expect("nothing to keep"));
+    }
+}
