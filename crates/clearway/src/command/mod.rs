@@ -20,14 +20,14 @@ mod timeslice;
 mod timeslice_feed;
 mod topo;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 
 use crate::doctor::Form;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, exit_of, refuses_permission};
+pub(crate) use crate::run::print;
 use crate::run::rank;
 
 pub(crate) use arguments::{
@@ -47,21 +47,6 @@ pub(crate) fn main() -> ExitCode {
             exit_of(&error).into()
         }
     }
-}
-
-pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
-    if refuses_permission(error) {
-        Exit::NoPermission
-    } else if error.chain().any(|cause| cause.is::<crate::run::interrupt::Interrupted>()) {
-        Exit::Interrupted
-    } else {
-        Exit::Failed
-    }
-}
-
-/// Whether the lab was refused for want of a permission.
-fn refuses_permission(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_))))
 }
 
 fn dispatch(command: Command) -> Result<Exit> {
@@ -90,14 +75,6 @@ fn dispatch(command: Command) -> Result<Exit> {
         }
         Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
-    }
-}
-
-/// Prints `text`. A reader that closed its end has seen enough.
-pub(crate) fn print(text: &str) -> Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot print"),
     }
 }
 

@@ -250,7 +250,7 @@ fn keeping(results: &Results) -> Complete {
 
 /// What came of a run; if that is the user's interrupt, what is `complete` is kept first.
 fn kept(complete: &Complete, run: Result<Report>) -> Result<Report> {
-    if run.as_ref().is_err_and(|error| super::exit_of(error) == Exit::Interrupted) {
+    if run.as_ref().is_err_and(|error| run::exit::exit_of(error) == Exit::Interrupted) {
         complete.keep()?;
     }
     run
@@ -336,7 +336,7 @@ pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) 
     }
     match run(&site) {
         Ok(exit) => site.leave().map(|()| exit),
-        Err(error) => site.abort(super::exit_of(&error), &error),
+        Err(error) => site.abort(run::exit::exit_of(&error), &error),
     }
 }
 

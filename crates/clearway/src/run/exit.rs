@@ -24,3 +24,19 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// How a run that failed with `error` ends.
+pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
+    if refuses_permission(error) {
+        Exit::NoPermission
+    } else if error.chain().any(|cause| cause.is::<super::interrupt::Interrupted>()) {
+        Exit::Interrupted
+    } else {
+        Exit::Failed
+    }
+}
+
+/// Whether the lab was refused for want of a permission.
+pub(crate) fn refuses_permission(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_))))
+}

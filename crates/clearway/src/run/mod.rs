@@ -21,6 +21,7 @@ pub(crate) mod interrupt;
 pub(crate) mod job;
 mod message;
 mod place;
+mod print;
 pub(crate) mod processes;
 pub(crate) mod rank;
 pub(crate) mod session;
@@ -39,6 +40,7 @@ use crate::scenario::Scenario;
 
 pub(crate) use complete::Complete;
 pub(crate) use place::Place;
+pub(crate) use print::print;
 pub(crate) use summary::{begun, ended};
 
 /// What to run and how it came about.

@@ -46,7 +46,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
@@ -149,7 +149,7 @@ fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
         true => serde_json::to_string_pretty(&summary).context("a summary that JSON cannot hold")? + "\n",
         false => summary.table(),
     };
-    crate::command::print(&text)?;
+    crate::run::print(&text)?;
     Ok(if summary.is_complete() { Exit::Good } else { Exit::Failed })
 }
 
@@ -162,7 +162,7 @@ fn across_job(request: &Request) -> Result<Exit> {
         }
         Role::Conductor(site) => match conduct(&site, request) {
             Ok(exit) => site.leave().map(|()| exit),
-            Err(error) => site.abort(crate::command::exit_of(&error), &error),
+            Err(error) => site.abort(exit_of(&error), &error),
         },
         Role::Follower(follower) => {
             let (connection, secret) = follower.connection()?;
