@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(&metadata.workspace_root)
-        .args(["test", "--quiet", "--release", "--package", "clearway", "--test", "golden", "--"])
+        // With the features of the whole workspace, as `cargo build` has them, so that nothing is compiled twice.
+        .args(["test", "--quiet", "--release", "--workspace", "--test", "golden", "--"])
         .args(names)
         .status()
         .context("cargo")?;

@@ -5,6 +5,9 @@
 //! shrinks the trial and writes it to a file; one command then replays it. What was reached under which fault is added up over
 //! all jobs; a pair that must sometimes be reached and never was fails the swarm, if it was long enough to tell.
 //!
+//! Before that it runs the tests that development builds skip because `cargo test` has no time for them: explorations in full, and
+//! many seeds.
+//!
 //! # Not here
 //! Trials, checkers and shrinking: `clearway_sim::check`.
 
@@ -43,6 +46,9 @@ struct Findings {
 /// Runs `swarm [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let asked = parse(arguments)?;
+    if !explore()? {
+        return Ok(ExitCode::FAILURE);
+    }
     let program = crate::bench::build("clearway-sim", "swarm")?;
     let out = PathBuf::from("out/swarm");
     std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
@@ -58,6 +64,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     print!("{}", findings.table());
     println!("{} seeds in {seconds:.1} s: {:.0} a second", findings.done, findings.done as f64 / seconds);
     Ok(findings.verdict())
+}
+
+/// Runs the tests of the engines and the fabric in the release build, which skips none for its length; whether all hold.
+fn explore() -> Result<bool> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--quiet", "--release", "--lib", "--package", "clearway-proto", "--package", "clearway-sim"]);
+    Ok(command.status().context("cargo")?.success())
 }
 
 fn parse(arguments: &[String]) -> Result<Asked> {

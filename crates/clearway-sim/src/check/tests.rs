@@ -1,5 +1,7 @@
 //! Trials find what is planted, shrink it, and repeat it from a file.
 
+use std::ops::Range;
+
 use super::{Coverage, Failure, Symptom, Trial};
 use crate::fault::{Fault, FaultKind};
 use crate::time::Picos;
@@ -77,9 +79,8 @@ fn failure__what_cannot_be_replayed_is_refused_with_its_line() {
     assert!(sentence.starts_with("FAILURE.toml: line 5: operations = 99999"), "{sentence}");
 }
 
-#[test]
-fn memory__networks_that_were_drawn_are_kept_exactly() {
-    for seed in 0..40 {
+fn kept_exactly(seeds: Range<u64>) {
+    for seed in seeds {
         let trial = Trial::draw(seed);
         let text = trial.spec.to_text();
         let wanted = crate::spec::file::Wanted::default();
@@ -87,4 +88,17 @@ fn memory__networks_that_were_drawn_are_kept_exactly() {
         let (ours, kept) = (trial.run(&mut |_, _| ()), Trial { spec: read, ..trial }.run(&mut |_, _| ()));
         assert_eq!(ours.unwrap().trail, kept.unwrap().trail, "seed {seed}");
     }
+}
+
+#[test]
+fn memory__networks_that_were_drawn_are_kept_exactly() {
+    kept_exactly(0..12);
+}
+
+#[test]
+fn memory__many_networks() {
+    if cfg!(debug_assertions) {
+        return std::eprintln!("skipped: takes seconds; `cargo xtask swarm` runs it");
+    }
+    kept_exactly(12..400);
 }

@@ -1,5 +1,7 @@
 //! No way to compute changes what happens; multicasts reach every member once.
 
+use std::ops::Range;
+
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, RandomKey};
 
 use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
@@ -35,9 +37,8 @@ fn run(spec: &FabricSpec, sources: &[Source], options: Options, seed: u64) -> (u
     (fabric.digest(), outcome.delivered, format!("{seen:?}"))
 }
 
-#[test]
-fn options__no_way_to_compute_changes_what_happens() {
-    for seed in 0..90 {
+fn same_in_every_way(seeds: Range<u64>) {
+    for seed in seeds {
         let mut stream = RandomKey::new(seed).purpose("network").stream();
         let mut spec = draw::network(&mut stream);
         if spec.switch.switching == Switching::TokenBucket {
@@ -56,6 +57,19 @@ fn options__no_way_to_compute_changes_what_happens() {
             assert_eq!(plainest, other, "seed {seed}, {options:?}, {spec:?}");
         }
     }
+}
+
+#[test]
+fn options__no_way_to_compute_changes_what_happens() {
+    same_in_every_way(0..30);
+}
+
+#[test]
+fn options__on_many_networks() {
+    if cfg!(debug_assertions) {
+        return std::eprintln!("skipped: takes seconds; `cargo xtask swarm` runs it");
+    }
+    same_in_every_way(30..600);
 }
 
 /// Multicasts from several hosts beside unicasts: who got which message when.

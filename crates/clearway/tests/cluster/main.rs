@@ -3,7 +3,7 @@
 
 mod ground;
 mod launcher;
-#[path = "../processes/mod.rs"]
+#[path = "../commands/processes.rs"]
 mod processes;
 mod slurm;
 

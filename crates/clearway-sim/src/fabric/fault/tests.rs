@@ -1,5 +1,7 @@
 //! Faults hit what they name, heal, and are the same however the fabric is computed.
 
+use std::ops::Range;
+
 use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 
 use crate::check::draw;
@@ -90,9 +92,8 @@ fn some(seed: u64) -> (FabricSpec, Vec<FabricFault>) {
     (spec, fabric)
 }
 
-#[test]
-fn options__no_way_to_compute_changes_what_happens_under_faults() {
-    for seed in 0..150 {
+fn same_in_every_way(seeds: Range<u64>) {
+    for seed in seeds {
         let (spec, plan) = some(seed);
         let casts = spec.classes.loss[0] == crate::spec::LossDomain::Credits;
         let plainest = run(&spec, plan.clone(), seed, WAYS[0], casts);
@@ -101,6 +102,19 @@ fn options__no_way_to_compute_changes_what_happens_under_faults() {
             assert!(plainest == other, "seed {seed}, {options:?}, {plan:?}, {spec:?}");
         }
     }
+}
+
+#[test]
+fn options__no_way_to_compute_changes_what_happens_under_faults() {
+    same_in_every_way(0..40);
+}
+
+#[test]
+fn options__under_many_faults() {
+    if cfg!(debug_assertions) {
+        return std::eprintln!("skipped: takes seconds; `cargo xtask swarm` runs it");
+    }
+    same_in_every_way(40..1_000);
 }
 
 #[test]

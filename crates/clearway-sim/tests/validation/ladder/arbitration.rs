@@ -8,6 +8,8 @@
 //! Varghese, "Efficient fair queuing using deficit round robin" (SIGCOMM 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide "Configuring
 //! OpenSM".
 
+use std::sync::LazyLock;
+
 use clearway_proto::base::{Bytes, Class, RandomKey, RandomStream};
 use clearway_sim::Picos;
 use clearway_sim::arbiter;
@@ -95,8 +97,13 @@ fn random_table(stream: &mut RandomStream) -> Vec<(u8, u8)> {
     (0..entries).map(|_| (stream.below(SENDERS as u64) as u8, stream.below(64) as u8)).collect()
 }
 
-/// Random tables against [`arbiter::shares`].
+/// Random tables against [`arbiter::shares`], run once for all who ask.
 pub(crate) fn random_tables() -> Vec<Figure> {
+    static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(run_random_tables);
+    FIGURES.clone()
+}
+
+fn run_random_tables() -> Vec<Figure> {
     let mut all = Vec::new();
     for seed in 0..40 {
         let mut stream = RandomKey::new(seed).purpose("tables").stream();

@@ -8,6 +8,8 @@
 //! # Source
 //! Kleinrock, "Queueing systems", volume 1 (1975), 5.6: W = rho / (2 (1 - rho)) x service.
 
+use std::sync::LazyLock;
+
 use clearway_proto::base::{BitsPerSec, Class, RandomKey};
 use clearway_sim::Picos;
 use clearway_sim::spec::FabricSpec;
@@ -37,8 +39,13 @@ pub(crate) struct Wait {
     pub(crate) half: f64,
 }
 
-/// Loads from 0.2 to 0.9.
-pub(crate) fn waits() -> Vec<Wait> {
+/// Loads from 0.2 to 0.9, run once for all who ask.
+pub(crate) fn waits() -> &'static [Wait] {
+    static WAITS: LazyLock<Vec<Wait>> = LazyLock::new(waits_of_all_loads);
+    &WAITS
+}
+
+fn waits_of_all_loads() -> Vec<Wait> {
     let mut rates: Vec<BitsPerSec> = vec![gigabits(10_000); 33];
     rates[0] = gigabits(10);
     let spec = rig::star(&rates).spec();

@@ -11,6 +11,7 @@
 //! tree of buffers grows from a hot spot until it stops everybody. The tests ask for the kind of the effect, not for its size.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey};
 use clearway_proto::stats::{Histogram, Quantile, Reading};
@@ -100,8 +101,13 @@ const TREE: Routing = Routing::Adaptive { minimal: 2, detour: 0, bias: 0 };
 const UGAL: Routing = Routing::Adaptive { minimal: 2, detour: 2, bias: 8192 };
 const BUFFER: Bytes = Bytes(32 << 10);
 
-/// All cases.
-pub(crate) fn cases() -> Vec<Case> {
+/// All cases, run once for all who ask.
+pub(crate) fn cases() -> &'static [Case] {
+    static CASES: LazyLock<Vec<Case>> = LazyLock::new(run_all);
+    &CASES
+}
+
+fn run_all() -> Vec<Case> {
     use {Lanes::*, Places::*};
     let case = |name, spec, buffer, lanes, places| {
         let spec = with(spec, buffer, lanes);

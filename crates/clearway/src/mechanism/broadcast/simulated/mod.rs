@@ -6,7 +6,7 @@
 //! root lies where is known and compared, as digests, and no byte is kept. Packets are lost on the last cable to each rank, singly.
 //!
 //! # Not here
-//! Faults other than loss: `tests/broadcast_fabric.rs`.
+//! Faults other than loss: `tests/fabrics/broadcast.rs`.
 
 mod actor;
 mod page;

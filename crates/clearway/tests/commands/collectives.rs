@@ -1,6 +1,4 @@
 //! Victims that act all together, where ranks are processes of a lab.
-#![cfg(target_os = "linux")]
-#![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
 use std::process::Command;

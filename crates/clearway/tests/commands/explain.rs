@@ -1,7 +1,5 @@
 //! A simulated run can be asked afterwards, as long as it is still the same run.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

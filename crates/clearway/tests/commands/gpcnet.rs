@@ -1,6 +1,4 @@
 //! GPCNeT's own tests where ranks are processes: in a lab, and across a job that a launcher starts.
-#![cfg(target_os = "linux")]
-#![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,6 @@
 //! What strangers may tell a rank that builds timeslices: the corpus from which `fuzz/targets/timeslice_node.rs` begins, and
 //! ten thousand strings near it.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 mod feed;
 
 use clearway_proto::base::RandomKey;

@@ -1,7 +1,5 @@
 //! Collectives over reliable messages on a fabric that loses, doubles and delays, in virtual time: results, early birds, deaths, mistakes.
 
-#![allow(non_snake_case)]
-
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::collective::{Command, Config, Event, Failure, Node, Numbers, Reduction};
 use clearway_proto::reliable::{self, Reliable};

@@ -2,9 +2,6 @@
 //!
 //! All ranks are in one host of a lab, and believe to be on two machines: their messages are sealed. The process of one of them is told
 //! another secret than the launcher's exchange told.
-#![allow(non_snake_case)] // tests are named function__case
-
-mod processes;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +13,7 @@ use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
 use nix::unistd::Pid;
 
-use processes::Process;
+use crate::processes::{self, Process};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";

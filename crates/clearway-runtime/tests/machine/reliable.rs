@@ -1,7 +1,5 @@
 //! Reliable messages and one-sided writes over real UDP sockets: the contract's suite, plain and sealed, and over full buffers.
 
-#![allow(non_snake_case)]
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
 

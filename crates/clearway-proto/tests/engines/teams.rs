@@ -4,7 +4,6 @@
 //! A rank runs the engine of channels and beside it one for each broadcast over one end of the wire in memory, which loses, doubles, delays and
 //! damages. A team that agreed on a channel listens there, and its first member casts. When all is over one more team needs a channel, a team
 //! that is idle gives its own up, and both cast, at the same time.
-#![allow(non_snake_case)] // tests are named function__case
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

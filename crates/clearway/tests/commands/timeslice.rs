@@ -1,7 +1,5 @@
 //! Timeslice building from the command line: every schedule has its figures, the same ones each time, and mistakes have a sentence.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::process::{Command, Output};
 
 /// Four inputs and four builders, so small that it is over at once.

@@ -5,9 +5,6 @@
 //! late; a group that does not reach some; receivers a tenth or a hundredth as fast as they should be; links that carry one way only;
 //! processors that stop; a receiver, a leader or the root that dies. Bodies are real bytes. They are compared when they are told, and
 //! long objects again when they are stable, because until then others may be served from them.
-#![allow(non_snake_case)] // tests are named function__case
-
-mod fabric;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +19,7 @@ use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
 use clearway_sim::world::Told;
 
-use fabric::Stage;
+use crate::stage::{self, Stage};
 
 const GROUP: GroupId = GroupId(3);
 const SYMBOL: u32 = 1_000;
@@ -63,7 +60,7 @@ fn content(object: u32, at: usize) -> u8 {
 fn drawn(seed: u64) -> Trial {
     let mut stream = RandomKey::new(seed).purpose("broadcast on a fabric").stream();
     let mut below = |bound: u64| stream.below(bound);
-    let spec = fabric::drawn(&mut below);
+    let spec = stage::drawn(&mut below);
     let ranks = 2 + below(23) as u32;
     let lengths = (0..1 + below(12)).map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32).collect();
     let mut trial = Trial {
@@ -89,8 +86,8 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
     let at = Picos::from_nanos(below(1_500_000));
     let length = Picos::from_nanos(1 + below(SILENCE.0 / 4));
     let rank = below(u64::from(trial.ranks)) as u32;
-    let host = fabric::host(rank);
-    let (_, switch) = fabric::leaf(&trial.spec, rank);
+    let host = stage::host(rank);
+    let (_, switch) = stage::leaf(&trial.spec, rank);
     let (inward, outward) = (format!("{switch} -> {host}"), format!("{host} -> {switch}"));
     let some = |odds| Struck { odds, class: None, sort: Sort::Any };
     let one_way = [inward.clone(), outward][below(2) as usize].clone();
@@ -172,7 +169,7 @@ struct Cast {
 
 impl Cast {
     fn of(trial: &Trial) -> Self {
-        let leaf = |rank| fabric::leaf(&trial.spec, rank).0;
+        let leaf = |rank| stage::leaf(&trial.spec, rank).0;
         let members: Arc<[Member]> =
             (0..trial.ranks).map(|rank| Member { rank: Rank(rank), leaf: leaf(rank) }).collect();
         let mut regions = Vec::new();
@@ -281,7 +278,7 @@ fn death(nth: u64) -> Picos {
     Picos::from(Nanos(SILENCE.0 * 3 * nth))
 }
 
-/// `BROADCAST_SEEDS=2000 cargo test -p clearway --test broadcast_fabric` runs as many as you like.
+/// `BROADCAST_SEEDS=2000 cargo test -p clearway --test fabrics broadcast` runs as many as you like.
 #[test]
 fn swarm__the_same_bytes_and_the_same_end_for_all_on_fabrics() {
     let seeds = std::env::var("BROADCAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());

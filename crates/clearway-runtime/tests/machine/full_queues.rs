@@ -2,8 +2,6 @@
 //!
 //! Each test runs itself again in a network namespace of its own, which needs no root but a kernel that allows it.
 
-#![allow(non_snake_case)]
-
 use std::env;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
@@ -31,7 +29,7 @@ fn on_slow_link(name: &str, limit: &str, test: fn()) {
         }
         let own = env::current_exe().expect("the path of this program");
         let mut again = Command::new("unshare");
-        again.arg("-rn").arg(own).args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
+        again.arg("-rn").arg(own).args(["--exact", &format!("full_queues::{name}"), "--nocapture"]).env(INSIDE, "1");
         assert!(again.status().expect("unshare runs").success(), "{name} failed inside its namespace");
         return;
     }

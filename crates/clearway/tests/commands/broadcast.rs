@@ -1,7 +1,5 @@
 //! Broadcasts by processes in a lab: every way, with and without loss, every byte compared; deaths; what is refused.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::process::{Command, Output};
 
 /// The exit status when namespaces are refused.

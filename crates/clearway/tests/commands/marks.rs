@@ -1,5 +1,4 @@
 //! The marks that leave a host when ranks talk over libfabric, counted by the kernel of the host where they arrive.
-#![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::process::{Command, Output};
 const HOSTS: u32 = 5;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Two phases of the shortest windows that can be judged.
-const SCENARIO: &str = include_str!("fixtures/short.toml");
+const SCENARIO: &str = include_str!("../fixtures/short.toml");
 /// Counts what comes in over TCP: by the marks of low latency (46), bulk (8) and best effort (0), and all.
 const COUNTERS: &str = "table inet count {
     chain in {

@@ -2,9 +2,6 @@
 //!
 //! The server is a real one on loopback, with keys of its own. Ranks run a copy of the program in the test's directory, by which
 //! they are found.
-#![allow(non_snake_case)] // tests are named function__case
-
-mod processes;
 
 use std::fs;
 use std::io::Read;
@@ -17,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use processes::Process;
+use crate::processes::{self, Process};
 
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -25,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const HOSTS: &str = "127.0.0.1 slots=5\n";
 /// One that ends, and one that does not before somebody ends it.
 const SCENARIOS: [(&str, &str); 2] =
-    [("short.toml", include_str!("fixtures/short.toml")), ("long.toml", include_str!("fixtures/long.toml"))];
+    [("short.toml", include_str!("../fixtures/short.toml")), ("long.toml", include_str!("../fixtures/long.toml"))];
 
 /// A directory with everything that a run over ssh needs, and the server; both gone at the end.
 struct Ground {

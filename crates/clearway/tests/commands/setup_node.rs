@@ -1,8 +1,5 @@
 //! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of the packet filter on both sides.
 
-#![cfg(target_os = "linux")]
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

@@ -3,8 +3,6 @@
 //!
 //! Each test starts this program again for the other ranks; what they do stands in the functions named `play_`.
 
-#![allow(non_snake_case)]
-
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -40,7 +38,7 @@ fn open(session: u64, rank: u32, ranks: u32, waiting: Waiting) -> ShmWire {
 /// Starts this program again to play `role`.
 fn start(program: &mut Command, role: &str, session: u64, rank: u32, ranks: u32) -> Child {
     let own = env::current_exe().expect("the path of this program");
-    program.arg(own).args(["--exact", "part__played_for_another_test", "--nocapture"]);
+    program.arg(own).args(["--exact", "shm_processes::part__played_for_another_test", "--nocapture"]);
     program.env(PART, format!("{role} {session} {rank} {ranks}"));
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program again")
 }

@@ -6,9 +6,6 @@
 //! jump, drift or stand still, transmit queues for two messages; ranks that retire, join and weigh other. The job runs until every rank that
 //! takes part has ended. Then every timeslice must have been built once, by decision, with the contributions of all inputs that never were
 //! out, and with the bytes that these gave.
-#![allow(non_snake_case)] // tests are named function__case
-
-mod fabric;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +21,7 @@ use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
 use clearway_sim::world::Told;
 
-use fabric::Stage;
+use crate::stage::{self, Stage};
 
 /// A message between hosts takes some two microseconds.
 const BEAT: Nanos = Nanos::from_micros(100);
@@ -59,7 +56,7 @@ impl Trial {
     fn drawn(seed: u64) -> Self {
         let mut stream = RandomKey::new(seed).purpose("timeslices on a fabric").stream();
         let mut below = |bound: u64| stream.below(bound);
-        let spec = fabric::drawn(&mut below);
+        let spec = stage::drawn(&mut below);
         let (inputs, builders) = (2 + below(4) as u32, 2 + below(4) as u32);
         let longest = [60, 3_000][below(2) as usize];
         let mut trial = Self {
@@ -96,7 +93,7 @@ impl Trial {
         for _ in 0..below(7) {
             let (at, length) = (Picos::from_nanos(below(STRIKES)), Picos::from_nanos(1 + below(LENGTH_MAX)));
             let rank = below(u64::from(self.ranks())) as u32;
-            let (host, (_, switch)) = (fabric::host(rank), fabric::leaf(&self.spec, rank));
+            let (host, (_, switch)) = (stage::host(rank), stage::leaf(&self.spec, rank));
             let link = [format!("{switch} -> {host}"), format!("{host} -> {switch}"), format!("{host} -- {switch}")];
             let draw = below(14);
             if draw < 5 {
@@ -144,7 +141,7 @@ impl Trial {
 
     /// Whether `rank` dies in the plan, and whether it comes back.
     fn dies(&self, rank: u32) -> Option<bool> {
-        let is_own = |fault: &&Fault| fault.kind == FaultKind::Crash && fault.target == fabric::host(rank);
+        let is_own = |fault: &&Fault| fault.kind == FaultKind::Crash && fault.target == stage::host(rank);
         self.plan.faults.iter().find(is_own).map(|fault| fault.until < LIMIT)
     }
 
@@ -439,7 +436,7 @@ fn run(seed: u64) {
     }
 }
 
-/// `TIMESLICE_SEEDS=1000 cargo test -p clearway --test timeslice_fabric` runs as many as you like.
+/// `TIMESLICE_SEEDS=1000 cargo test -p clearway --test fabrics timeslice` runs as many as you like.
 #[test]
 fn swarm__on_fabrics_nothing_is_lost_or_built_twice() {
     let number = |name| std::env::var(name).ok().and_then(|number: String| number.parse().ok());

@@ -2,8 +2,6 @@
 //!
 //! The ranks are the example program `meet`, which `cargo test` builds. A launcher that is missing is skipped with its name.
 
-#![allow(non_snake_case)]
-
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;

@@ -1,7 +1,5 @@
 //! Timeslices built by processes: recorded microslices in, archives out, byte for byte; consumers; what is refused.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! The progress loop in real time: control input, deadlines, events, and the host's word to stop.
 
-#![allow(non_snake_case)]
-
 use std::io::{PipeReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::ControlFlow;

@@ -1,5 +1,4 @@
 //! `clearway cast` between real processes on the loopback: what appears, what does not, and what is said.
-#![allow(non_snake_case)] // tests are named function__case
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,4 @@
 //! Runs across real processes over each wire: what the report says of it, what cannot be used, and a rank that dies.
-#![allow(non_snake_case)] // tests are named function__case
-
-mod processes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use processes::Process;
+use crate::processes::{self, Process};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -20,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
-const SHORT: &str = include_str!("fixtures/short.toml");
+const SHORT: &str = include_str!("../fixtures/short.toml");
 /// The same with windows that are still open when the run is ended.
-const LONG: &str = include_str!("fixtures/long.toml");
+const LONG: &str = include_str!("../fixtures/long.toml");
 
 /// A directory of this test alone.
 fn directory(name: &str) -> PathBuf {

@@ -1,7 +1,5 @@
 //! Archives on disk: what is made is right, what is damaged is found, and what is cut off is read up to there.
 
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,5 @@
 //! The program ends when it is told to, whatever it computes.
 
-#![cfg(target_os = "linux")]
-#![allow(non_snake_case)] // tests are named function__case
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,23 @@
+//! The commands as a user runs them: what appears, what is refused, what is left behind. Each test runs the program itself.
+//!
+//! One program for all of them, because each program is linked by itself. A module's name chooses its tests:
+//! `cargo test -p clearway --test commands cast::`.
+#![cfg(target_os = "linux")]
+#![allow(non_snake_case)] // tests are named function__case
+
+mod archives;
+mod broadcast;
+mod cast;
+mod collectives;
+mod explain;
+mod gpcnet;
+mod hostfile;
+mod interrupt;
+mod keys;
+mod marks;
+mod processes;
+mod programs;
+mod setup_node;
+mod timeslice;
+mod timeslice_ranks;
+mod wires;
