@@ -295,7 +295,7 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
         }
         if signal == Signal::SIGINT {
             assert_eq!(output.status.code(), Some(130), "{said}");
-            assert!(said.contains("interrupted; nothing is left behind and no report was written"), "{said}");
+            assert!(said.contains("interrupted") && !said.contains("left behind"), "{said}");
             assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
         }
         assert!(sinks(&directory).iter().all(|name| name.contains(".unfinished")), "{:?}", sinks(&directory));
