@@ -14,11 +14,10 @@ use crate::mechanism::broadcast::simulated::Ground;
 use crate::mechanism::broadcast::{
     Casts, Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots,
 };
-use crate::mechanism::timeslice::RankAt;
 use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
-use crate::scenario::{Fabric, Time};
+use crate::scenario::{Fabric, RankAt, Time};
 
 /// What `clearway broadcast` casts.
 #[derive(Debug, Args)]

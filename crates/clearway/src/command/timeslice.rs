@@ -16,16 +16,16 @@ use super::timeslice_feed::FeedFlags;
 use super::{JobArguments, print};
 use crate::mechanism::timeslice::Wanted as Go;
 use crate::mechanism::timeslice::{
-    Building, Change, HostConditions, LENGTHS, Messages, Plan, RankAt, Rings, SIMULATED, Task, account,
-    achievable_table, build, compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable,
-    table, told, watch,
+    Building, Change, HostConditions, LENGTHS, Messages, Plan, Rings, SIMULATED, Task, account, achievable_table,
+    build, compare, consume, costs, figures, measure_achievable, page, simulate, simulate_achievable, table, told,
+    watch,
 };
 use crate::report::model::Figure;
 use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
-use crate::scenario::{Fabric, Time};
+use crate::scenario::{Fabric, RankAt, Time};
 
 /// What stands beside a run.
 #[derive(Debug, Subcommand)]

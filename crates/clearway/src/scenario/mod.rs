@@ -33,7 +33,7 @@ use crate::report::model::{Origin, Parameter};
 pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use shipped::{shipped, shipped_names};
 pub(crate) use text::{read_file, read_text};
-pub(crate) use time::Time;
+pub(crate) use time::{RankAt, Time};
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

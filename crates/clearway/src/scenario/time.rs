@@ -1,4 +1,5 @@
-//! Lengths of time in scenarios: text with a unit, from nanoseconds to minutes, so that one key serves every network.
+//! Lengths of time in scenarios: text with a unit, from nanoseconds to minutes, so that one key serves every network. A flag
+//! that means a rank at a time is read here too.
 //!
 //! # Invariants
 //! I1. Text without a unit is refused: a laboratory is measured in seconds, a machine in microseconds.
@@ -67,6 +68,25 @@ impl fmt::Display for Time {
     }
 }
 
+/// A rank and a time, written `RANK@TIME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RankAt {
+    pub(crate) rank: u32,
+    /// After counting began.
+    pub(crate) at: Nanos,
+}
+
+impl FromStr for RankAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began");
+        let (rank, at) = text.split_once('@').ok_or_else(wrong)?;
+        let at: Time = at.parse().map_err(|_| wrong())?;
+        Ok(Self { rank: rank.parse().map_err(|_| wrong())?, at: at.0 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +105,14 @@ mod tests {
         for text in ["6", "s", "", "-1s", "1.s", "1h", "99999999999999999999s", "99999999999s", "1.0000000001s"] {
             let refusal = Time::try_from(text.to_owned()).expect_err(text);
             assert!(refusal.ends_with("ns, us, ms, s, min works"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn rank_at__is_a_rank_and_a_time() {
+        assert_eq!("40@2ms".parse(), Ok(RankAt { rank: 40, at: Nanos(2_000_000) }));
+        for text in ["40", "@2ms", "40@", "x@2ms", "40@2", "40@2ms@"] {
+            assert!(text.parse::<RankAt>().is_err(), "{text}");
         }
     }
 }

@@ -20,10 +20,10 @@ use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, SHORT, Share};
 use super::rough::Rough;
 use super::words::{Asked, Assignment, Casts, Rhythm, Said};
-use crate::mechanism::timeslice::RankAt;
 use crate::run::Place;
 use crate::run::session::Session;
 use crate::run::venue::ProcessVenue;
+use crate::scenario::RankAt;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

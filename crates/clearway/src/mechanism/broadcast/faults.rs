@@ -15,9 +15,9 @@ use super::conduct::Conductor;
 use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, Share};
 use super::rough::Rough;
-use crate::mechanism::timeslice::RankAt;
 use crate::run::Place;
 use crate::run::venue::ProcessVenue;
+use crate::scenario::RankAt;
 
 const MODES: [Mode; 4] = [Mode::Auto, Mode::Multicast, Mode::Chain, Mode::Tree];
 /// The most of what arrives that suffers each fault, in millionths.

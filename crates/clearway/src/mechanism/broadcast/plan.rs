@@ -8,7 +8,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::{Circumstances, Costs, Reach, Way};
 use serde::{Deserialize, Serialize};
 
-use crate::mechanism::timeslice::RankAt;
+use crate::scenario::RankAt;
 
 /// How an object shall reach all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]

@@ -312,7 +312,7 @@ mod tests {
     use clearway_proto::base::Bytes;
 
     use super::*;
-    use crate::mechanism::timeslice::RankAt;
+    use crate::scenario::RankAt;
 
     fn course(changes: Vec<Change>) -> Course {
         let plan = Plan {

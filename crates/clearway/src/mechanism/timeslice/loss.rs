@@ -1,30 +1,10 @@
 //! Ranks that go and come in a run, on purpose or not, and how soon the others know.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use clearway_proto::base::{Nanos, Rank};
 
-use crate::scenario::Time;
-
-/// A rank and a time, written `RANK@TIME`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RankAt {
-    pub(crate) rank: u32,
-    /// After counting began.
-    pub(crate) at: Nanos,
-}
-
-impl FromStr for RankAt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began");
-        let (rank, at) = text.split_once('@').ok_or_else(wrong)?;
-        let at: Time = at.parse().map_err(|_| wrong())?;
-        Ok(Self { rank: rank.parse().map_err(|_| wrong())?, at: at.0 })
-    }
-}
+use crate::scenario::RankAt;
 
 /// What somebody wants of a rank while a run is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,14 +82,6 @@ pub(super) fn slowest(losses: &BTreeMap<Rank, Known>) -> Option<[f64; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rank_at__is_a_rank_and_a_time() {
-        assert_eq!("40@2ms".parse(), Ok(RankAt { rank: 40, at: Nanos(2_000_000) }));
-        for text in ["40", "@2ms", "40@", "x@2ms", "40@2", "40@2ms@"] {
-            assert!(text.parse::<RankAt>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn change__those_of_all_kinds_come_by_time() {

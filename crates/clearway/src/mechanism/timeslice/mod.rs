@@ -49,7 +49,7 @@ pub(crate) use board::watch;
 pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use handover::consume;
-pub(crate) use loss::{Change, RankAt, Wanted};
+pub(crate) use loss::{Change, Wanted};
 pub(crate) use page::{account, costs, page, told};
 pub(crate) use plan::{HostConditions, Messages, Plan, Rings, Slowdown};
 pub(crate) use section::Timeslice;
