@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
+use toml::de::DeTable;
 
 use super::results::Results;
 use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission, registry};
@@ -21,7 +22,7 @@ use crate::run::exit::Exit;
 use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
 use crate::run::venue::{self, JobVenue, LaunchSpec};
 use crate::run::{self, Complete, Order, Place};
-use crate::scenario::{self, Fabric, Scenario};
+use crate::scenario::{self, Fabric, Scenario, Section};
 use clearway_wires::WireRequest;
 
 /// Who says how fast the host links of a job are.
@@ -105,7 +106,7 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 /// Runs a scenario that is shipped; how it went, and where its report is.
 fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
-    let scenario = scenario::read_text(text).map_err(|why| anyhow!("{why}"))?;
+    let scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
     let results = Results::of(&scenario.name, output)?;
     let scenario = Scenario { seed: output.seed.unwrap_or(scenario.seed), ..scenario };
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
@@ -114,7 +115,7 @@ fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)>
 
 /// A scenario from a file or from those that are shipped.
 pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &Output) -> Result<Exit> {
-    let (scenario, text) = scenario::read_file(path)?;
+    let (scenario, text) = scenario::read_file(path, &registry::section_kinds())?;
     let job = JobFlags::of(Some(job));
     let on = job.places(on)?;
     conduct(scenario, &text, &on, &job, BTreeSet::new(), output)
@@ -127,8 +128,8 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     }
     let (mut scenario, set) = scenario_of(flags)?;
     let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
-    scenario.fit(hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
-    let text = toml::to_string(&scenario).context("the flags make no scenario")?;
+    fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
+    let text = scenario.text().context("the flags make no scenario")?;
     scenario.check().map_err(|why| anyhow!("{why}"))?;
     if flags.print_scenario {
         print(&text)?;
@@ -137,7 +138,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let told = flags.rate.is_some() || flags.trunk.is_some();
     let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
     let programs = Programs::of(&flags.programs);
-    if let Some(test) = &mut scenario.congestion {
+    if let Some(test) = scenario.section_mut::<Congestion>() {
         test.programs.clone_from(&programs);
     }
     let job = JobFlags { rate, roles: Roles::Fitted, given: Some(&flags.job) };
@@ -267,7 +268,7 @@ fn conduct_job(
     let order = job.order()?;
     let on_job = |ranks: u32, rate| {
         let mut scenario = scenario.clone();
-        let chosen = (job.roles == Roles::Fitted).then(|| scenario.fit(ranks, &flags)).flatten();
+        let chosen = (job.roles == Roles::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
         scenario.on_job(ranks, rate).map_err(|why| anyhow!(why))?;
         Ok::<_, anyhow::Error>((scenario, chosen))
     };
@@ -295,7 +296,7 @@ fn conduct_job(
         };
         let (scenario, _) = on_job(site.size(), rate)?;
         if chosen.is_some() {
-            text = toml::to_string(&scenario).context("the chosen test makes no scenario")?;
+            text = scenario.text().context("the chosen test makes no scenario")?;
         }
         let complete = keeping(&results);
         let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), complete: complete.clone() };
@@ -389,8 +390,7 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
 
 /// The scenario that `flags` make, and which parameters they set.
 fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
-    let (mut scenario, mut set) = on_fabric(flags)?;
-    let mut test = scenario.congestion.take().unwrap_or_default();
+    let (fabric, mut test, mut set) = on_fabric(flags)?;
     let mut list = |name: &str, given: bool| {
         if given {
             set.insert(format!("congestion.{name}"));
@@ -423,7 +423,7 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     list("draws", take(&mut test.draws, flags.draws));
     list("isolated", take(&mut test.isolated, flags.time));
     list("congested", take(&mut test.congested, flags.time));
-    scenario.congestion = Some(test);
+    let mut scenario = Scenario::new("bench", "A congestion test made of flags.", fabric, test);
     if let Some(limit) = flags.programs.slowdown_max {
         scenario.verdict.slowdown_max = limit;
         set.insert("verdict.slowdown-max".to_owned());
@@ -432,25 +432,16 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
 }
 
 /// The fabric that `flags` name with the test that is usual on it, and which parameters that sets.
-fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
-    let mut scenario = Scenario {
-        name: "bench".to_owned(),
-        about: "A congestion test made of flags.".to_owned(),
-        seed: 1,
-        fabric: Fabric::lab(topology_of(flags)),
-        congestion: Some(Congestion::default()),
-        shares: None,
-        timeslice: None,
-        broadcast: None,
-        verdict: clearway_proto::congestion::Rules::default(),
-    };
-    if let Some(fabric) = &flags.fabric {
-        scenario.fabric = Fabric::machine(fabric.clone(), flags.nodes);
-        scenario.congestion = Some(Congestion::usual(&scenario.fabric).map_err(|why| anyhow!(why))?);
-        scenario.settle(&toml::Table::new()).map_err(|why| anyhow!(why))?;
+fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, Congestion, BTreeSet<String>)> {
+    let mut fabric = Fabric::lab(topology_of(flags));
+    let mut test = Congestion::default();
+    if let Some(preset) = &flags.fabric {
+        fabric = Fabric::machine(preset.clone(), flags.nodes);
+        test = Congestion::usual(&fabric).map_err(|why| anyhow!(why))?;
+        test.settle(&mut fabric, &DeTable::new()).map_err(|why| anyhow!("[fabric]: {why}"))?;
     } else if flags.trunk.is_some() {
         // Victims and congestors meet on the trunk, so they need not share hosts.
-        scenario.congestion = Some(Congestion {
+        test = Congestion {
             placement: Placement::Disjoint,
             victim_hosts: 4,
             congestor_hosts: 6,
@@ -458,8 +449,8 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
             congestors: vec![CongestorKind::Alltoall],
             intensity_percent: vec![100],
             victim_interval: scenario::Time::micros(2000),
-            ..Congestion::default()
-        });
+            ..test
+        };
     }
     let given = [
         (flags.hosts.is_some(), "topology.hosts"),
@@ -469,7 +460,13 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
         (flags.nodes.is_some(), "nodes"),
     ];
     let set = given.into_iter().filter(|(given, _)| *given).map(|(_, key)| format!("fabric.{key}")).collect();
-    Ok((scenario, set))
+    Ok((fabric, test, set))
+}
+
+/// Makes the congestion test of `scenario` smaller where it has no room on so many `hosts`, but for the parameters that are
+/// `given` (`congestion.draws`). Says what it chose, if anything.
+fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
+    scenario.section_mut::<Congestion>()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
 }
 
 /// The laboratory that `flags` name.

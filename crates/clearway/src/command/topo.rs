@@ -10,8 +10,9 @@ use clearway_sim::spec::file::{FabricFile, Wanted};
 use clearway_sim::spec::import::{Outside, import};
 use clearway_sim::spec::presets;
 
-use super::{TopoCommand, nearest, print};
+use super::{TopoCommand, print};
 use crate::run::exit::Exit;
+use crate::scenario::nearest;
 
 /// What a subnet manager or ibnetdiscover writes about the largest machines is some megabytes.
 const OUTSIDE_BYTES_MAX: u64 = 64 << 20;

@@ -20,6 +20,7 @@ pub(crate) mod exit;
 pub(crate) mod interrupt;
 pub(crate) mod job;
 mod message;
+mod parameters;
 mod place;
 mod print;
 pub(crate) mod processes;

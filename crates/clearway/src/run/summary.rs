@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::Order;
+use super::parameters::parameters;
 use crate::report::model::{Host, Report, Scenario};
 
 /// A report of `order` at `place`, with everything that is known before the first packet.
 pub(crate) fn begun(order: &Order<'_>, place: &str) -> Report {
     let scenario = Scenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
     let mut report = Report::new(std::env::args().collect(), place, scenario, order.scenario.seed);
-    report.parameters = order.scenario.parameters(order.text, &order.flags);
+    report.parameters = parameters(order.scenario, order.text, &order.flags);
     report.host = host();
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     report.host.facts.insert("build".into(), build.into());

@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! One file names a fabric, one mechanism with its parameters, a seed, and the limits of the verdict. The same file runs in
-//! every place that has the fabric. Everything but the fabric and the mechanism has a default; [`Scenario::parameters`] lists
-//! every value in force with its origin.
+//! every place that has the fabric. Everything but the fabric and the mechanism has a default. The table of a mechanism is its
+//! own ([`Section`]): no mechanism is known here, and who reads a scenario says which there are.
 //!
 //! # Invariants
 //! I1. A key that nothing reads is refused, with the nearest one that something does.
@@ -11,10 +11,15 @@
 
 pub(crate) mod fabric;
 mod layout;
+mod nearest;
+#[cfg(test)]
+pub(crate) mod sample;
+mod section;
 mod shipped;
 mod text;
 pub(crate) mod time;
 
+use std::any::Any;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -25,74 +30,30 @@ use clearway_proto::base::{BitsPerSec, Nanos, RandomKey};
 use clearway_proto::congestion::{Layout, Rules};
 use serde::{Deserialize, Serialize};
 
-use crate::mechanism::broadcast::Broadcast;
-use crate::mechanism::congestion::{Congestion, Shares};
-use crate::mechanism::timeslice::Timeslice;
-use crate::report::model::{Origin, Parameter};
+use section::{AnySection, table};
 
 pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
+pub(crate) use nearest::nearest;
+pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
 pub(crate) use text::{read_file, read_text};
 pub(crate) use time::{RankAt, Time};
 
 /// A whole run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     /// Its name in reports.
     pub(crate) name: String,
     /// One sentence for a person.
-    #[serde(default)]
     pub(crate) about: String,
     /// The seed of every random choice; `--seed` overrides it.
-    #[serde(default = "one")]
     pub(crate) seed: u64,
     /// The network.
     pub(crate) fabric: Fabric,
-    /// Victims beside congestors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) congestion: Option<Congestion>,
-    /// Several classes fill one port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) shares: Option<Shares>,
-    /// Timeslice building.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timeslice: Option<Timeslice>,
-    /// Broadcasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) broadcast: Option<Broadcast>,
+    /// The parameters of its mechanism.
+    section: Box<dyn AnySection>,
     /// The limits of the verdict.
-    #[serde(default)]
     pub(crate) verdict: Rules,
-}
-
-/// What a scenario runs: exactly one of its tables.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Mechanism<'a> {
-    /// Victims beside congestors.
-    Congestion(&'a Congestion),
-    /// Several classes fill one port.
-    Shares(&'a Shares),
-    /// Timeslice building.
-    Timeslice(&'a Timeslice),
-    /// Broadcasts.
-    Broadcast(&'a Broadcast),
-}
-
-impl Mechanism<'_> {
-    /// The name of its table.
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Congestion(_) => "congestion",
-            Self::Shares(_) => "shares",
-            Self::Timeslice(_) => "timeslice",
-            Self::Broadcast(_) => "broadcast",
-        }
-    }
-}
-
-fn one() -> u64 {
-    1
 }
 
 /// The longest name of a scenario: a part of a path, far below the kernel's 255 bytes.
@@ -103,8 +64,40 @@ pub(crate) const SLICES_MIN: u64 = 12;
 const SLICES_MAX: u64 = 6000;
 
 impl Scenario {
+    /// The scenario called `name` with this `section` on `fabric`, and the usual seed and limits.
+    pub(crate) fn new(name: &str, about: &str, fabric: Fabric, section: impl Section) -> Self {
+        let (name, about, section) = (name.to_owned(), about.to_owned(), Box::new(section));
+        Self { name, about, seed: text::SEED, fabric, section, verdict: Rules::default() }
+    }
+
+    /// The parameters of its mechanism, if that is the one of `T`.
+    pub(crate) fn section<T: Section>(&self) -> Option<&T> {
+        (&*self.section as &dyn Any).downcast_ref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn section_mut<T: Section>(&mut self) -> Option<&mut T> {
+        (&mut *self.section as &mut dyn Any).downcast_mut()
+    }
+
+    /// The name of its mechanism's table.
+    pub(crate) fn section_name(&self) -> &'static str {
+        self.section.name()
+    }
+
     /// Says in one sentence why this cannot run, if it cannot.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_head()?;
+        self.check_section()
+    }
+
+    /// The same of the section.
+    fn check_section(&self) -> Result<(), String> {
+        self.section.check(&self.fabric).map_err(|why| format!("[{}]: {why}", self.section.name()))
+    }
+
+    /// The same of everything but the section.
+    fn check_head(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         // The name is a directory under out/ unless --out says otherwise.
         if self.name.is_empty()
@@ -118,53 +111,31 @@ impl Scenario {
             ));
         }
         self.verdict.check().map_err(|why| format!("[verdict]: {why}"))?;
-        self.fabric.check().map_err(|why| format!("[fabric]: {why}"))?;
-        match self.mechanism()? {
-            Mechanism::Congestion(it) => it.check(&self.fabric).map_err(|why| format!("[congestion]: {why}")),
-            Mechanism::Shares(it) => it.check(&self.fabric).map_err(|why| format!("[shares]: {why}")),
-            Mechanism::Timeslice(it) => it.check(&self.fabric).map_err(|why| format!("[timeslice]: {why}")),
-            Mechanism::Broadcast(it) => it.check(&self.fabric).map_err(|why| format!("[broadcast]: {why}")),
-        }
-    }
-
-    /// What this scenario runs, or why that is not clear.
-    pub(crate) fn mechanism(&self) -> Result<Mechanism<'_>, String> {
-        let congestion = self.congestion.as_ref().map(Mechanism::Congestion);
-        let shares = self.shares.as_ref().map(Mechanism::Shares);
-        let timeslice = self.timeslice.as_ref().map(Mechanism::Timeslice);
-        let broadcast = self.broadcast.as_ref().map(Mechanism::Broadcast);
-        let mut all = [congestion, shares, timeslice, broadcast].into_iter().flatten();
-        match (all.next(), all.next()) {
-            (Some(it), None) => Ok(it),
-            (None, _) => {
-                Err("there is nothing to run: add a table [congestion], [shares], [timeslice] or [broadcast]".into())
-            }
-            (Some(_), Some(_)) => {
-                Err("there are two mechanisms: keep one of [congestion], [shares], [timeslice] and [broadcast]".into())
-            }
-        }
-    }
-
-    /// Makes a congestion test smaller that has no room on so many `hosts`, but for the parameters that are `given` (`congestion.draws`).
-    /// Says what it chose, if anything.
-    pub(crate) fn fit(&mut self, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
-        self.congestion.as_mut()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
+        self.fabric.check().map_err(|why| format!("[fabric]: {why}"))
     }
 
     /// The same on the network of a job of `ranks` whose host links have this rate (without it the scenario's own). Queues
     /// cannot be chosen there: what is compared is one class for all against a class for each purpose.
     pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {
         self.fabric = self.fabric.of_job(ranks, rate)?;
-        let queues = self.fabric.queues()?;
-        match (&mut self.congestion, &self.shares) {
-            (Some(it), None) => it.queues = queues,
-            _ => {
-                return Err(
-                    "only [congestion] runs across a job: shares are those of queues that can be set".to_owned()
-                );
-            }
-        }
+        self.section.on_job(&self.fabric)?;
         self.check()
+    }
+
+    /// The text from which this is read.
+    ///
+    /// # Errors
+    /// A number is beyond those of TOML.
+    pub(crate) fn text(&self) -> Result<String, toml::ser::Error> {
+        #[derive(Serialize)]
+        struct Head<'a> {
+            name: &'a str,
+            about: &'a str,
+            seed: u64,
+        }
+        let Self { name, about, seed, fabric, section, verdict } = self;
+        let head = toml::to_string(&Head { name, about, seed: *seed })?;
+        Ok([head, table("fabric", fabric)?, section.text()?, table("verdict", verdict)?].join("\n"))
     }
 
     /// Takes what small messages were `measured` to take in the laboratory, unless the scenario says it, and returns `text` with
@@ -182,70 +153,20 @@ impl Scenario {
                 )?;
             }
         }
-        match read_text(&text) {
+        #[derive(Deserialize)]
+        struct Written {
+            fabric: Fabric,
+        }
+        match toml::from_str::<Written>(&text) {
             Ok(read) if read.fabric == self.fabric => Ok(text),
             // The tables of a fabric that was written on one line cannot be added to.
-            _ => toml::to_string(self).context("the scenario cannot be written"),
+            _ => self.text().context("the scenario cannot be written"),
         }
-    }
-
-    /// Takes what is usual on this fabric for the keys that the scenario, as `given`, leaves out.
-    pub(crate) fn settle(&mut self, given: &toml::Table) -> Result<(), String> {
-        let none = toml::Table::new();
-        let table = |name: &str| given.get(name).and_then(toml::Value::as_table).unwrap_or(&none);
-        if let Some(it) = &mut self.congestion {
-            it.settle(&self.fabric, table("congestion")).map_err(|why| format!("[fabric]: {why}"))?;
-        }
-        if let Some(it) = &mut self.shares {
-            it.settle(&self.fabric, table("shares")).map_err(|why| format!("[fabric]: {why}"))?;
-        }
-        if let Some(it) = &mut self.timeslice {
-            it.settle(&self.fabric, table("timeslice")).map_err(|why| format!("[fabric]: {why}"))?;
-        }
-        if let Some(it) = &mut self.broadcast {
-            it.settle(&self.fabric, table("broadcast")).map_err(|why| format!("[fabric]: {why}"))?;
-            it.settle_map(&mut self.fabric, table("fabric")).map_err(|why| format!("[fabric]: {why}"))?;
-        }
-        Ok(())
     }
 
     /// The fabric as draws and expected rates see it.
     pub(crate) fn layout(&self) -> Result<Box<dyn Layout>, String> {
         self.fabric.layout(RandomKey::new(self.seed))
-    }
-
-    /// Every value in force, as `table.key`, with who chose it: `given` is the file as it was written.
-    pub(crate) fn parameters(&self, given: &str, flags: &BTreeSet<String>) -> Vec<Parameter> {
-        let written = given.parse::<toml::Table>().unwrap_or_default();
-        let all = toml::Table::try_from(self).unwrap_or_default();
-        let mut parameters = Vec::new();
-        list(&all, Some(&written), "", flags, &mut parameters);
-        parameters
-    }
-}
-
-/// Appends the leaves of `table` to `parameters`.
-fn list(
-    table: &toml::Table,
-    written: Option<&toml::Table>,
-    prefix: &str,
-    flags: &BTreeSet<String>,
-    parameters: &mut Vec<Parameter>,
-) {
-    for (key, value) in table {
-        let name = format!("{prefix}{key}");
-        let there = written.and_then(|table| table.get(key));
-        if let toml::Value::Table(inner) = value {
-            list(inner, there.and_then(toml::Value::as_table), &format!("{name}."), flags, parameters);
-            continue;
-        }
-        let origin = match (flags.contains(&name), there) {
-            (true, _) => Origin::Flag,
-            (false, Some(_)) => Origin::Scenario,
-            (false, None) => Origin::Default,
-        };
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        parameters.push(Parameter { name, value, unit: String::new(), origin });
     }
 }
 
@@ -268,7 +189,7 @@ pub(crate) fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), Str
     let known = fabric.queues()?;
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     match queues.iter().find(|queue| !known.contains(&queue.as_str())) {
-        Some(queue) => Err(format!("`{queue}` is no queue of this fabric; {}", crate::command::nearest(queue, &known))),
+        Some(queue) => Err(format!("`{queue}` is no queue of this fabric; {}", nearest(queue, &known))),
         None => Ok(()),
     }
 }

@@ -5,17 +5,24 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clearway_lab::{QueueKind, Weights};
+use clearway_proto::congestion::Rules;
+use serde::Deserialize;
+use toml::de::{DeTable, Error};
 
-use super::Scenario;
+use super::section::{SectionKind, keys_of};
+use super::{Fabric, Scenario, nearest};
 
 /// A scenario is a page of text; a megabyte is somebody's log file.
 const FILE_MAX: u64 = 1 << 20;
+/// The seed of a scenario that names none.
+pub(super) const SEED: u64 = 1;
 
-/// Reads a scenario file, or a shipped scenario by its name. Returns it with its text.
+/// Reads a scenario file with a section of one of `kinds`, or a shipped scenario by its name. Returns it with its text.
 ///
 /// # Errors
 /// One sentence about the first thing that is wrong.
-pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
+pub(crate) fn read_file(path: &Path, kinds: &[SectionKind]) -> Result<(Scenario, String)> {
     let shown = path.display();
     let text = match fs::File::open(path) {
         Ok(file) if !path.is_dir() => {
@@ -36,119 +43,106 @@ pub(crate) fn read_file(path: &Path) -> Result<(Scenario, String)> {
             }
         },
     };
-    let scenario = read_text(&text).map_err(|why| anyhow!("{shown}: {why}"))?;
+    let scenario = read_text(&text, kinds).map_err(|why| anyhow!("{shown}: {why}"))?;
     Ok((scenario, text))
 }
 
-/// Reads and checks a scenario.
+/// Reads and checks a scenario with a section of one of `kinds`.
 ///
 /// # Errors
 /// One sentence, with the line where there is one.
-pub(crate) fn read_text(text: &str) -> Result<Scenario, String> {
-    check_keys(text)?;
-    let mut scenario: Scenario = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, String> {
+    let placed = |error: Error| {
+        let place = error.span().map_or_else(String::new, |span| place(text, span.start));
         format!("{place}{}", error.message().replace('\n', "; "))
-    })?;
-    scenario.settle(&text.parse().unwrap_or_default())?;
-    scenario.check()?;
+    };
+    let given = DeTable::parse(text).map_err(placed)?;
+    check_table(given.get_ref(), "", text, kinds)?;
+    let mut rest = given.clone();
+    let mut sections = kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
+    let (first, second) = (sections.next(), sections.next());
+    drop(sections);
+    let Head { name, about, seed, fabric, verdict } =
+        Head::deserialize(toml::Deserializer::from(rest)).map_err(placed)?;
+    let (kind, value) = match (first, second) {
+        (Some(section), None) => section,
+        (None, _) => return Err(format!("there is nothing to run: add a table {}", names(kinds, "or"))),
+        (Some(_), Some(_)) => return Err(format!("there are two mechanisms: keep one of {}", names(kinds, "and"))),
+    };
+    let section = (kind.parse)(value).map_err(placed)?;
+    let mut scenario = Scenario { name, about, seed, fabric, section, verdict };
+    // What is usual on a fabric is asked of one that can be.
+    scenario.check_head()?;
+    scenario.section.settle(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
+    scenario.check_section()?;
     Ok(scenario)
 }
 
-/// The keys of each table. The types below them refuse what is missing here; this list can name the nearest.
-const KEYS: [(&str, &[&str]); 10] = [
-    ("", &["name", "about", "seed", "fabric", "congestion", "shares", "timeslice", "broadcast", "verdict"]),
-    ("fabric", &["topology", "queue-packets", "weights", "small-message", "preset", "nodes", "node-map"]),
-    ("fabric.topology", &["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"]),
-    ("fabric.weights", &["control", "low-latency", "best-effort", "bulk", "scavenger"]),
-    ("fabric.small-message", &["fifo", "strict", "weighted", "vlarb"]),
-    (
-        "congestion",
-        &[
-            "queues",
-            "victims",
-            "victim-hosts",
-            "victim-class",
-            "victim-interval",
-            "congestors",
-            "congestor-hosts",
-            "congestor-groups",
-            "congestor-class",
-            "intensity-percent",
-            "processes-per-host",
-            "placement",
-            "draws",
-            "slice",
-            "isolated",
-            "congested",
-            "null-control",
-        ],
-    ),
-    ("broadcast", &["queue", "bytes", "loss", "modes", "modes-up-to", "ranks", "also", "objects", "silence"]),
-    (
-        "timeslice",
-        &[
-            "queue",
-            "inputs",
-            "policies",
-            "contribution",
-            "ring",
-            "rings",
-            "window",
-            "interval",
-            "history",
-            "speed-up-percent",
-            "start-skew",
-            "warm-up",
-            "measured",
-            "seeds",
-            "node-rate",
-            "rate-spread-per-mille",
-            "interruption-period",
-            "interruption-length",
-            "packet",
-            "drop-percent",
-            "drop-from",
-            "drop-length",
-        ],
-    ),
-    ("shares", &["queues", "classes", "offered-percent", "slice", "measured"]),
-    (
-        "verdict",
-        &[
-            "factor-max",
-            "null-low",
-            "null-high",
-            "congestor-share-min",
-            "overload-min",
-            "noise-ratio",
-            "delay-ratio",
-            "slowdown-max",
-        ],
-    ),
-];
-
-/// Refuses keys that nothing reads, with the nearest that something does.
-fn check_keys(text: &str) -> Result<(), String> {
-    let Ok(table) = text.parse::<toml::Table>() else { return Ok(()) };
-    check_table(&table, "", text)
+/// The tables of `kinds`, for a sentence.
+fn names(kinds: &[SectionKind], last: &str) -> String {
+    let names: Vec<String> = kinds.iter().map(|kind| format!("[{}]", kind.name)).collect();
+    match names.split_last() {
+        Some((end, start)) if !start.is_empty() => format!("{} {last} {end}", start.join(", ")),
+        _ => names.concat(),
+    }
 }
 
-fn check_table(table: &toml::Table, path: &str, text: &str) -> Result<(), String> {
-    let Some((_, known)) = KEYS.iter().find(|(name, _)| *name == path) else { return Ok(()) };
-    for (key, value) in table {
-        if !known.contains(&key.as_str()) {
-            let line = text.lines().position(|line| line.trim_start().trim_start_matches('[').contains(key.as_str()));
-            let place = line.map_or_else(String::new, |line| format!("line {}: ", line + 1));
-            let room = if path.is_empty() { "a scenario".to_owned() } else { format!("[{path}]") };
-            let nearest = crate::command::nearest(key, known);
-            return Err(format!("{place}unknown key `{key}` in {room}; {nearest}"));
+/// What every scenario has.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    name: String,
+    #[serde(default)]
+    about: String,
+    #[serde(default = "usual_seed")]
+    seed: u64,
+    fabric: Fabric,
+    #[serde(default)]
+    verdict: Rules,
+}
+
+fn usual_seed() -> u64 {
+    SEED
+}
+
+/// The keys of a topology, which differ by its kind.
+const TOPOLOGY: [&str; 8] = ["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"];
+
+/// The keys of the table at `path`; nothing where any are read, or another check refuses them.
+fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
+    Some(match path {
+        "" => {
+            let (verdict, head) = keys_of::<Head>().split_last()?;
+            head.iter().copied().chain(kinds.iter().map(|kind| kind.name)).chain([*verdict]).collect()
         }
-        if let toml::Value::Table(inner) = value {
-            let inner_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            check_table(inner, &inner_path, text)?;
+        "fabric" => keys_of::<Fabric>().to_vec(),
+        "fabric.topology" => TOPOLOGY.to_vec(),
+        "fabric.weights" => keys_of::<Weights>().to_vec(),
+        "fabric.small-message" => QueueKind::ALL.map(|kind| kind.name()).to_vec(),
+        "verdict" => keys_of::<Rules>().to_vec(),
+        name => (kinds.iter().find(|kind| kind.name == name)?.keys)().to_vec(),
+    })
+}
+
+/// Refuses keys that nothing reads, with the nearest that something does.
+fn check_table(table: &DeTable<'_>, path: &str, text: &str, kinds: &[SectionKind]) -> Result<(), String> {
+    let Some(known) = keys(path, kinds) else { return Ok(()) };
+    for (key, value) in table {
+        let name: &str = key.get_ref();
+        if !known.contains(&name) {
+            let place = place(text, key.span().start);
+            let room = if path.is_empty() { "a scenario".to_owned() } else { format!("[{path}]") };
+            return Err(format!("{place}unknown key `{name}` in {room}; {}", nearest(name, &known)));
+        }
+        if let Some(inner) = value.get_ref().as_table() {
+            let inner_path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            check_table(inner, &inner_path, text, kinds)?;
         }
     }
     Ok(())
+}
+
+/// The line of the byte at `at`, as the beginning of a sentence.
+fn place(text: &str, at: usize) -> String {
+    format!("line {}: ", text.as_bytes()[..at.min(text.len())].split(|byte| *byte == b'\n').count())
 }

@@ -27,7 +27,8 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         bail!("{} is a run in the {}; only simulated runs can be repeated", run.display(), report.place);
     }
     let text = &report.scenario.text;
-    let mut scenario = scenario::read_text(text).map_err(|why| anyhow!("the scenario in {}: {why}", run.display()))?;
+    let mut scenario = scenario::read_text(text, &registry::section_kinds())
+        .map_err(|why| anyhow!("the scenario in {}: {why}", run.display()))?;
     scenario.seed = report.seed;
     if report.program.version != env!("CARGO_PKG_VERSION") {
         eprintln!("clearway: {} wrote that report; another version may do something else", report.program.version);

@@ -81,7 +81,7 @@ impl Mechanism for Broadcasts {
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
-        let test = order.scenario.broadcast.as_ref().context("no [broadcast]")?;
+        let test = order.scenario.section::<Broadcast>().context("no [broadcast]")?;
         let fabric = &order.scenario.fabric;
         if let Ranks::Simulated(_) = venue.ranks() {
             for (machine, ranks) in test.machines(fabric) {

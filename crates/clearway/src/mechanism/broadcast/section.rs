@@ -2,11 +2,11 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes};
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
-use crate::mechanism::broadcast::{Mode, Plan, Share};
-pub(crate) use crate::scenario::fabric::{Fabric, NodeMap};
-use crate::scenario::time::Time;
-use crate::scenario::{check_queues, distinct, within};
+use super::{Mode, Plan, Share};
+use crate::scenario::fabric::NodeMap;
+use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
 /// Broadcasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,36 +58,26 @@ const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks on a machine: some hosts of 16-bit places are neighbours'.
 pub(crate) const RANKS_MAX: u32 = 60_000;
 
-impl Broadcast {
-    /// Takes what is usual on `fabric` for the keys that `given` does not have.
-    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
-        if !given.contains_key("queue") {
+impl Section for Broadcast {
+    const NAME: &'static str = "broadcast";
+
+    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+        if !is_given(given, Self::NAME, "queue") {
             self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
         }
-        if let (Fabric::Machine(_), true) = (fabric, self.ranks.is_empty()) {
+        if let (Fabric::Machine(_), true) = (&*fabric, self.ranks.is_empty()) {
             self.ranks = vec![fabric.hosts()?];
         }
-        Ok(())
-    }
-
-    /// Lays ranks along the cables of `fabric`, which was `given` so: what symbols cross then shows what the network copies.
-    pub(crate) fn settle_map(&self, fabric: &mut Fabric, given: &toml::Table) -> Result<(), String> {
+        // Ranks lie along the cables: what symbols cross then shows what the network copies.
         let Fabric::Machine(machine) = fabric else { return Ok(()) };
-        if given.contains_key("node-map") && machine.node_map == NodeMap::Random {
+        if is_given(given, "fabric", "node-map") && machine.node_map == NodeMap::Random {
             return Err("ranks of a broadcast lie along the cables: `node-map = \"linear\"` works".to_owned());
         }
         machine.node_map = NodeMap::Linear;
         Ok(())
     }
 
-    /// The machines to cast on, and how many ranks on each; none in a laboratory.
-    pub(crate) fn machines<'a>(&'a self, fabric: &'a Fabric) -> Vec<(&'a str, u32)> {
-        let Fabric::Machine(machine) = fabric else { return Vec::new() };
-        let all = [machine.preset.as_str()].into_iter().chain(self.also.iter().map(String::as_str));
-        all.flat_map(|name| self.ranks.iter().map(move |ranks| (name, *ranks))).collect()
-    }
-
-    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+    fn check(&self, fabric: &Fabric) -> Result<(), String> {
         match fabric {
             Fabric::Lab(_) if !self.ranks.is_empty() || !self.also.is_empty() => {
                 return Err("`ranks` and `also` belong to a `preset`; a `topology` has `hosts`".into());
@@ -114,6 +104,19 @@ impl Broadcast {
         within("silence", self.silence, Time::millis(10), Time::millis(600_000))
     }
 
+    fn on_job(&mut self, _: &Fabric) -> Result<(), String> {
+        Err("a scenario of broadcasts does not run across a job; clearway broadcast --on cluster casts there".into())
+    }
+}
+
+impl Broadcast {
+    /// The machines to cast on, and how many ranks on each; none in a laboratory.
+    pub(crate) fn machines<'a>(&'a self, fabric: &'a Fabric) -> Vec<(&'a str, u32)> {
+        let Fabric::Machine(machine) = fabric else { return Vec::new() };
+        let all = [machine.preset.as_str()].into_iter().chain(self.also.iter().map(String::as_str));
+        all.flat_map(|name| self.ranks.iter().map(move |ranks| (name, *ranks))).collect()
+    }
+
     /// What `ranks` ranks of `fabric` run, each on a link of this `rate` where that is known.
     pub(crate) fn plan(&self, ranks: u32, rate: Option<BitsPerSec>, seed: u64) -> Plan {
         Plan {
@@ -131,5 +134,36 @@ impl Broadcast {
             filter: None,
             seed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Scenario, SectionKind, read_text};
+
+    fn read(text: &str) -> Result<Scenario, String> {
+        read_text(text, &[SectionKind::of::<Broadcast>()])
+    }
+
+    fn refusal(text: &str) -> String {
+        read(text).expect_err("it must be refused")
+    }
+
+    #[test]
+    fn read__broadcasts_on_a_machine_have_ranks_and_those_of_a_laboratory_have_hosts() {
+        let machine = |rest: &str| format!("name = \"x\"\n[fabric]\npreset = \"edr\"\n{rest}");
+        let scenario = read(&machine("nodes = 64\n[broadcast]\nalso = [\"slingshot\"]\n")).expect("it can run");
+        let test = scenario.section::<Broadcast>().expect("a broadcast");
+        assert_eq!(test.machines(&scenario.fabric), [("edr", 64), ("slingshot", 64)]);
+        assert!(refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work"));
+        assert!(refusal(&machine("[broadcast]\nalso = [\"edrr\"]\n")).contains("also: "));
+        assert!(refusal(&machine("node-map = \"random\"\n[broadcast]\n")).contains("`node-map = \"linear\"` works"));
+        let star =
+            "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
+        let mut scenario = read(star).expect("it can run");
+        assert_eq!(scenario.section::<Broadcast>().map(|test| test.queue.as_str()), Some("fifo"));
+        assert!(scenario.on_job(8, None).expect_err("no stage").contains("clearway broadcast --on cluster"));
+        assert!(refusal(&format!("{star}ranks = [4]\n")).contains("a `topology` has `hosts`"));
     }
 }

@@ -62,7 +62,7 @@ impl Mechanism for CongestionTest {
     }
 
     fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
-        let programs = scenario.congestion.as_ref().and_then(|test| test.programs.as_ref());
+        let programs = scenario.section::<Congestion>().and_then(|test| test.programs.as_ref());
         match place {
             Place::Sim if programs.is_some() => {
                 Some("a command of yours runs in a lab or on a cluster; the simulator has no machine for it".to_owned())
@@ -72,7 +72,7 @@ impl Mechanism for CongestionTest {
     }
 
     fn adjust(&self, scenario: &Scenario) -> Adjust {
-        adjust(scenario.congestion.as_ref().and_then(|test| test.processes_per_host).unwrap_or(1))
+        adjust(scenario.section::<Congestion>().and_then(|test| test.processes_per_host).unwrap_or(1))
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
@@ -111,7 +111,7 @@ impl Mechanism for ClassShares {
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
-        let test = order.scenario.shares.as_ref().context("no [shares]")?;
+        let test = order.scenario.section::<Shares>().context("no [shares]")?;
         shares::run(test, order, &mut Stage::new(venue), report)
     }
 }
@@ -127,7 +127,7 @@ fn refusal(fabric: &Fabric, place: Place) -> Option<String> {
 }
 
 fn test_of<'a>(order: &Order<'a>) -> Result<&'a Congestion> {
-    order.scenario.congestion.as_ref().context("no [congestion]")
+    order.scenario.section::<Congestion>().context("no [congestion]")
 }
 
 fn run_on(order: &Order<'_>, test: &Congestion, stage: &mut Stage<'_>, report: &mut Report) -> Result<()> {
@@ -156,7 +156,7 @@ pub(crate) fn run_here(order: &Order<'_>, programs: &Programs) -> Result<Report>
 /// As [`crate::run::run`].
 pub(crate) fn watched(order: &Order<'_>, mechanism: &dyn Mechanism, wanted: Wanted) -> Result<Watch> {
     let scenario = order.scenario;
-    let queue = match (&scenario.congestion, &scenario.shares) {
+    let queue = match (scenario.section::<Congestion>(), scenario.section::<Shares>()) {
         (Some(test), _) => test.queues.first(),
         (_, Some(test)) => test.queues.first(),
         _ => bail!("messages of [{}] are not followed; those of [congestion] and [shares] are", mechanism.name()),
@@ -169,7 +169,7 @@ pub(crate) fn watched(order: &Order<'_>, mechanism: &dyn Mechanism, wanted: Want
     let mut report = begun(order, Place::Sim.name());
     let mut stage = Stage::new(&mut venue);
     stage.simulated.watch = Some(watch);
-    let done = match &scenario.shares {
+    let done = match scenario.section::<Shares>() {
         Some(test) => shares::run(test, order, &mut stage, &mut report),
         None => run_on(order, test_of(order)?, &mut stage, &mut report),
     };

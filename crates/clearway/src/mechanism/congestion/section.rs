@@ -3,13 +3,15 @@
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
 use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind};
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
 use super::program::Programs;
 use super::windows::SETTLE;
 use super::with_cast::CASTS_MAX;
-use crate::scenario::fabric::{Fabric, round};
-use crate::scenario::time::Time;
-use crate::scenario::{check_queues, check_slice, check_window, distinct, within};
+use crate::scenario::fabric::round;
+use crate::scenario::{
+    Fabric, Section, Time, check_queues, check_slice, check_window, distinct, is_given, slice_max, within,
+};
 
 /// The congestion test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,6 +88,8 @@ const INTERVALS_MAX: u64 = 2000;
 const SLICES_PER_INTERVAL_MAX: u64 = 10;
 /// Ten times the bottleneck: more than any window lets through.
 pub(crate) const INTENSITY_MAX: u32 = 1000;
+/// More hosts than any network has; sums of them stay far below 64 bits.
+const HOSTS_MAX: usize = 1_000_000;
 /// More processes than any node has processors.
 const PROCESSES_MAX: u32 = 1024;
 
@@ -148,7 +152,10 @@ impl Congestion {
         let before = self.clone();
         let hosts = hosts as usize;
         let shared = if self.placement == Placement::AtVictim { 1 } else { 0 };
-        let needed = |it: &Self| it.victim_hosts + it.congestor_groups * it.congestor_hosts.saturating_sub(shared);
+        let needed = |it: &Self| {
+            let members = it.congestor_groups.saturating_mul(it.congestor_hosts.saturating_sub(shared));
+            it.victim_hosts.saturating_add(members)
+        };
         if needed(self) <= hosts || given("congestor-hosts") {
             return None;
         }
@@ -156,7 +163,7 @@ impl Congestion {
             self.victim_hosts = self.victim_hosts.min((hosts / 4).max(2));
         }
         let left = hosts.saturating_sub(self.victim_hosts);
-        if left < 2 * self.congestor_groups && !given("congestor-groups") {
+        if left < self.congestor_groups.saturating_mul(2) && !given("congestor-groups") {
             self.congestor_groups = 1;
         }
         self.congestor_hosts = left / self.congestor_groups.max(1) + shared;
@@ -184,33 +191,12 @@ impl Congestion {
         DrawRequest { victims: self.victim_hosts, groups, placement: self.placement }
     }
 
-    /// Takes what is usual on `fabric` for the keys that `given` does not have.
-    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
-        let Fabric::Machine(_) = fabric else { return Ok(()) };
-        let missing = |key: &str| !given.contains_key(key);
-        if missing("queues") {
-            self.queues = fabric.queues()?.into_iter().take(1).collect();
-        }
-        if missing("slice") {
-            let least = Nanos(self.backlog(fabric)?.0.div_ceil(SETTLE));
-            self.slice = fabric.slice()?.max(Time(round(least)));
-        }
-        let slices = |count| Time(self.slice.0.times(count));
-        if missing("victim-interval") {
-            self.victim_interval = slices(SLICES_PER_PROBE);
-        }
-        let window = slices(self.slices_usual());
-        self.isolated = if missing("isolated") { window } else { self.isolated };
-        self.congested = if missing("congested") { window } else { self.congested };
-        Ok(())
-    }
-
     /// Slices in which the victims of a machine exchange messages enough.
     fn slices_usual(&self) -> u64 {
         let victims = self.victim_hosts.max(1) as u64;
         // Each probe is a message there and one back, to both neighbours of the ring; two hosts have one neighbour each.
         let neighbours = if victims > 2 { 2 } else { 1 };
-        let a_slice = (2 * victims * neighbours).div_ceil(SLICES_PER_PROBE);
+        let a_slice = victims.saturating_mul(2 * neighbours).div_ceil(SLICES_PER_PROBE);
         SAMPLES_USUAL.div_ceil(a_slice).next_multiple_of(2).max(SLICES_USUAL)
     }
 
@@ -226,7 +212,7 @@ impl Congestion {
     /// Refuses a backlog for which no slice is long enough.
     fn check_measurable(&self, fabric: &Fabric) -> Result<(), String> {
         let Fabric::Machine(_) = fabric else { return Ok(()) };
-        let (backlog, most) = (self.backlog(fabric)?, crate::scenario::slice_max(fabric)?.0.times(SETTLE));
+        let (backlog, most) = (self.backlog(fabric)?, slice_max(fabric)?.0.times(SETTLE));
         if backlog <= most {
             return Ok(());
         }
@@ -250,9 +236,35 @@ impl Congestion {
             self.slice
         ))
     }
+}
 
-    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+impl Section for Congestion {
+    const NAME: &'static str = "congestion";
+
+    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let missing = |key: &str| !is_given(given, Self::NAME, key);
+        if missing("queues") {
+            self.queues = fabric.queues()?.into_iter().take(1).collect();
+        }
+        if missing("slice") {
+            let least = Nanos(self.backlog(fabric)?.0.div_ceil(SETTLE));
+            self.slice = fabric.slice()?.max(Time(round(least)));
+        }
+        let slices = |count| Time(self.slice.0.times(count));
+        if missing("victim-interval") {
+            self.victim_interval = slices(SLICES_PER_PROBE);
+        }
+        let window = slices(self.slices_usual());
+        self.isolated = if missing("isolated") { window } else { self.isolated };
+        self.congested = if missing("congested") { window } else { self.congested };
+        Ok(())
+    }
+
+    fn check(&self, fabric: &Fabric) -> Result<(), String> {
         check_queues(fabric, &self.queues)?;
+        within("victim-hosts", self.victim_hosts, 0, HOSTS_MAX)?;
+        within("congestor-hosts", self.congestor_hosts, 0, HOSTS_MAX)?;
         self.check_measurable(fabric)?;
         check_slice(fabric, self.slice)?;
         distinct("victims", &self.victims)?;
@@ -301,5 +313,161 @@ impl Congestion {
             }
             error => error.to_string(),
         })
+    }
+
+    fn on_job(&mut self, fabric: &Fabric) -> Result<(), String> {
+        self.queues = fabric.queues()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Scenario, SectionKind, read_text, shipped};
+
+    fn read(text: &str) -> Result<Scenario, String> {
+        read_text(text, &[SectionKind::of::<Congestion>()])
+    }
+
+    fn refusal(text: &str) -> String {
+        read(text).expect_err("it must be refused")
+    }
+
+    fn test_of(text: &str) -> Congestion {
+        read(text).expect("it can run").section::<Congestion>().expect("one table").clone()
+    }
+
+    fn incast() -> &'static str {
+        shipped("incast").expect("it is shipped")
+    }
+
+    /// A machine with as few keys as can be.
+    const MACHINE: &str = "name = \"m\"\n[fabric]\npreset = \"edr\"\nnodes = 128\n[congestion]\n";
+
+    #[test]
+    fn read__impossible_roles_are_refused_with_the_numbers() {
+        let sentence = refusal(&incast().replace("congestor-hosts = 4", "congestor-hosts = 40"));
+        assert_eq!(
+            sentence,
+            "[congestion]: victims and congestors need 41 hosts, the network has 8; asked for: victim-hosts 2, congestor-groups 1 of congestor-hosts 40"
+        );
+        let sentence = refusal(&incast().replace("congestor-hosts = 4", "congestor-hosts = 3"));
+        assert_eq!(sentence, "[congestion]: congestor-hosts is 3; incast needs a target and at least three senders");
+    }
+
+    #[test]
+    fn read__a_queue_that_outlasts_the_windows_is_refused() {
+        let sentence = refusal(&incast().replace("queue-packets = 100", "queue-packets = 5000"));
+        assert!(
+            sentence.contains("a full queue of 5000 packets takes 606 ms to empty at 100 Mb/s; at most 100 ms"),
+            "{sentence}"
+        );
+        let trunk = shipped("trunk").expect("it is shipped").replace("trunk = \"25Mb/s\"", "trunk = \"2Mb/s\"");
+        assert!(refusal(&trunk).contains("to empty at 2 Mb/s"));
+    }
+
+    #[test]
+    fn read__a_machine_has_a_grid_of_its_own_and_a_laboratory_has_not() {
+        let test = test_of(MACHINE);
+        assert_eq!((test.queues.as_slice(), test.slice), (&["shared".to_owned()][..], Time::micros(20)));
+        assert_eq!((test.victim_interval, test.isolated), (Time::micros(40), Time::millis(40)));
+        let many = format!("{MACHINE}congestor-hosts = 101\nprocesses-per-host = 16\nplacement = \"disjoint\"\n");
+        let slice = |text: &str| test_of(text).slice;
+        assert_eq!(slice(&many), Time::micros(200), "524 us of messages come out in five slices");
+        let sentence = refusal(&format!("{many}slice = \"20us\"\n"));
+        assert!(
+            sentence.contains("takes 524 us to come out of one port") && sentence.contains("slice = \"200us\""),
+            "{sentence}"
+        );
+        let sentence =
+            refusal(&incast().replace("draws", "x").replace("[congestion]", "[congestion]\nslice = \"1ms\""));
+        assert_eq!(sentence, "[congestion]: slice is 1ms; a laboratory is measured in slices of 100ms");
+    }
+
+    #[test]
+    fn usual__a_machine_too_large_to_be_measured_is_blamed_on_its_hosts_and_not_on_a_slice() {
+        let mut fabric = Fabric::machine("lab".to_owned(), Some(8));
+        let mut test = Congestion { congestor_hosts: 600_000, processes_per_host: Some(16), ..Congestion::default() };
+        test.settle(&mut fabric, &DeTable::new()).unwrap();
+        let sentence = test.check(&fabric).expect_err("nobody can wait so long");
+        assert!(sentence.contains("what 600000 congestors of a group") && sentence.contains("use fewer"), "{sentence}");
+    }
+
+    #[test]
+    fn usual__every_machine_with_room_for_a_test_gets_one_that_can_run() {
+        for (preset, hosts, congestor, slices) in [
+            ("edr", 5, "incast", 2000),
+            ("edr", 8, "incast", 2000),
+            ("edr", 19, "incast", 2000),
+            ("edr", 20, "gpcnet", 500),
+            ("edr", 144, "gpcnet", 70),
+            ("aries", 7000, "gpcnet", 16),
+            ("lab", 8, "incast", 2000),
+            ("lab", 32, "incast", 2000),
+        ] {
+            let mut fabric = Fabric::machine(preset.to_owned(), Some(hosts));
+            let mut test = Congestion::usual(&fabric).unwrap();
+            test.settle(&mut fabric, &DeTable::new()).unwrap();
+            assert_eq!(test.check(&fabric), Ok(()), "{hosts} hosts");
+            assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts of {preset}");
+            assert_eq!(test.isolated.0, test.slice.0.times(slices), "{hosts} hosts of {preset}");
+        }
+    }
+
+    #[test]
+    fn read__a_broadcast_has_one_sender_to_a_port_and_at_most_32_groups() {
+        let text = |congestor: &str, groups: u32, hosts: u32| {
+            format!(
+                "name = \"casts\"\n[fabric]\npreset = \"edr\"\nnodes = 512\n[congestion]\ncongestors = [\"{congestor}\"]\n\
+                 congestor-hosts = {hosts}\ncongestor-groups = {groups}\nprocesses-per-host = 64\nslice = \"50us\"\nplacement = \"disjoint\"\n"
+            )
+        };
+        assert!(refusal(&text("incast", 1, 400)).contains("what the congestors of a group keep under way takes"));
+        assert!(read(&text("cast-chain", 1, 400)).is_ok());
+        let sentence = refusal(&text("cast", 33, 4));
+        assert!(sentence.contains("congestor-groups of broadcasts is 33; 1 to 32 work"), "{sentence}");
+    }
+
+    #[test]
+    fn read__sizes_beyond_any_network_are_refused_before_anything_is_made_of_them() {
+        for (key, of) in [("congestor-hosts", "4"), ("victim-hosts", "2"), ("congestor-groups", "1"), ("draws", "8")] {
+            for size in ["18446744073709551615", "9223372036854775807", "4611686018427387904"] {
+                let text = incast().replace(&format!("\n{key} = {of}\n"), "\n");
+                let sentence = refusal(&text.replace("[congestion]\n", &format!("[congestion]\n{key} = {size}\n")));
+                assert!(sentence.contains(size), "{key}: {sentence}");
+                let sentence = refusal(&format!("{MACHINE}{key} = {size}\n"));
+                assert!(sentence.contains(size), "{key} of a machine: {sentence}");
+            }
+        }
+    }
+
+    #[test]
+    fn fit__defaults_have_room_on_three_hosts_and_more_and_what_is_given_stays() {
+        let fitted = |hosts: u32, given: &[&str]| {
+            let mut scenario = read(incast()).expect("a scenario");
+            let test = scenario.section_mut::<Congestion>().expect("a test");
+            *test = Congestion::default();
+            let chosen = test.fit(hosts, |key| given.contains(&key));
+            let checked = scenario.on_job(hosts, None);
+            (chosen, checked.map(|()| scenario.section::<Congestion>().expect("a test").clone()))
+        };
+        for (hosts, members, kind) in [(3, 2, CongestorKind::Alltoall), (4, 3, CongestorKind::Alltoall)] {
+            let (chosen, test) = fitted(hosts, &[]);
+            let test = test.expect("it has room");
+            assert_eq!((test.victim_hosts, test.congestor_hosts, &test.congestors[..]), (2, members, &[kind][..]));
+            let said =
+                format!("--victim-hosts 2 --congestors alltoall --congestor-hosts {members} --congestor-groups 1");
+            assert!(chosen.is_some_and(|chosen| chosen.ends_with(&said)), "{hosts}");
+        }
+        let (chosen, test) = fitted(5, &[]);
+        assert_eq!((chosen, test.map(|test| test.congestor_hosts)), (None, Ok(4)));
+        let refused = "victims and congestors need 5 hosts, the network has 4";
+        for (hosts, given) in [(4, "congestor-hosts"), (2, "draws")] {
+            let (chosen, test) = fitted(hosts, &[given]);
+            assert!(chosen.is_none() && test.is_err(), "{given}");
+        }
+        assert!(fitted(4, &["congestor-hosts"]).1.is_err_and(|why| why.contains(refused)));
+        assert!(fitted(4, &["congestors"]).1.is_err_and(|why| why.contains("three senders")));
     }
 }

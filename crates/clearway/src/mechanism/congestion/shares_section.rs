@@ -2,10 +2,11 @@
 
 use clearway_proto::base::{Class, Rank};
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
-use crate::scenario::fabric::Fabric;
-use crate::scenario::time::Time;
-use crate::scenario::{SLICES_MIN, check_queues, check_slice, check_window, distinct, within};
+use crate::scenario::{
+    Fabric, SLICES_MIN, Section, Time, check_queues, check_slice, check_window, distinct, is_given, within,
+};
 
 /// The class share test: one sender for each class, all to one port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,23 +36,25 @@ impl Default for Shares {
     }
 }
 
-impl Shares {
-    /// Takes what is usual on `fabric` for the keys that `given` does not have.
-    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
+impl Section for Shares {
+    const NAME: &'static str = "shares";
+
+    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         let Fabric::Machine(_) = fabric else { return Ok(()) };
-        if !given.contains_key("queues") {
+        let missing = |key: &str| !is_given(given, Self::NAME, key);
+        if missing("queues") {
             self.queues = fabric.queues()?.into_iter().take(1).collect();
         }
-        if !given.contains_key("slice") {
+        if missing("slice") {
             self.slice = fabric.slice()?;
         }
-        if !given.contains_key("measured") {
+        if missing("measured") {
             self.measured = Time(self.slice.0.times(SLICES_MIN));
         }
         Ok(())
     }
 
-    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+    fn check(&self, fabric: &Fabric) -> Result<(), String> {
         check_queues(fabric, &self.queues)?;
         check_slice(fabric, self.slice)?;
         distinct("classes", &self.classes)?;
@@ -73,6 +76,12 @@ impl Shares {
         Ok(())
     }
 
+    fn on_job(&mut self, _: &Fabric) -> Result<(), String> {
+        Err("only [congestion] runs across a job: shares are those of queues that can be set".to_owned())
+    }
+}
+
+impl Shares {
     /// The receiver, and each class with its sender.
     pub(crate) fn senders(&self) -> (Rank, Vec<(Rank, Class)>) {
         (Rank(0), self.classes.iter().zip(1..).map(|(class, rank)| (Rank(rank), *class)).collect())

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::{ClassShares, CongestionTest};
+use super::{ClassShares, Congestion, CongestionTest, Shares};
 use crate::report::model::Report;
 use crate::report::model::{Figure, Outcome, labels, names};
 use crate::run::{Complete, Mechanism, Order, Place, run};
-use crate::scenario;
+use crate::scenario::{self, SectionKind};
 
 fn simulated(text: &str) -> Report {
-    let scenario = scenario::read_text(text).unwrap_or_else(|why| panic!("{why}"));
+    let scenario = scenario::read_text(text, &[SectionKind::of::<Congestion>(), SectionKind::of::<Shares>()])
+        .unwrap_or_else(|why| panic!("{why}"));
     let order = Order { scenario: &scenario, text, flags: BTreeSet::new(), complete: Complete::default() };
-    let mechanism: &dyn Mechanism = if scenario.shares.is_some() { &ClassShares } else { &CongestionTest };
+    let mechanism: &dyn Mechanism = if scenario.section::<Shares>().is_some() { &ClassShares } else { &CongestionTest };
     run(&order, mechanism, Place::Sim).unwrap_or_else(|error| panic!("{error:#}"))
 }
 

@@ -84,7 +84,7 @@ impl Mechanism for TimesliceBuilding {
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
-        let test = order.scenario.timeslice.as_ref().context("no [timeslice]")?;
+        let test = order.scenario.section::<Timeslice>().context("no [timeslice]")?;
         let fabric = &order.scenario.fabric;
         let hosts = fabric.hosts().map_err(|why| anyhow!(why))?;
         let plan = test.plan(hosts, order.scenario.seed);

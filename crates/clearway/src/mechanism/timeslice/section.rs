@@ -3,11 +3,10 @@
 use clearway_proto::base::{BitsPerSec, Bytes};
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
 
-use crate::mechanism::timeslice::{HostConditions, Messages, Plan, Rings, Slowdown};
-use crate::scenario::fabric::Fabric;
-use crate::scenario::time::Time;
-use crate::scenario::{check_queues, distinct, within};
+use super::{HostConditions, Messages, Plan, Rings, Slowdown};
+use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
 /// Timeslice building.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,19 +99,20 @@ const BYTES_MAX: Bytes = Bytes(64 << 20);
 /// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
 const RING_MAX: Bytes = Bytes(1 << 40);
 
-impl Timeslice {
-    /// Takes what is usual on `fabric` for the keys that `given` does not have.
-    pub(crate) fn settle(&mut self, fabric: &Fabric, given: &toml::Table) -> Result<(), String> {
-        if !given.contains_key("queue") {
+impl Section for Timeslice {
+    const NAME: &'static str = "timeslice";
+
+    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+        if !is_given(given, Self::NAME, "queue") {
             self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
         }
-        if !given.contains_key("inputs") {
+        if !is_given(given, Self::NAME, "inputs") {
             self.inputs = fabric.hosts()? / 2;
         }
         Ok(())
     }
 
-    pub(crate) fn check(&self, fabric: &Fabric) -> Result<(), String> {
+    fn check(&self, fabric: &Fabric) -> Result<(), String> {
         let Fabric::Machine(_) = fabric else {
             return Err(
                 "it runs on a simulated machine: [fabric] needs `preset`; clearway timeslice --on builds elsewhere"
@@ -152,7 +152,9 @@ impl Timeslice {
         }
         Ok(())
     }
+}
 
+impl Timeslice {
     /// What runs on `hosts` hosts with seeds from `seed` on.
     pub(crate) fn plan(&self, hosts: u32, seed: u64) -> Plan {
         let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });
@@ -191,5 +193,60 @@ impl Timeslice {
                 length: self.drop_length.0,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Scenario, SectionKind, read_text};
+
+    fn read(text: &str) -> Result<Scenario, String> {
+        read_text(text, &[SectionKind::of::<Timeslice>()])
+    }
+
+    fn refusal(text: &str) -> String {
+        read(text).expect_err("it must be refused")
+    }
+
+    const TIMESLICES: &str = "name = \"t\"\n[fabric]\npreset = \"aries\"\nnodes = 64\n[timeslice]\n";
+
+    #[test]
+    fn read__timeslices_are_built_by_half_of_the_hosts_unless_it_says_otherwise() {
+        let scenario = read(TIMESLICES).expect("defaults work");
+        let test = scenario.section::<Timeslice>().expect("one table");
+        let plan = test.plan(64, 7);
+        assert_eq!((plan.inputs, plan.builders, plan.seeds, test.queue.as_str()), (32, 32, vec![7], "shared"));
+        assert!(scenario.text().expect("it can be written").contains("\nring = \"32 MiB\"\n"));
+        let scenario = read(&format!(
+            "{TIMESLICES}inputs = 60\nseeds = 3\ndrop-percent = 25\ndrop-from = \"1ms\"\ndrop-length = \"2ms\"\n"
+        ));
+        let scenario = scenario.expect("it can run");
+        let plan = scenario.section::<Timeslice>().expect("one table").plan(64, 1);
+        assert_eq!(
+            (plan.inputs, plan.builders, plan.seeds, plan.slowdown.map(|slow| slow.percent)),
+            (60, 4, vec![1, 2, 3], Some(25))
+        );
+    }
+
+    #[test]
+    fn read__impossible_timeslices_are_refused_with_what_works() {
+        for (line, said) in [
+            ("inputs = 64", "inputs is 64; 1 to 63 work"),
+            ("ring = \"1KiB\"", "ring is 1 KiB; 64 KiB to"),
+            ("window = \"9-3\"", "2-64"),
+            ("policies = [\"token\", \"token\"]", "names something twice"),
+            ("queue = \"fast\"", "no queue of this fabric"),
+            ("drop-percent = 25", "drop-percent needs drop-from"),
+            ("interruption-length = \"1ms\"", "belong together"),
+            ("measured = \"0s\"", "measured is 0s"),
+            ("contributon = \"1MiB\"", "did you mean `contribution`"),
+        ] {
+            let sentence = refusal(&format!("{TIMESLICES}{line}\n"));
+            assert!(sentence.contains(said), "{line}: {sentence}");
+        }
+        let lab =
+            "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
+        assert!(refusal(lab).contains("[fabric] needs `preset`"));
     }
 }
