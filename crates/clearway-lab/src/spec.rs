@@ -74,7 +74,7 @@ impl From<LabName> for String {
 
 /// How the hosts hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Topology {
     /// All hosts on one switch.
     Star {

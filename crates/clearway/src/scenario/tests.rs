@@ -99,10 +99,26 @@ fn read__keys_of_the_other_kind_of_fabric_are_refused() {
     assert_eq!(sentence, "[knock]: `fifo` is no queue of this fabric; there are shared, lanes");
 }
 
+/// The same on leaves and spines.
+fn leaf_spine(leaves: u32) -> String {
+    let topology =
+        format!("kind = \"leaf-spine\"\nleaves = {leaves}\nhosts-per-leaf = 4\nspines = 1\nuplink = \"1Gb/s\"");
+    KNOCKS.replace("kind = \"star\"\nhosts = 8", &topology)
+}
+
+#[test]
+fn read__every_kind_of_topology_can_be_named() {
+    let hosts = |text: &str| read(text).expect("it can run").fabric.hosts();
+    assert_eq!(hosts(&leaf_spine(3)), Ok(12));
+    assert_eq!(hosts(&KNOCKS.replace("star\"", "two-switch\"\ntrunk = \"1Gb/s\"")), Ok(8));
+}
+
 #[test]
 fn read__hosts_beyond_any_network_are_refused_before_anything_is_made_of_them() {
-    let sentence = refusal(&KNOCKS.replace("hosts = 8", "hosts = 4294967295"));
-    assert!(sentence.starts_with("[fabric]: "), "{sentence}");
+    for text in [KNOCKS.replace("hosts = 8", "hosts = 4294967295"), leaf_spine(u32::MAX)] {
+        let sentence = refusal(&text);
+        assert!(sentence.starts_with("[fabric]: "), "{sentence}");
+    }
 }
 
 #[test]
