@@ -86,9 +86,8 @@ mod tests {
     #[test]
     fn in_lab__writes_take_libfabric_only_where_it_is_unless_it_is_asked_for() {
         use WireName::{Ofi, Shm, Udp};
-        let far = |names: &[WireName]| {
-            WireRequest::from_names(names).and_then(|request| request.in_lab(Need::Writes)).ok()
-        };
+        let far =
+            |names: &[WireName]| WireRequest::from_names(names).and_then(|request| request.in_lab(Need::Writes)).ok();
         assert_eq!([far(&[]), far(&[Udp]), far(&[Ofi])], [Far::Best, Far::Udp, Far::Ofi].map(Some));
         assert_eq!(far(&[Shm]), None);
         assert_eq!(WireRequest::AUTO.in_lab(Need::Datagrams).ok(), Some(Far::Udp));

@@ -14,8 +14,8 @@ use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_wires::Libfabric;
 
-use super::transfer::{self, Outcome};
 use super::say_ready;
+use super::transfer::{self, Outcome};
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 4;

@@ -106,9 +106,9 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 /// Runs a scenario that is shipped; how it went, and where its report is.
 fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
-    let scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
+    let mut scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
     let results = Results::of(&scenario.name, output)?;
-    let scenario = Scenario { seed: output.seed.unwrap_or(scenario.seed), ..scenario };
+    scenario.seed = output.seed.unwrap_or(scenario.seed);
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
     measure(&scenario, text, &[place], flags, &results)
 }
