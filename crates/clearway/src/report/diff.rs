@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Figure, Labels, Real, Report, labels, names};
 use super::numerals::{digits_in, fit, interval, printable, wrap};
-use super::programs;
 use super::terminal::{Paint, WIDTH};
+use crate::mechanism::congestion::report::programs;
 
 /// What two runs say together; the command line turns it into its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

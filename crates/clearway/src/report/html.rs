@@ -10,19 +10,18 @@
 
 use std::fmt::Write;
 
+use crate::mechanism::broadcast::report::{pages as casting, scaling};
+use crate::mechanism::congestion::report::{charts, slow};
+use crate::mechanism::timeslice::report::pages as building;
+
 use super::model::{Labels, Outcome, Report, Verdict, labels};
 
 mod beside;
 #[cfg(test)]
 mod browser;
-mod building;
-mod casting;
-mod charts;
-mod drawing;
+pub(crate) mod drawing;
 mod fabric;
-mod scaling;
-mod slow;
-mod tables;
+pub(crate) mod tables;
 
 const CHART_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
 const CHART_SCRIPT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
@@ -83,7 +82,7 @@ fn put(page: &mut String, parts: &[&str]) {
 }
 
 /// `raw` as text or as the value of a quoted attribute.
-fn text(raw: &str) -> String {
+pub(crate) fn text(raw: &str) -> String {
     let mut safe = String::with_capacity(raw.len());
     for c in raw.chars() {
         match c {
@@ -139,18 +138,18 @@ fn queues(report: &Report) -> Vec<String> {
 }
 
 /// The style class that gives a queue its colour.
-fn queue_class(queue: &str, queues: &[String]) -> String {
+pub(crate) fn queue_class(queue: &str, queues: &[String]) -> String {
     let place = queues.iter().position(|known| known == queue).unwrap_or(0);
     format!("q{}", place % 6)
 }
 
 /// A queue's name behind a swatch of its colour.
-fn queue_name(queue: &str, queues: &[String]) -> String {
+pub(crate) fn queue_name(queue: &str, queues: &[String]) -> String {
     format!("<span class=\"queue {}\">{}</span>", queue_class(queue, queues), text(queue))
 }
 
 /// The values of labels as a title: `ping-8B under incast-6:1, fifo`.
-fn title_of(all: &Labels) -> String {
+pub(crate) fn title_of(all: &Labels) -> String {
     let of = |key: &str| all.get(key).map(String::as_str);
     let mut title = match (of(labels::VICTIM), of(labels::CONGESTOR)) {
         (Some(victim), Some(congestor)) => format!("{victim} under {congestor}"),
@@ -167,7 +166,7 @@ fn title_of(all: &Labels) -> String {
     title
 }
 
-fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
+pub(crate) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
     let lead = if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{lead}</p>\n") };
     format!(
         "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{lead}{body}</section>\n"

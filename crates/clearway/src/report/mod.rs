@@ -26,12 +26,9 @@
 
 pub(crate) mod beside;
 pub(crate) mod diff;
-pub(crate) mod heat;
 pub(crate) mod html;
-pub(crate) mod impact;
 pub(crate) mod model;
 pub(crate) mod numerals;
-pub(crate) mod programs;
 pub(crate) mod store;
 pub(crate) mod terminal;
 

@@ -13,15 +13,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
-pub(crate) use casting::{CastFilm, CastRun, CastSymbols, Casting};
+pub(crate) use crate::mechanism::broadcast::report::casting::{CastFilm, CastRun, CastSymbols, Casting};
+pub(crate) use crate::mechanism::timeslice::report::building::{
+    Building, BuildingFilm, BuildingInterval, BuildingPolicy,
+};
 pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
-use real::write_rounded;
-pub(crate) use real::{Real, rounded};
+pub(crate) use real::{Real, rounded, write_rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
-mod building;
-mod casting;
 mod fabric;
 mod real;
 mod slow;

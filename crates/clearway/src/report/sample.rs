@@ -5,9 +5,7 @@ use clearway_proto::stats::Histogram;
 
 use super::model::*;
 
-mod casting;
-
-pub(crate) use casting::{casting, scaling};
+pub(crate) use crate::mechanism::broadcast::report::sample::{casting, scaling};
 
 /// What the network does to the victim in one queue, in microseconds and percent.
 struct Level {

@@ -4,10 +4,11 @@
 //! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
-use super::impact::{self, Row};
+use crate::mechanism::congestion::report::impact::{self, Row};
+use crate::mechanism::congestion::report::programs;
+
 use super::model::{Building, ClassShare, Figure, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_in, fit, interval_in, wrap};
-use super::programs;
 
 /// Columns of the narrowest terminal in use.
 pub(crate) const WIDTH: usize = 80;

@@ -18,7 +18,7 @@ mod outcome;
 mod pattern;
 mod plan;
 mod rank;
-mod report;
+pub(crate) mod report;
 mod roots;
 mod rough;
 mod section;

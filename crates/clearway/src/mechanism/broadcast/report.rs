@@ -1,5 +1,11 @@
 //! What charts of broadcasts in a laboratory are drawn from.
 
+pub(crate) mod casting;
+pub(crate) mod pages;
+#[cfg(test)]
+pub(crate) mod sample;
+pub(crate) mod scaling;
+
 use clearway_proto::base::{LocalNs, Rank};
 
 use super::figures::{BYTES, LOSS, MODE};

@@ -26,7 +26,7 @@ mod part;
 mod plan;
 mod rank;
 mod recovery;
-mod report;
+pub(crate) mod report;
 mod section;
 mod simulated;
 mod sink;

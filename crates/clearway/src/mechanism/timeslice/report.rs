@@ -1,5 +1,8 @@
 //! Runs a plan on a simulated fabric and writes what it showed into a report.
 
+pub(crate) mod building;
+pub(crate) mod pages;
+
 use anyhow::Result;
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, IntervalRecord, Policy};

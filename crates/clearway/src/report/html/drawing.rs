@@ -14,19 +14,19 @@ const COLOURS: usize = 6;
 /// Shades of parts in the style sheet.
 const SHADES: usize = 5;
 /// Width of a drawing, in its own units: about the pixels of a wide window, so that letters are as large as others.
-pub(super) const WIDTH: f64 = 1000.0;
+pub(crate) const WIDTH: f64 = 1000.0;
 /// Width of a drawing that has a neighbour.
-pub(super) const HALF: f64 = 480.0;
+pub(crate) const HALF: f64 = 480.0;
 /// Where the plot of one of half the width begins, behind percents or times.
-pub(super) const HALF_LEFT: f64 = 64.0;
+pub(crate) const HALF_LEFT: f64 = 64.0;
 /// Where the plot begins, behind names and numbers.
-pub(super) const LEFT: f64 = 110.0;
+pub(crate) const LEFT: f64 = 110.0;
 /// Between plot and right border.
-pub(super) const RIGHT: f64 = 24.0;
+pub(crate) const RIGHT: f64 = 24.0;
 /// About the width of a letter.
-pub(super) const LETTER: f64 = 7.0;
+pub(crate) const LETTER: f64 = 7.0;
 /// `name` in so many letters. The end stays, which tells hosts apart, without the domain that they share.
-pub(super) fn fitted(name: &str, letters: usize) -> String {
+pub(crate) fn fitted(name: &str, letters: usize) -> String {
     let fits = |name: &str| name.chars().count() <= letters;
     let short = match name.split_once('.') {
         // An address has no domain.
@@ -44,26 +44,26 @@ pub(super) fn fitted(name: &str, letters: usize) -> String {
 }
 
 /// Height of a row of names.
-pub(super) const ROW: f64 = 34.0;
+pub(crate) const ROW: f64 = 34.0;
 
 /// A scale from values to places.
 #[derive(Clone, Copy)]
-pub(super) struct Scale {
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Scale {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
     from: f64,
     until: f64,
     kind: Kind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Linear,
     Logarithmic,
 }
 
 impl Scale {
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let value = if value.is_finite() { value.clamp(self.low, self.high) } else { self.high };
         let share = match self.kind {
             Kind::Linear => (value - self.low) / (self.high - self.low).max(1e-12),
@@ -87,7 +87,7 @@ impl Scale {
 }
 
 /// A logarithmic scale of whole decades.
-pub(super) fn decades(values: impl Iterator<Item = f64>, from: f64, until: f64) -> Scale {
+pub(crate) fn decades(values: impl Iterator<Item = f64>, from: f64, until: f64) -> Scale {
     let (low, high) = values
         .filter(|value| value.is_finite() && *value > 0.0)
         .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
@@ -97,17 +97,17 @@ pub(super) fn decades(values: impl Iterator<Item = f64>, from: f64, until: f64) 
     Scale { low, high, from, until, kind: Kind::Logarithmic }
 }
 
-pub(super) fn linear(low: f64, high: f64, from: f64, until: f64) -> Scale {
+pub(crate) fn linear(low: f64, high: f64, from: f64, until: f64) -> Scale {
     Scale { low, high: if high > low { high } else { low + 1.0 }, from, until, kind: Kind::Linear }
 }
 
 /// The number of a tick, without zeros that say nothing.
-pub(super) fn tick(value: f64) -> String {
+pub(crate) fn tick(value: f64) -> String {
     let shown = number(Real::or_infinite(value));
     if shown.contains('.') { shown.trim_end_matches('0').trim_end_matches('.').to_owned() } else { shown }
 }
 
-pub(super) fn open([width, height]: [f64; 2], label: &str) -> String {
+pub(crate) fn open([width, height]: [f64; 2], label: &str) -> String {
     format!(
         "<svg class=\"drawing\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
         text(label)
@@ -115,12 +115,12 @@ pub(super) fn open([width, height]: [f64; 2], label: &str) -> String {
 }
 
 /// Lines across the plot at the ticks of `y`, each with its number.
-pub(super) fn levels(y: &Scale, width: f64, unit: &str) -> String {
+pub(crate) fn levels(y: &Scale, width: f64, unit: &str) -> String {
     levels_named(y, [LEFT, width - RIGHT], &|value| format!("{}{unit}", tick(value)))
 }
 
 /// The same from one end to another, with names that `name` gives.
-pub(super) fn levels_named(y: &Scale, [from, until]: [f64; 2], name: &dyn Fn(f64) -> String) -> String {
+pub(crate) fn levels_named(y: &Scale, [from, until]: [f64; 2], name: &dyn Fn(f64) -> String) -> String {
     let line = |value: f64| {
         let at = y.place(value);
         format!(
@@ -134,17 +134,17 @@ pub(super) fn levels_named(y: &Scale, [from, until]: [f64; 2], name: &dyn Fn(f64
 }
 
 /// Lines down the plot at the ticks of `x`, with numbers below `bottom`.
-pub(super) fn columns(x: &Scale, top: f64, bottom: f64, unit: &str) -> String {
+pub(crate) fn columns(x: &Scale, top: f64, bottom: f64, unit: &str) -> String {
     columns_named(x, top, bottom, &|value| format!("{}{unit}", tick(value)))
 }
 
 /// The same with names that `name` gives.
-pub(super) fn columns_named(x: &Scale, top: f64, bottom: f64, name: &dyn Fn(f64) -> String) -> String {
+pub(crate) fn columns_named(x: &Scale, top: f64, bottom: f64, name: &dyn Fn(f64) -> String) -> String {
     columns_at(&x.ticks(), x, [top, bottom], name)
 }
 
 /// Lines down the plot at `values` of `x`, with their names below.
-pub(super) fn columns_at(values: &[f64], x: &Scale, [top, bottom]: [f64; 2], name: &dyn Fn(f64) -> String) -> String {
+pub(crate) fn columns_at(values: &[f64], x: &Scale, [top, bottom]: [f64; 2], name: &dyn Fn(f64) -> String) -> String {
     let line = |value: &f64| {
         let at = x.place(*value);
         format!(
@@ -157,13 +157,13 @@ pub(super) fn columns_at(values: &[f64], x: &Scale, [top, bottom]: [f64; 2], nam
 }
 
 /// Seconds with the unit that suits them.
-pub(super) fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     let (value, unit) = in_unit(seconds);
     format!("{}\u{202f}{unit}", number(Real::or_infinite(value)))
 }
 
 /// The same for a tick.
-pub(super) fn time_tick(seconds: f64) -> String {
+pub(crate) fn time_tick(seconds: f64) -> String {
     let (value, unit) = in_unit(seconds);
     if value == 0.0 { "0".to_owned() } else { format!("{}\u{202f}{unit}", tick(value)) }
 }
@@ -177,7 +177,7 @@ fn in_unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// A line through `points`.
-pub(super) fn line(points: impl Iterator<Item = (f64, f64)>) -> String {
+pub(crate) fn line(points: impl Iterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     for (x, y) in points.filter(|(x, y)| x.is_finite() && y.is_finite()) {
         let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { "M" } else { "L" });
@@ -186,45 +186,45 @@ pub(super) fn line(points: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 /// The area between two lines over the same places.
-pub(super) fn band(points: &[(f64, f64, f64)]) -> String {
+pub(crate) fn band(points: &[(f64, f64, f64)]) -> String {
     let up = line(points.iter().map(|(x, low, _)| (*x, *low)));
     let down = line(points.iter().rev().map(|(x, _, high)| (*x, *high))).replace('M', "L");
     if up.is_empty() { up } else { format!("{up}{down}Z") }
 }
 
 /// The style class of what stands at `place` of a list: it keeps its colour through the page.
-pub(super) fn colour(place: usize) -> String {
+pub(crate) fn colour(place: usize) -> String {
     format!("q{}", place % COLOURS)
 }
 
 /// A name in the colour of its place.
-pub(super) fn coloured(place: usize, name: &str) -> String {
+pub(crate) fn coloured(place: usize, name: &str) -> String {
     format!("<span class=\"queue {}\">{}</span>", colour(place), text(name))
 }
 
 /// What marks mean: a list of `entries`.
-pub(super) fn legend(entries: impl Iterator<Item = String>) -> String {
+pub(crate) fn legend(entries: impl Iterator<Item = String>) -> String {
     let entries: String = entries.map(|entry| format!("<li>{entry}</li>\n")).collect();
     format!("<ul class=\"legend\">\n{entries}</ul>\n")
 }
 
 /// A drawing below its title and legend, and above what it shows.
-pub(super) fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
+pub(crate) fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
     format!(
         "<figure>\n<h3>{title}</h3>\n{legend}<div class=\"scroll\">{drawing}</div>\n<figcaption>{caption}</figcaption>\n</figure>\n"
     )
 }
 
 /// A bar of parts behind its name.
-pub(super) struct Parted {
-    pub(super) name: String,
-    pub(super) parts: Vec<f64>,
+pub(crate) struct Parted {
+    pub(crate) name: String,
+    pub(crate) parts: Vec<f64>,
     /// Behind the bar.
-    pub(super) note: String,
+    pub(crate) note: String,
 }
 
 /// What the shades of [`parted`] mean, in the order of parts.
-pub(super) fn parts_legend(names: &[String]) -> String {
+pub(crate) fn parts_legend(names: &[String]) -> String {
     let entry = |(n, name): (usize, &String)| {
         format!(
             "<svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><rect class=\"cause c{}\" width=\"16\" height=\"12\"/></svg>{}",
@@ -236,7 +236,7 @@ pub(super) fn parts_legend(names: &[String]) -> String {
 }
 
 /// A bar for each of `rows` on a scale from nothing to `most`.
-pub(super) fn parted(label: &str, rows: &[Parted], most: f64, unit: &str) -> String {
+pub(crate) fn parted(label: &str, rows: &[Parted], most: f64, unit: &str) -> String {
     let longest = |pick: &dyn Fn(&Parted) -> usize| rows.iter().map(pick).max().unwrap_or(0) as f64;
     let left = LEFT.max(longest(&|row| row.name.chars().count()) * LETTER + 16.0);
     let right = RIGHT.max(longest(&|row| row.note.chars().count()) * LETTER + 16.0);

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::{queue_name, section, text, title_of};
-use crate::report::heat;
-use crate::report::impact::{self, Row};
+use crate::mechanism::congestion::report::heat;
+use crate::mechanism::congestion::report::impact::{self, Row};
+use crate::mechanism::congestion::report::programs;
 use crate::report::model::{ClassShare, Figure, Real, Report, Rule, labels};
 use crate::report::numerals::{INFINITE, digits};
-use crate::report::programs;
 
 /// A number as the page writes it: thousands apart, the sign for infinity.
-pub(super) fn number(real: Real) -> String {
+pub(crate) fn number(real: Real) -> String {
     let plain = digits(real);
     if plain == INFINITE {
         return "\u{221e}".to_owned();
@@ -40,24 +40,24 @@ fn few(figure: &Figure) -> &'static str {
 }
 
 /// A table cell that knows the name of its column, for screens on which the head is not shown.
-pub(super) fn cell(column: &str, class: &str, content: &str) -> String {
+pub(crate) fn cell(column: &str, class: &str, content: &str) -> String {
     format!("<td data-label=\"{}\" class=\"{class}\">{content}</td>", text(column))
 }
 
-pub(super) fn table(class: &str, caption: &str, head: &str, body: &str) -> String {
+pub(crate) fn table(class: &str, caption: &str, head: &str, body: &str) -> String {
     format!(
         "<div class=\"scroll\"><table class=\"{class}\">\n<caption>{caption}</caption>\n<thead>{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n"
     )
 }
 
-pub(super) fn head(columns: &[(&str, &str)]) -> String {
+pub(crate) fn head(columns: &[(&str, &str)]) -> String {
     let cells: String =
         columns.iter().map(|(name, class)| format!("<th scope=\"col\" class=\"{class}\">{name}</th>")).collect();
     format!("<tr>{cells}</tr>")
 }
 
 /// The factor of every victim, congestor and queue, with its interval drawn to scale.
-pub(super) fn impact(report: &Report, queues: &[String]) -> String {
+pub(crate) fn impact(report: &Report, queues: &[String]) -> String {
     let rows = impact::rows(report);
     if rows.is_empty() {
         return String::new();
@@ -91,7 +91,7 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
 }
 
 /// What programs of the user's did.
-pub(super) fn programs(report: &Report, queues: &[String]) -> String {
+pub(crate) fn programs(report: &Report, queues: &[String]) -> String {
     let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
     let mut body = String::new();
     let mut unit = "";
@@ -188,7 +188,7 @@ impl Scale {
 }
 
 /// The few pairs of a map that were measured.
-pub(super) fn pairs(title: &str, pairs: &[heat::Measured<'_>]) -> String {
+pub(crate) fn pairs(title: &str, pairs: &[heat::Measured<'_>]) -> String {
     let title = text(if title.is_empty() { "All messages" } else { title });
     if pairs.is_empty() {
         return format!("<h3>{title}</h3>\n<p>No pair was measured.</p>\n");
@@ -205,7 +205,7 @@ pub(super) fn pairs(title: &str, pairs: &[heat::Measured<'_>]) -> String {
 
 /// What each class was promised and reached, with the promise as a mark on the bar; in a run that measured no shares, only
 /// how its marks travelled.
-pub(super) fn classes(report: &Report, queues: &[String]) -> String {
+pub(crate) fn classes(report: &Report, queues: &[String]) -> String {
     if report.shares.is_empty() {
         return String::new();
     }
@@ -292,7 +292,7 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
 }
 
 /// The limits of the verdict.
-pub(super) fn rules(rules: &[Rule]) -> String {
+pub(crate) fn rules(rules: &[Rule]) -> String {
     if rules.is_empty() {
         return String::new();
     }
@@ -315,7 +315,7 @@ pub(super) fn rules(rules: &[Rule]) -> String {
 }
 
 /// Every parameter with who chose it.
-pub(super) fn parameters(report: &Report) -> String {
+pub(crate) fn parameters(report: &Report) -> String {
     if report.parameters.is_empty() {
         return String::new();
     }
@@ -341,7 +341,7 @@ pub(super) fn parameters(report: &Report) -> String {
 }
 
 /// The machine and how busy it was.
-pub(super) fn host(report: &Report) -> String {
+pub(crate) fn host(report: &Report) -> String {
     let host = &report.host;
     let load = |load: Option<[f64; 3]>| load.map(|[a, b, c]| format!("{a:.2}, {b:.2}, {c:.2} (1, 5, 15 min)"));
     let gib = host.memory_bytes as f64 / f64::from(1u32 << 30);
@@ -360,7 +360,7 @@ pub(super) fn host(report: &Report) -> String {
 }
 
 /// Every figure of the run, folded away.
-pub(super) fn figures(report: &Report) -> String {
+pub(crate) fn figures(report: &Report) -> String {
     if report.figures.is_empty() {
         return String::new();
     }

@@ -63,7 +63,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
 /// # Errors
 /// Those of the serializer.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-pub(super) fn write_rounded<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn write_rounded<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(rounded(*value))
 }
 

@@ -6,11 +6,11 @@ use clearway_proto::stats::Histogram;
 use super::{Found, Programs};
 use crate::mechanism::congestion::Congestion;
 use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
+use crate::mechanism::congestion::report::programs::{FIGURE, RATE};
 use crate::report::model::{
     Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels, names,
 };
 use crate::report::numerals::digits;
-use crate::report::programs::{FIGURE, RATE};
 
 /// How medians and their intervals were obtained.
 const EXACT: &str = "median over pairs, exact interval of the sign test";

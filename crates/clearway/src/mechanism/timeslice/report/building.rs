@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::real::{Real, write_rounded};
+use crate::report::model::{Real, write_rounded};
 
 /// One job that built timeslices, under several policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

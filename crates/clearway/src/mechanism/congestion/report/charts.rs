@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{queue_class, section, text, title_of};
-use crate::report::heat;
+use super::heat;
+use crate::report::html::{queue_class, section, text, title_of};
 use crate::report::model::{Heat, Labels, Real, Report, Survival, labels, names};
 
-use super::tables::{self, number};
+use crate::report::html::tables::{self, number};
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;
@@ -41,7 +41,7 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
 }
 
 /// Survival curves: queues and phases over each other.
-pub(super) fn survival(report: &Report, queues: &[String]) -> String {
+pub(crate) fn survival(report: &Report, queues: &[String]) -> String {
     if report.survival.is_empty() {
         return String::new();
     }
@@ -90,7 +90,7 @@ fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String 
 }
 
 /// Timelines: victim above, congestor and processors below.
-pub(super) fn timelines(report: &Report) -> String {
+pub(crate) fn timelines(report: &Report) -> String {
     if report.timelines.is_empty() {
         return String::new();
     }
@@ -109,7 +109,7 @@ pub(super) fn timelines(report: &Report) -> String {
 }
 
 /// Heat maps with the hosts and pairs that stand out by name.
-pub(super) fn heat(report: &Report) -> String {
+pub(crate) fn heat(report: &Report) -> String {
     if report.heat.is_empty() {
         return String::new();
     }
@@ -173,7 +173,7 @@ fn no_standout(pairs: &[heat::Measured<'_>]) -> String {
 }
 
 /// The spread between draws; a single draw has none.
-pub(super) fn draws(report: &Report) -> String {
+pub(crate) fn draws(report: &Report) -> String {
     if report.draws.len() < 2 {
         return String::new();
     }

@@ -3,7 +3,7 @@
 //! # Invariants
 //! I1. Rows come in the order in which their first factor stands in the report.
 
-use super::model::{Figure, Report, labels, names};
+use crate::report::model::{Figure, Report, labels, names};
 
 /// One row: what happened to one victim beside one congestor in one queue.
 pub(crate) struct Row<'a> {

@@ -1,9 +1,9 @@
 //! Shows broadcasts: how long they took beside what the link and the bare exchange take, how symbols came in, why some left again, by
 //! which way, and what links carried.
 
-use super::drawing::{coloured, figure, legend, parts_legend, tick, time};
-use super::tables::{cell, head, number, table};
-use super::{section, text};
+use crate::report::html::drawing::{coloured, figure, legend, parts_legend, tick, time};
+use crate::report::html::tables::{cell, head, number, table};
+use crate::report::html::{section, text};
 use crate::report::model::{CastFilm, CastRun, Casting, Figure, Labels, Real, Report, labels};
 
 mod drawing;
@@ -14,7 +14,7 @@ const LOSS: &str = "loss";
 const MODE: &str = "mode";
 
 /// The sections, or nothing where nothing was cast.
-pub(super) fn casting(report: &Report) -> String {
+pub(crate) fn casting(report: &Report) -> String {
     let Some(casting) = &report.casting else { return String::new() };
     let shown = Shown { report, casting, modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))) };
     [shown.overview(), shown.sequence(), shown.progress(), shown.causes(), shown.ways(), shown.links()].concat()

@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use super::casting::{distinct, lost};
-use super::drawing::{
+use super::pages::{distinct, lost};
+use crate::report::html::drawing::{
     HALF, HALF_LEFT, Parted, RIGHT, Scale, colour, coloured, columns_at, decades, figure, legend, levels_named, line,
     open, parted, parts_legend, tick, time_tick,
 };
-use super::tables::number;
-use super::{section, text};
+use crate::report::html::tables::number;
+use crate::report::html::{section, text};
 use crate::report::model::{Figure, Real, Report};
 
 /// The sections, or nothing where nothing was cast on machines.
-pub(super) fn scaling(report: &Report) -> String {
+pub(crate) fn scaling(report: &Report) -> String {
     let times: Vec<&Figure> =
         of(report, "broadcast_seconds").filter(|figure| figure.label("ranks").is_some()).collect();
     if times.is_empty() {

@@ -1,6 +1,6 @@
 //! Made-up broadcasts: in a laboratory with a laggard, a loss and a change of the way, and on simulated machines.
 
-use super::*;
+use crate::report::model::*;
 
 const HOSTS: u32 = 8;
 const MODES: [&str; 3] = ["auto", "chain", "tree"];

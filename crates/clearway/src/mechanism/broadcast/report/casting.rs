@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Labels;
-use super::real::Real;
+use crate::report::model::{Labels, Real};
 
 /// Broadcasts from one root to all other hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

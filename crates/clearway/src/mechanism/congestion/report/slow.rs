@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use super::tables::{cell, head, number, table};
-use super::{section, text, title_of};
+use crate::report::html::tables::{cell, head, number, table};
+use crate::report::html::{section, text, title_of};
 use crate::report::model::{LongestWait, Real, Report, SlowMessage, Slowest};
 
 const LEAD: &str = "The slowest messages of the victims in the worst cell, and the one port at which each waited longest. \
     Where buffers ahead were full, the root is the port at which the chain of full buffers ends.";
 
 /// The section, or nothing where no message could be followed.
-pub(super) fn slowest(report: &Report) -> String {
+pub(crate) fn slowest(report: &Report) -> String {
     let mut body = String::new();
     for slowest in &report.slowest {
         body.push_str(&one(slowest));

@@ -1,6 +1,6 @@
 //! Gathers the figures of programs into one row for each queue and congestor.
 
-use super::model::{Figure, Report, labels, names};
+use crate::report::model::{Figure, Report, labels, names};
 
 /// The parameter that says what is measured of a program.
 pub(crate) const FIGURE: &str = "program.victim-figure";

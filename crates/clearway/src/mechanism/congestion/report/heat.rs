@@ -9,7 +9,7 @@
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
 
-use super::model::{Heat, Real};
+use crate::report::model::{Heat, Real};
 
 /// How far a host's median must lie above that of all pairs.
 const HOST_FACTOR: f64 = 2.0;
