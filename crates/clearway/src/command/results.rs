@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::Output;
+use super::registry::presenters;
 use crate::report::model::Report;
 use crate::report::store;
 
@@ -50,10 +51,10 @@ impl Results {
     /// As [`store::write`].
     pub(super) fn write(&self, report: &Report) -> Result<PathBuf> {
         match self {
-            Self::In(directory) => store::write(directory, report).map(|()| directory.clone()),
+            Self::In(directory) => store::write(directory, report, &presenters()).map(|()| directory.clone()),
             Self::Below(parent) => {
                 let directory = next_number(parent)?;
-                store::write(&directory, report)?;
+                store::write(&directory, report, &presenters())?;
                 point(parent, &directory)?;
                 Ok(directory)
             }
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(results.write(&report(1)).expect("written"), parent.join("1"));
         fs::create_dir(parent.join("9")).expect("made");
         assert_eq!(results.write(&report(2)).expect("written"), parent.join("10"), "by number and not by letters");
-        let seed_of = |path: &Path| store::read(path).expect("a report").seed;
+        let seed_of = |path: &Path| store::read(path, &presenters()).expect("a report").seed;
         assert_eq!([parent.clone(), parent.join("1"), parent.join("latest")].map(|path| seed_of(&path)), [2, 1, 2]);
         assert_eq!(fs::read_dir(&parent).expect("a directory").count(), 4, "three numbers and the link");
         fs::remove_dir_all(parent).expect("removed");

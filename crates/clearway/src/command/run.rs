@@ -9,8 +9,9 @@ use clearway_lab::Topology;
 use clearway_proto::congestion::{CongestorKind, Placement};
 use toml::de::DeTable;
 
+use super::registry::{self, presenters};
 use super::results::Results;
-use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission, registry};
+use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rank::Phases;
 use crate::mechanism::congestion::rate::MeasuredRate;
@@ -356,7 +357,7 @@ fn paint() -> Paint {
 
 /// Prints the tables of `report` and where its page is.
 fn show(report: &Report, directory: &Path) -> Result<()> {
-    print(&format!("{}{}\n", terminal::render(report, paint()), directory.join("report.html").display()))
+    print(&format!("{}{}\n", terminal::render(report, &presenters(), paint()), directory.join("report.html").display()))
 }
 
 fn exit_of(report: &Report) -> Exit {
@@ -371,7 +372,7 @@ fn exit_of(report: &Report) -> Exit {
 pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
     for directory in directories {
         let directory = store::newest(directory);
-        let report = store::render_again(&directory)?;
+        let report = store::render_again(&directory, &presenters())?;
         show(&report, &directory)?;
     }
     Ok(Exit::Good)
@@ -379,8 +380,8 @@ pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
 
 /// Compares two runs.
 pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
-    let (a, b) = (store::read(a)?, store::read(b)?);
-    let comparison = diff::compare(&a, &b);
+    let (a, b) = (store::read(a, &presenters())?, store::read(b, &presenters())?);
+    let comparison = diff::compare(&a, &b, &presenters());
     print(&diff::render(&comparison, paint()))?;
     Ok(match comparison.result {
         diff::DiffResult::SameOrBetter => Exit::Good,

@@ -2,22 +2,19 @@
 //!
 //! # Model
 //! Figures meet when name and labels are equal. Two figures differ significantly when both have intervals and these do not
-//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Only absolute figures of what
-//! the network does under load decide: `victim_latency`, `victim_oneway_p99_us` and `program_figure` of the phase `congested`,
-//! and `class_share`. Ratios, as `congestion_impact_factor`, are context: they rise as well when the idle network becomes faster.
-//! Everything else describes the machine or the run itself. What changed is shown, the rest is counted. A significantly worse
-//! figure ends `clearway diff` with exit status 3.
+//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Which figures decide, and
+//! on which side they are worse, is what mechanisms say ([`Presenter::worsens`]); all others are context. What changed is shown, the
+//! rest is counted. A significantly worse figure ends `clearway diff` with exit status 3.
 //!
 //! # Invariants
 //! I1. A figure that stands on one side only is counted and never decides: a missing measurement is not a regression.
-//! I2. Null controls never decide, nor does any figure whose congestor is `none`: they measure the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Figure, Labels, Real, Report, labels, names};
+use super::model::{Figure, Labels, Real, Report, labels};
 use super::numerals::{digits_in, fit, interval, printable, wrap};
+use super::present::{Direction, Presenter};
 use super::terminal::{Paint, WIDTH};
-use crate::mechanism::congestion::report::programs;
 
 /// What two runs say together; the command line turns it into its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +86,10 @@ fn by_key(report: &Report) -> BTreeMap<Key<'_>, &Figure> {
     report.figures.iter().map(|figure| ((figure.name.as_str(), &figure.labels), figure)).collect()
 }
 
-/// Lays `b` beside `a`.
-pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report) -> Comparison<'a> {
+/// Lays `b` beside `a`; `presenters` say which figures decide.
+pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report, presenters: &[&dyn Presenter]) -> Comparison<'a> {
     let (in_a, in_b) = (by_key(a), by_key(b));
+    let worsens = |figure: &Figure| presenters.iter().find_map(|presenter| presenter.worsens(figure, a));
     let keys: BTreeSet<Key<'_>> = in_a.keys().chain(in_b.keys()).copied().collect();
     let mut comparison = Comparison {
         pairs: Vec::new(),
@@ -102,7 +100,7 @@ pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report) -> Comparison<'a> {
     };
     for key in keys {
         match (in_a.get(&key), in_b.get(&key)) {
-            (Some(before), Some(after)) => comparison.pairs.push(pair(before, after, worsens(before, a))),
+            (Some(before), Some(after)) => comparison.pairs.push(pair(before, after, worsens(before))),
             (Some(before), None) => comparison.only_a.push(before),
             (None, Some(after)) => comparison.only_b.push(after),
             (None, None) => {}
@@ -147,32 +145,6 @@ fn change(a: &Figure, b: &Figure, worsens: Option<Direction>) -> Change {
         Some(_) => Change::Better,
         None => Change::Different,
     }
-}
-
-/// The side on which a figure is worse.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Up,
-    Down,
-}
-
-/// The side on which a figure of `report` is worse; `None` for one that does not decide.
-fn worsens(figure: &Figure, report: &Report) -> Option<Direction> {
-    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
-    let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
-    match figure.name.as_str() {
-        _ if beside_nobody => None,
-        names::LATENCY | names::ONEWAY_P99 if congested => Some(Direction::Up),
-        names::PROGRAM if congested && prints_rates(report) => Some(Direction::Down),
-        names::PROGRAM if congested => Some(Direction::Up),
-        names::CLASS_SHARE => Some(Direction::Down),
-        _ => None,
-    }
-}
-
-/// Whether what a program of the user's prints is better when it is more.
-fn prints_rates(report: &Report) -> bool {
-    report.parameters.iter().any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
 }
 
 /// Columns of a figure's labels, behind two of indentation.
@@ -292,8 +264,18 @@ fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{Origin, Parameter};
+    use crate::report::model::names;
     use crate::report::sample;
+
+    /// Latencies under load decide.
+    struct UnderLoad;
+
+    impl Presenter for UnderLoad {
+        fn worsens(&self, figure: &Figure, _report: &Report) -> Option<Direction> {
+            let is_congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
+            (figure.name == names::LATENCY && is_congested).then_some(Direction::Up)
+        }
+    }
 
     fn figure<'a>(report: &'a mut Report, name: &str) -> &'a mut Figure {
         report.figures.iter_mut().find(|figure| figure.name == name).expect("a figure")
@@ -308,104 +290,11 @@ mod tests {
     #[test]
     fn compare__a_report_with_itself_is_the_same() {
         let report = sample::incast_demo();
-        let comparison = compare(&report, &report);
+        let comparison = compare(&report, &report, &[&UnderLoad]);
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
         assert_eq!(comparison.pairs.len(), report.figures.len());
         assert!(comparison.only_a.is_empty() && comparison.only_b.is_empty() && comparison.remarks.is_empty());
         assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, Change::Same | Change::Unknown)));
-    }
-
-    /// What the second of two reports is called that differ in one figure alone, which moves from 10 to `value`.
-    fn moved(name: &str, pairs: &[(&str, &str)], value: f64) -> DiffResult {
-        let [a, b] = [10.0, value].map(|value| {
-            let mut report = sample::incast_demo();
-            let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
-            move_to(&mut figure, value);
-            report.figures = vec![pairs.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))];
-            report
-        });
-        compare(&a, &b).result
-    }
-
-    #[test]
-    fn compare__worse_is_up_under_load_and_down_for_classes() {
-        let congested = [(labels::PHASE, labels::CONGESTED), (labels::CONGESTOR, "incast")];
-        for name in [names::LATENCY, names::ONEWAY_P99, names::PROGRAM] {
-            assert_eq!(
-                (moved(name, &congested, 20.0), moved(name, &congested, 5.0)),
-                (DiffResult::Worse, DiffResult::SameOrBetter)
-            );
-        }
-        let share = |value| moved(names::CLASS_SHARE, &[], value);
-        assert_eq!((share(20.0), share(5.0)), (DiffResult::SameOrBetter, DiffResult::Worse));
-    }
-
-    #[test]
-    fn compare__of_a_program_that_prints_rates_less_is_worse() {
-        let run = |value| {
-            let mut report = sample::incast_demo();
-            let mut figure = Figure::counted(names::PROGRAM, "", Real::finite(value), 1, "");
-            move_to(&mut figure, value);
-            report.figures = vec![figure.with(labels::PHASE, labels::CONGESTED)];
-            report.parameters = vec![Parameter {
-                name: programs::FIGURE.to_owned(),
-                value: programs::RATE.to_owned(),
-                unit: String::new(),
-                origin: Origin::Flag,
-            }];
-            report
-        };
-        assert_eq!(compare(&run(10.0), &run(5.0)).result, DiffResult::Worse);
-        assert_eq!(compare(&run(10.0), &run(20.0)).result, DiffResult::SameOrBetter);
-    }
-
-    #[test]
-    fn compare__an_idle_network_that_became_faster_makes_nothing_worse() {
-        let run = |isolated| {
-            let mut report = sample::incast_demo();
-            let of = |name: &str, value| {
-                let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
-                move_to(&mut figure, value);
-                figure.with(labels::CONGESTOR, "incast")
-            };
-            let phase = |value, phase: &str| of(names::LATENCY, value).with(labels::PHASE, phase);
-            report.figures = vec![
-                phase(isolated, labels::ISOLATED),
-                phase(1000.0, labels::CONGESTED),
-                of(names::CIF, 1000.0 / isolated),
-                of(names::SLOWDOWN, 1000.0 / isolated),
-            ];
-            report
-        };
-        let (a, b) = (run(100.0), run(50.0));
-        let comparison = compare(&a, &b);
-        assert_eq!(comparison.result, DiffResult::SameOrBetter);
-        let text = render(&comparison, Paint::Plain);
-        assert!(
-            !text.contains("WORSE") && text.contains("Context, which decides nothing:\ncongestion_impact_factor"),
-            "{text}"
-        );
-        assert!(text.contains("Unchanged: 1 figure.\n"), "{text}");
-        assert!(text.ends_with("No figure is significantly worse, of 1 that decide.\n"), "{text}");
-    }
-
-    #[test]
-    fn compare__what_measures_the_machine_never_decides() {
-        let isolated = [(labels::PHASE, labels::ISOLATED)];
-        let nobody = [(labels::PHASE, labels::CONGESTED), (labels::CONGESTOR, labels::NOBODY)];
-        let machine = [
-            "null_control_factor",
-            "lab_up_seconds",
-            "processor_delay_p99_us",
-            "load_not_sent_bytes",
-            "resent_messages",
-        ];
-        let figures = machine.map(|name| (name, &[][..]));
-        for (name, pairs) in figures.into_iter().chain([(names::LATENCY, &isolated[..]), (names::LATENCY, &nobody[..])])
-        {
-            let results = [moved(name, pairs, 20.0), moved(name, pairs, 5.0)];
-            assert_eq!(results, [DiffResult::SameOrBetter; 2], "{name}");
-        }
     }
 
     #[test]
@@ -415,7 +304,7 @@ mod tests {
         let wide = figure(&mut b, names::CIF);
         wide.value = Real::finite(1e6);
         wide.high = Some(Real::INFINITE);
-        let comparison = compare(&a, &b);
+        let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
         assert!(comparison.pairs.iter().any(|pair| pair.ratio > Some(Real::finite(100.0))));
     }
@@ -429,7 +318,7 @@ mod tests {
         move_to(figure(&mut b, names::CIF), 9e9);
         figure(&mut b, names::CIF).unit = "%".to_owned();
         b.figures.push(Figure::counted("new", "ms", Real::INFINITE, 1, "").with(labels::QUEUE, "wfq"));
-        let comparison = compare(&a, &b);
+        let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!((comparison.only_a.len(), comparison.only_b.len()), (1, 1));
         assert_eq!((comparison.result, comparison.remarks.len()), (DiffResult::SameOrBetter, 1));
         let text = render(&comparison, Paint::Plain);
@@ -446,10 +335,10 @@ mod tests {
             move_to(figure, 4e7);
         }
         for report in [a.clone(), sample::odd()] {
-            let text = render(&compare(&report, &b), Paint::Plain);
+            let text = render(&compare(&report, &b, &[&UnderLoad]), Paint::Plain);
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         }
-        let text = render(&compare(&a, &b), Paint::Plain);
+        let text = render(&compare(&a, &b, &[&UnderLoad]), Paint::Plain);
         assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 4 figures that decide.\n"), "{text}");
         let rows = text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
         let names: BTreeSet<String> = rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
@@ -463,7 +352,7 @@ mod tests {
         let a = sample::incast_demo();
         let mut b = a.clone();
         b.figures.clear();
-        let text = render(&compare(&a, &b), Paint::Plain);
+        let text = render(&compare(&a, &b, &[&UnderLoad]), Paint::Plain);
         assert!(text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"), "{text}");
         assert!(text.contains("no figure that decides"), "{text}");
     }

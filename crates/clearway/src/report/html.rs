@@ -10,15 +10,12 @@
 
 use std::fmt::Write;
 
-use crate::mechanism::broadcast::report::{pages as casting, scaling};
-use crate::mechanism::congestion::report::{charts, slow};
-use crate::mechanism::timeslice::report::pages as building;
-
 use super::model::{Labels, Outcome, Report, Verdict, labels};
+use super::present::Presenter;
 
 mod beside;
 #[cfg(test)]
-mod browser;
+pub(crate) mod browser;
 pub(crate) mod drawing;
 mod fabric;
 pub(crate) mod tables;
@@ -31,8 +28,8 @@ const PAGE_SCRIPT: &str = include_str!("../../assets/report.js");
 /// Nothing may be fetched; scripts and styles stand in the page.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
 
-/// The page of `report`.
-pub(crate) fn render(report: &Report) -> String {
+/// The page of `report`: the sections of `presenters`, then those that any report has.
+pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
     let queues = queues(report);
     let title = format!("{} {}: {}", report.program.name, report.scenario.name, outcome_word(report));
     let mut page = String::with_capacity(256 * 1024);
@@ -44,20 +41,12 @@ pub(crate) fn render(report: &Report) -> String {
     put(&mut page, &["<style>", CHART_STYLE, "</style>\n<style>\n", PAGE_STYLE, "</style>\n</head>\n<body>\n"]);
     page.push_str(&header(report));
     page.push_str("<main>\n");
+    for presenter in presenters {
+        page.push_str(&presenter.sections(report, &queues));
+    }
     for section in [
-        building::building(report),
-        casting::casting(report),
-        scaling::scaling(report),
-        tables::impact(report, &queues),
-        tables::programs(report, &queues),
         beside::beside(report),
-        charts::survival(report, &queues),
-        charts::timelines(report),
-        charts::heat(report),
-        slow::slowest(report),
         fabric::fabric(report, &queues),
-        tables::classes(report, &queues),
-        charts::draws(report),
         tables::parameters(report),
         tables::host(report),
         warnings(report),
@@ -287,33 +276,7 @@ fn footer(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Real;
     use crate::report::sample;
-
-    fn hostile() -> Report {
-        let attack = "</script><script>alert(1)</script><!--\" onload='x'\u{2028}";
-        let mut report = sample::incast_demo();
-        report.scenario.name = attack.to_owned();
-        report.command.push(attack.to_owned());
-        report.warnings.push(attack.to_owned());
-        for figure in &mut report.figures {
-            figure.labels.insert(labels::QUEUE.to_owned(), attack.to_owned());
-            figure.unit = attack.to_owned();
-        }
-        report.heat[0].ranks[0] = attack.to_owned();
-        report.shares[0].granted = attack.to_owned();
-        report
-    }
-
-    #[test]
-    fn render__hostile_text_stays_text() {
-        let page = render(&hostile());
-        let opened = page.matches("<script").count();
-        assert_eq!((opened, page.matches("</script").count()), (3, 3));
-        let scripts = page.find("id=\"material\"").expect("the material");
-        assert!(!page.contains("<!--") && !page[..scripts].contains("\" onload"));
-        assert!(!page[scripts..].contains('\u{2028}'));
-    }
 
     #[test]
     fn micro__changes_units_and_no_words() {
@@ -325,7 +288,7 @@ mod tests {
 
     #[test]
     fn embedded__is_the_same_json() {
-        let report = hostile();
+        let report = sample::hostile();
         let json = serde_json::to_string(&report).expect("written");
         let back: Report = serde_json::from_str(&embedded(&json)).expect("read back");
         assert_eq!(back, report);
@@ -333,71 +296,11 @@ mod tests {
 
     #[test]
     fn render__names_no_foreign_source() {
-        let page = render(&sample::incast_demo());
+        let page = render(&sample::incast_demo(), &[]);
         for loading in ["src=", "@import", "url(", "href=\"http"] {
             let found = page.replace(CHART_SCRIPT, "").replace("-src ", "").contains(loading);
             assert!(!found, "the page must not contain {loading}");
         }
-    }
-
-    #[test]
-    fn render__says_everything_without_scripts() {
-        let page = render(&sample::incast_demo());
-        let words = &page[..page.find("id=\"material\"").expect("the material")];
-        for said in
-            ["CONGESTED", "11\u{202f}956", "clearway bench scenarios/incast.toml", "Linux 6.12.0", "scavenger", "h5"]
-        {
-            assert!(words.contains(said), "the page must say {said}");
-        }
-    }
-
-    #[test]
-    fn render__names_each_curve_beside_a_sample_of_its_line() {
-        let page = render(&sample::incast_demo());
-        let legend = page.split("<ul class=\"legend\">").nth(1).and_then(|rest| rest.split("</ul>").next());
-        let entries: Vec<&str> = legend.expect("a legend").trim().lines().collect();
-        let wanted = [
-            ("q0", true, "fifo, isolated"),
-            ("q0", false, "fifo, congested: 0.31"),
-            ("q1", true, "strict, isolated"),
-            ("q1", false, "strict, congested"),
-        ];
-        assert_eq!(entries.len(), wanted.len());
-        for (entry, (colour, dashed, name)) in entries.into_iter().zip(wanted) {
-            let right = entry.contains(colour) && entry.contains("dasharray") == dashed && entry.contains(name);
-            assert!(right, "{name}: {entry}");
-        }
-    }
-
-    #[test]
-    fn render__an_empty_report_has_no_charts() {
-        let mut report = sample::incast_demo();
-        report.verdict = None;
-        report.figures.clear();
-        report.survival.clear();
-        report.timelines.clear();
-        report.heat.clear();
-        report.shares.clear();
-        report.draws.clear();
-        let page = render(&report);
-        assert!(!page.contains("class=\"chart\"") && page.contains("How to reproduce"));
-    }
-
-    #[test]
-    fn render__leaves_out_what_a_small_run_cannot_say() {
-        let mut report = sample::incast_demo();
-        report.draws.truncate(1);
-        report.heat.truncate(1);
-        report.heat[0].rows.iter_mut().flatten().for_each(|cell| *cell = None);
-        report.heat[0].rows[2][5] = Real::new(0.63);
-        report.heat[0].rows[5][2] = Real::new(173.0);
-        report.shares.iter_mut().for_each(|share| (share.configured, share.reached) = (None, None));
-        let page = render(&report);
-        let words = &page[..page.find("id=\"material\"").expect("the material")];
-        for absent in ["choice of hosts changes", "data-kind=\"heat\"", "stands out", "All classes send"] {
-            assert!(!words.contains(absent), "{absent}");
-        }
-        assert!(words.contains("h5 to h2") && words.contains("173\u{d7}") && words.contains(">Marks</h2>"));
     }
 
     #[test]

@@ -4,22 +4,24 @@
 //! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
 //! [`terminal`] and [`html`] only read it, so `clearway report DIR` makes the same page again at any time; [`diff`] compares
 //! two. A figure is found by its name and labels, and by nothing else: [`model::names`] lists those that tables understand.
+//! What one mechanism alone measures it shows itself: the caller passes a [`present::Presenter`] of each.
 //!
 //! ```text
 //! let mut report = Report::new(command, place, scenario, seed);
 //! report.figures.push(Figure::estimate(names::CIF, "x", &estimate, "bootstrap of 100 ms blocks")
 //!     .with(labels::QUEUE, "fifo").with(labels::VICTIM, "ping").with(labels::CONGESTOR, "incast").with(labels::QUANTILE, "p99"));
 //! report.survival.push(Survival::of(&histogram, labels));
-//! store::write(dir, &report)?;                      // report.json and report.html
-//! let report = store::read(dir)?;                   // a directory, or a report.json
-//! let report = store::render_again(dir)?;           // report.html again, from report.json
-//! print!("{}", terminal::render(&report, Paint::Plain));
+//! store::write(dir, &report, &presenters)?;         // report.json and report.html
+//! let report = store::read(dir, &presenters)?;      // a directory, or a report.json
+//! let report = store::render_again(dir, &presenters)?; // report.html again, from report.json
+//! print!("{}", terminal::render(&report, &presenters, Paint::Plain));
 //! let comparison = diff::compare(&a, &b);           // comparison.result: SameOrBetter or Worse
 //! ```
 //!
 //! # Invariants
 //! I1. Nothing here measures or judges: outcome and figures arrive made.
-//! I2. Text from a report never becomes markup, script or terminal control, wherever the report came from.
+//! I2. No module here names a mechanism, what runs it, or a command.
+//! I3. Text from a report never becomes markup, script or terminal control, wherever the report came from.
 //!
 //! # Not here
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
@@ -29,6 +31,7 @@ pub(crate) mod diff;
 pub(crate) mod html;
 pub(crate) mod model;
 pub(crate) mod numerals;
+pub(crate) mod present;
 pub(crate) mod store;
 pub(crate) mod terminal;
 

@@ -1,7 +1,7 @@
 //! What a report holds: the schema `clearway-report/1`, field by field.
 //!
 //! # Invariants
-//! I1. Every list may be missing in what is read, and unknown fields are passed over: a newer minor version stays readable.
+//! I1. Every list may be missing in what is read, and unknown fields are kept as they are: a newer minor version stays readable.
 //! I2. A number is finite or infinite, never NaN; infinite is written `"inf"` because JSON has no number for it.
 //!
 //! # Not here
@@ -12,16 +12,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub(crate) use crate::mechanism::broadcast::report::casting::{CastFilm, CastRun, CastSymbols, Casting};
-pub(crate) use crate::mechanism::timeslice::report::building::{
-    Building, BuildingFilm, BuildingInterval, BuildingPolicy,
-};
 pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
+pub(crate) use part::ReportPart;
 pub(crate) use real::{Real, rounded, write_rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
 mod fabric;
+mod part;
 mod real;
 mod slow;
 
@@ -138,12 +137,9 @@ pub(crate) struct Report {
     /// What each simulated phase did, as hexadecimal digests, from phase 1. Equal for equal phases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) digests: Vec<String>,
-    /// What charts of timeslice building are drawn from; absent where none was built.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) building: Option<Building>,
-    /// What charts of broadcasts are drawn from; absent where none were cast in a laboratory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) casting: Option<Casting>,
+    /// Everything else by its name: what one mechanism alone understands, and fields of newer versions.
+    #[serde(flatten)]
+    pub(crate) parts: BTreeMap<String, Value>,
 }
 
 /// One figure at two places, and how far they are apart.
@@ -528,8 +524,7 @@ impl Report {
             fabric: None,
             slowest: Vec::new(),
             digests: Vec::new(),
-            building: None,
-            casting: None,
+            parts: BTreeMap::new(),
         }
     }
 

@@ -5,8 +5,6 @@ use clearway_proto::stats::Histogram;
 
 use super::model::*;
 
-pub(crate) use crate::mechanism::broadcast::report::sample::{casting, scaling};
-
 /// What the network does to the victim in one queue, in microseconds and percent.
 struct Level {
     queue: &'static str,
@@ -50,53 +48,6 @@ pub(crate) fn incast_demo() -> Report {
     report
 }
 
-/// A made-up run of timeslice building: raw writes, a scheduler with intervals, and one that was slowed down.
-pub(crate) fn building() -> Report {
-    let scenario = Scenario { name: "timeslices".to_owned(), text: "name = \"timeslices\"".to_owned() };
-    let mut report = Report::new(vec!["clearway".to_owned()], "sim", scenario, 3);
-    let five = |scale: f64| [0.5, 0.8, 1.0, 1.3, 2.0].map(|value| Real::finite(value * scale));
-    let policy = |(place, name): (usize, &str)| BuildingPolicy {
-        policy: name.to_owned(),
-        completion_ms: (place > 0).then(|| five(10f64.powi(place as i32 - 2))),
-        fills: if place > 0 { (0..8).map(|n| five(10.0 + f64::from(n))).collect() } else { Vec::new() },
-        blocked: [("no-credit", 30.0), ("paced", 20.0)]
-            .map(|(cause, part)| (cause.to_owned(), Real::finite(part)))
-            .into(),
-        step_ms: 0.5,
-        pulse: (0..200).map(|n| Real::finite(if (50..90).contains(&n) { 0.75 } else { 0.97 })).collect(),
-        intervals: if place == 1 { (0..40).map(building_interval).collect() } else { Vec::new() },
-        film: (place > 0).then(|| BuildingFilm {
-            step_us: 4.0,
-            rows: (0..8u32).map(|row| (0..80u32).map(|n| (n % 7 > 0).then_some((n / 7 + row) % 8)).collect()).collect(),
-        }),
-    };
-    report.building = Some(Building {
-        inputs: 8,
-        builders: 8,
-        contribution_bytes: 65_536,
-        ring_bytes: 32 << 20,
-        rotation_ms: 0.15,
-        slower_ms: Some([25.0, 45.0].map(Real::finite)),
-        policies: ["raw", "dfs", "a-policy-with-a-rather-long-name"].into_iter().enumerate().map(policy).collect(),
-    });
-    for (name, value) in [("raw", 1.0), ("dfs", 0.9)] {
-        let figure = Figure::counted("timeslice_throughput_fraction", "", Real::finite(value), 3, "made up");
-        report.figures.push(figure.with("policy", name));
-    }
-    report
-}
-
-fn building_interval(n: u32) -> BuildingInterval {
-    let start = f64::from(n) * 2.0;
-    BuildingInterval {
-        interval: n,
-        start_ms: Real::finite(start + 0.1),
-        spread_ms: Real::finite(0.05),
-        duration_ms: Real::finite(2.0 + f64::from(n % 5) / 10.0),
-        proposed_ms: (n > 1).then(|| [start, 2.0].map(Real::finite)),
-    }
-}
-
 /// A report of what rarely happens: nothing came back, nothing was sent, one sample, one host, long foreign names.
 pub(crate) fn odd() -> Report {
     let mut report = incast_demo();
@@ -123,6 +74,22 @@ pub(crate) fn odd() -> Report {
     report.draws.truncate(2);
     report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: Real::INFINITE, low: None, high: None };
     report.warnings = vec![long];
+    report
+}
+
+/// The demo with text that would be markup.
+pub(crate) fn hostile() -> Report {
+    let attack = "</script><script>alert(1)</script><!--\" onload='x'\u{2028}";
+    let mut report = incast_demo();
+    report.scenario.name = attack.to_owned();
+    report.command.push(attack.to_owned());
+    report.warnings.push(attack.to_owned());
+    for figure in &mut report.figures {
+        figure.labels.insert(labels::QUEUE.to_owned(), attack.to_owned());
+        figure.unit = attack.to_owned();
+    }
+    report.heat[0].ranks[0] = attack.to_owned();
+    report.shares[0].granted = attack.to_owned();
     report
 }
 

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::html;
 use super::model::{Report, SCHEMA};
+use super::present::Presenter;
 
 /// The measured figures, for programs.
 pub(crate) const JSON_NAME: &str = "report.json";
@@ -31,21 +32,21 @@ const SIZE_MAX: u64 = 64 << 20;
 ///
 /// # Errors
 /// One sentence that names the file and the cause. Each of the two files is then the old or the new one, whole.
-pub(crate) fn write(dir: &Path, report: &Report) -> Result<()> {
+pub(crate) fn write(dir: &Path, report: &Report, presenters: &[&dyn Presenter]) -> Result<()> {
     let mut json = serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
     json.push(b'\n');
     fs::create_dir_all(dir).map_err(|e| anyhow::anyhow!("cannot make the directory {}: {e}", dir.display()))?;
     replace(&dir.join(JSON_NAME), &json)?;
-    replace(&dir.join(HTML_NAME), html::render(report).as_bytes())
+    replace(&dir.join(HTML_NAME), html::render(report, presenters).as_bytes())
 }
 
 /// Writes `report.html` beside the `report.json` of `dir` again.
 ///
 /// # Errors
 /// As [`read`] and [`write()`].
-pub(crate) fn render_again(dir: &Path) -> Result<Report> {
-    let report = read(dir)?;
-    replace(&dir.join(HTML_NAME), html::render(&report).as_bytes())?;
+pub(crate) fn render_again(dir: &Path, presenters: &[&dyn Presenter]) -> Result<Report> {
+    let report = read(dir, presenters)?;
+    replace(&dir.join(HTML_NAME), html::render(&report, presenters).as_bytes())?;
     Ok(report)
 }
 
@@ -87,11 +88,12 @@ pub(crate) fn newest(dir: &Path) -> PathBuf {
 /// Reads a report back; `path` is a `report.json`, the directory that holds one, or one of numbered runs, of which the newest counts.
 ///
 /// # Errors
-/// One sentence that says what is wrong with which file: missing, too large, cut short, not JSON, another schema.
-pub(crate) fn read(path: &Path) -> Result<Report> {
+/// One sentence that says what is wrong with which file: missing, too large, cut short, not JSON, another schema, a part that its
+/// presenter refuses.
+pub(crate) fn read(path: &Path, presenters: &[&dyn Presenter]) -> Result<Report> {
     let path = if path.is_dir() { newest(path).join(JSON_NAME) } else { path.to_owned() };
     let bytes = read_bounded(&path)?;
-    parse(&bytes).map_err(|reason| anyhow::anyhow!("{} {reason}", path.display()))
+    parse(&bytes, presenters).map_err(|reason| anyhow::anyhow!("{} {reason}", path.display()))
 }
 
 fn read_bounded(path: &PathBuf) -> Result<Vec<u8>> {
@@ -115,7 +117,7 @@ struct Head {
 }
 
 /// The report in `bytes`, or the end of a sentence that begins with the file's name.
-fn parse(bytes: &[u8]) -> Result<Report, String> {
+fn parse(bytes: &[u8], presenters: &[&dyn Presenter]) -> Result<Report, String> {
     let head: Head = serde_json::from_slice(bytes).map_err(|e| match e.classify() {
         serde_json::error::Category::Data if !bytes.trim_ascii_start().starts_with(b"{") => {
             format!("is not a report: a report is one JSON object with the schema {SCHEMA}")
@@ -127,7 +129,10 @@ fn parse(bytes: &[u8]) -> Result<Report, String> {
         let schema = head.schema.chars().take(40).collect::<String>().escape_debug().to_string();
         return Err(format!("has the schema `{schema}`; this program reads {SCHEMA}"));
     }
-    serde_json::from_slice(bytes).map_err(|e| reason(&e))
+    let report = serde_json::from_slice(bytes).map_err(|e| reason(&e))?;
+    let checked = presenters.iter().try_for_each(|presenter| presenter.check(&report));
+    checked.map_err(|why| format!("is not a report: {}", super::numerals::printable(&why)))?;
+    Ok(report)
 }
 
 fn reason(error: &serde_json::Error) -> String {
@@ -178,7 +183,7 @@ mod tests {
     fn refusal(text: &str) -> String {
         let scratch = Scratch::new();
         fs::write(scratch.0.join(JSON_NAME), text).expect("written");
-        let sentence = read(&scratch.0).expect_err("refused").to_string();
+        let sentence = read(&scratch.0, &[]).expect_err("refused").to_string();
         assert!(!sentence.contains('\n'), "{sentence}");
         sentence.split(JSON_NAME).nth(1).expect("names the file").trim().to_owned()
     }
@@ -187,11 +192,11 @@ mod tests {
     fn write__then_read_gives_the_same_report_and_leaves_two_files() {
         let scratch = Scratch::new();
         let report = sample::incast_demo();
-        write(&scratch.0.join("new/dir"), &report).expect("written");
-        assert_eq!(read(&scratch.0.join("new/dir")).expect("read"), report);
-        assert_eq!(read(&scratch.0.join("new/dir/report.json")).expect("read"), report);
-        write(&scratch.0, &report).expect("written");
-        write(&scratch.0, &report).expect("written over the old one");
+        write(&scratch.0.join("new/dir"), &report, &[]).expect("written");
+        assert_eq!(read(&scratch.0.join("new/dir"), &[]).expect("read"), report);
+        assert_eq!(read(&scratch.0.join("new/dir/report.json"), &[]).expect("read"), report);
+        write(&scratch.0, &report, &[]).expect("written");
+        write(&scratch.0, &report, &[]).expect("written over the old one");
         assert_eq!(scratch.names(), ["new", HTML_NAME, JSON_NAME]);
     }
 
@@ -249,7 +254,7 @@ mod tests {
         newer["unheard_of"] = Value::Bool(true);
         newer["figures"][0]["unheard_of"] = Value::Null;
         newer.as_object_mut().expect("an object").remove("draws");
-        let read = parse(newer.to_string().as_bytes()).expect("read");
+        let read = parse(newer.to_string().as_bytes(), &[]).expect("read");
         assert!(read.draws.is_empty() && !read.figures.is_empty());
     }
 
@@ -258,9 +263,11 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.0.join(JSON_NAME);
         File::create(&path).and_then(|file| file.set_len(SIZE_MAX + 1)).expect("a sparse file");
-        assert!(read(&path).expect_err("huge").to_string().ends_with("is larger than 64 MiB, which no report is"));
-        assert!(read(Path::new("/dev/zero")).expect_err("a device").to_string().ends_with("is not a regular file"));
-        let missing = read(&scratch.0.join("none")).expect_err("missing").to_string();
+        assert!(read(&path, &[]).expect_err("huge").to_string().ends_with("is larger than 64 MiB, which no report is"));
+        assert!(
+            read(Path::new("/dev/zero"), &[]).expect_err("a device").to_string().ends_with("is not a regular file")
+        );
+        let missing = read(&scratch.0.join("none"), &[]).expect_err("missing").to_string();
         assert!(missing.starts_with("cannot read ") && missing.contains("No such file"), "{missing}");
     }
 }

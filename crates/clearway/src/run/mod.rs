@@ -37,6 +37,7 @@ use anyhow::{Result, bail};
 use self::rank::Serve;
 use self::venue::{Adjust, LaunchSpec, Venue};
 use crate::report::model::Report;
+use crate::report::present::Presenter;
 use crate::scenario::Scenario;
 
 pub(crate) use complete::Complete;
@@ -57,7 +58,7 @@ pub(crate) struct Order<'a> {
 }
 
 /// A mechanism as the runner sees it.
-pub(crate) trait Mechanism: Sync {
+pub(crate) trait Mechanism: Presenter {
     /// The name of its table in scenario files.
     fn name(&self) -> &'static str;
 

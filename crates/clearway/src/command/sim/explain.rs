@@ -9,7 +9,7 @@ use clearway_sim::fabric::{Cause, Chain, Hop, Root, Trace};
 use clearway_sim::graph::Graph;
 
 use crate::command::print;
-use crate::command::registry;
+use crate::command::registry::{self, presenters};
 use crate::mechanism::congestion::{self, Wanted, Watch, micros};
 use crate::report::store;
 use crate::run::exit::Exit;
@@ -22,7 +22,7 @@ const CAUSES_MAX: usize = 4;
 /// Repeats the run whose report lies in `run` and tells of `message`, or lists the slowest messages.
 pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
     let wanted = message.map_or(Ok(Wanted::Slowest), parse)?;
-    let report = store::read(run)?;
+    let report = store::read(run, &presenters())?;
     if !report.place.split(',').any(|place| place == "sim") {
         bail!("{} is a run in the {}; only simulated runs can be repeated", run.display(), report.place);
     }

@@ -18,7 +18,7 @@ mod outcome;
 mod pattern;
 mod plan;
 mod rank;
-pub(crate) mod report;
+mod report;
 mod roots;
 mod rough;
 mod section;
@@ -44,7 +44,7 @@ pub(crate) use figures::{explained, figures};
 pub(crate) use plan::{Mode, Plan, Share};
 pub(crate) use roots::{RootsRun, with_roots};
 pub(crate) use section::{Broadcast, RANKS_MAX};
-pub(crate) use table::{rows, scaling_rows, table};
+pub(crate) use table::table;
 pub(crate) use words::Casts;
 
 /// Broadcasts.
@@ -103,7 +103,7 @@ impl Mechanism for Broadcasts {
         let outcomes = conduct(ranks, &plan, place)?;
         report.figures.extend(figures(&plan, &outcomes));
         let names = (0..plan.ranks).map(|rank| ranks.processes().host(Rank(rank)).to_owned()).collect();
-        report.casting = Some(report::casting(&plan, names, &outcomes));
+        report.set_part(&report::casting(&plan, names, &outcomes));
         Ok(())
     }
 }

@@ -1,18 +1,22 @@
-//! What charts of broadcasts in a laboratory are drawn from.
+//! What charts of broadcasts in a laboratory are drawn from, and how a report of broadcasts is shown.
 
-pub(crate) mod casting;
-pub(crate) mod pages;
+mod casting;
+mod pages;
 #[cfg(test)]
-pub(crate) mod sample;
-pub(crate) mod scaling;
+mod sample;
+mod scaling;
 
 use clearway_proto::base::{LocalNs, Rank};
 
+use super::Broadcasts;
 use super::figures::{BYTES, LOSS, MODE};
 use super::outcome::{Outcome, ROOT};
 use super::plan::Plan;
+use super::table::{rows, scaling_rows};
 use super::words::{Account, Rhythm};
-use crate::report::model::{CastFilm, CastRun, CastSymbols, Casting, Labels, Real};
+use crate::report::model::{Labels, Real, Report};
+use crate::report::present::Presenter;
+use casting::{CastFilm, CastRun, CastSymbols, Casting};
 
 /// Fewer samples of an object are no picture of how it came in.
 const SAMPLES_MIN: usize = 24;
@@ -85,6 +89,37 @@ fn film(outcome: &Outcome, receivers: &[Option<&Account>]) -> Option<CastFilm> {
     })
 }
 
+impl Presenter for Broadcasts {
+    fn check(&self, report: &Report) -> Result<(), String> {
+        report.check_part::<Casting>()
+    }
+
+    fn tables(&self, report: &Report) -> Vec<Vec<String>> {
+        vec![casting_table(report)]
+    }
+
+    fn sections(&self, report: &Report, _queues: &[String]) -> String {
+        pages::casting(report) + &scaling::scaling(report)
+    }
+}
+
+/// How long broadcasts took by each mode.
+fn casting_table(report: &Report) -> Vec<String> {
+    let Some(casting) = report.part::<Casting>() else {
+        let rows = scaling_rows(&report.figures);
+        let title = "Broadcasts, until the last rank has the object";
+        return if rows.is_empty() {
+            rows
+        } else {
+            [title.to_owned(), String::new()].into_iter().chain(rows).collect()
+        };
+    };
+    let receivers = casting.hosts.len().saturating_sub(1);
+    let mut lines = vec![format!("Broadcasts from one host to {receivers} others, every byte compared"), String::new()];
+    lines.extend(rows(&report.figures));
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -98,6 +133,8 @@ mod tests {
     use super::super::rough::Rough;
     use super::super::words::Sample;
     use super::*;
+    use crate::report::html::browser;
+    use crate::report::terminal::{Paint, render};
 
     fn plan() -> Plan {
         Plan {
@@ -184,5 +221,25 @@ mod tests {
         let mut outcome = outcome(Rhythm::Ordered);
         outcome.accounts.values_mut().for_each(|account| account.film.truncate(3));
         assert_eq!(casting(&plan(), Vec::new(), &[outcome]).casts[0].film, None);
+    }
+
+    #[test]
+    fn tables__of_a_foreign_file_do_not_steer_the_terminal() {
+        let mut report = sample::casting();
+        for figure in &mut report.figures {
+            figure.labels.insert(MODE.to_owned(), "\u{1b}[31mtree".to_owned());
+        }
+        let text = render(&report, &[&Broadcasts], Paint::Plain);
+        assert!(text.contains("[31mtree") && !text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn page__shows_broadcasts_in_every_window() {
+        browser::check("casting", &sample::casting(), &[&Broadcasts], 0);
+    }
+
+    #[test]
+    fn page__shows_broadcasts_on_machines_in_every_window() {
+        browser::check("scaling", &sample::scaling(), &[&Broadcasts], 0);
     }
 }

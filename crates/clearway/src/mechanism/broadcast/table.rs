@@ -20,7 +20,7 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
 }
 
 /// A row for each mode, length and loss, short objects beside the bare exchange, and what the words mean.
-pub(crate) fn rows(figures: &[Figure]) -> Vec<String> {
+pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
         "mode", "bytes", "lost", "p50", "p99", "line", "sender", "again"
@@ -48,7 +48,7 @@ pub(crate) fn rows(figures: &[Figure]) -> Vec<String> {
 }
 
 /// A row for each machine, number of ranks and length, a column for each mode, where the same was cast on several.
-pub(crate) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
+pub(super) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
     let times = || figures.iter().filter(|figure| figure.name == SECONDS && figure.label(RANKS).is_some());
     let mut modes: Vec<&str> = Vec::new();
     let mut rows: Vec<[&str; 4]> = Vec::new();

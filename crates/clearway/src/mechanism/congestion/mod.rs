@@ -18,7 +18,7 @@ mod phases;
 pub(crate) mod program;
 pub(crate) mod rank;
 pub(crate) mod rate;
-pub(crate) mod report;
+mod report;
 mod section;
 pub(crate) mod shares;
 mod shares_section;

@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::gpcnet::Printed;
 
 use crate::report::model::Report;
+use crate::report::present::Presenter;
 use crate::run::job::Site;
 use crate::run::rank::Serve;
 use crate::run::session::Protocol as _;
@@ -35,6 +36,9 @@ use suite::Run;
 
 /// GPCNeT's own tests, which a command of their own runs.
 pub(crate) struct Gpcnet;
+
+// Its tables are those of the original, on the terminal alone.
+impl Presenter for Gpcnet {}
 
 impl Mechanism for Gpcnet {
     fn name(&self) -> &'static str {

@@ -26,7 +26,7 @@ mod part;
 mod plan;
 mod rank;
 mod recovery;
-pub(crate) mod report;
+mod report;
 mod section;
 mod simulated;
 mod sink;
@@ -55,7 +55,7 @@ pub(crate) use plan::{HostConditions, Messages, Plan, Rings, Slowdown};
 pub(crate) use section::Timeslice;
 use simulated::{Filmed, Ground, Outcome};
 pub(crate) use sink::BUILDER;
-pub(crate) use table::{rows, table};
+pub(crate) use table::table;
 pub(crate) use words::{Building, Feed, Shape, SinkKind, SourceKind};
 
 /// Timeslice building.

@@ -1,7 +1,9 @@
-//! Runs a plan on a simulated fabric and writes what it showed into a report.
+//! Runs a plan on a simulated fabric, writes what it showed into a report, and shows a report of that.
 
-pub(crate) mod building;
-pub(crate) mod pages;
+mod building;
+mod pages;
+#[cfg(test)]
+mod sample;
 
 use anyhow::Result;
 use clearway_proto::stats::Histogram;
@@ -11,9 +13,12 @@ use super::figures::{figures, rate, reading, rotation, speeds};
 use super::film::Film;
 use super::plan::{Plan, Rings};
 use super::simulated::Outcome;
-use super::{Run, simulate};
-use crate::report::model::{Building, BuildingFilm, BuildingInterval, BuildingPolicy, Real, Report};
+use super::table::rows;
+use super::{Run, TimesliceBuilding, simulate};
+use crate::report::model::{Real, Report};
+use crate::report::present::Presenter;
 use crate::scenario::Fabric;
+use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
 
 /// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`; what each run did, as digests. Progress goes to standard
 /// error.
@@ -21,7 +26,9 @@ pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Rep
     let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
     report.figures = figures(plan, &runs);
     report.figures.extend(speeds(plan, &runs));
-    report.building = runs.first().map(|run| building(plan, run));
+    if let Some(run) = runs.first() {
+        report.set_part(&building(plan, run));
+    }
     if plan.rings == Rings::Full {
         report.warnings.push(
             "best-effort and offset began with a start skew of one ring's draining time, so that rings are full from the \
@@ -101,4 +108,55 @@ fn interval(record: &IntervalRecord) -> BuildingInterval {
 
 fn of_film(film: &Film) -> BuildingFilm {
     BuildingFilm { step_us: film.step.as_micros_f64(), rows: film.rows.clone() }
+}
+
+impl Presenter for TimesliceBuilding {
+    fn check(&self, report: &Report) -> Result<(), String> {
+        report.check_part::<Building>()
+    }
+
+    fn tables(&self, report: &Report) -> Vec<Vec<String>> {
+        report.part().map(|building| building_table(report, &building)).into_iter().collect()
+    }
+
+    fn sections(&self, report: &Report, _queues: &[String]) -> String {
+        pages::building(report)
+    }
+}
+
+/// What each policy carried, and how long timeslices took.
+fn building_table(report: &Report, building: &Building) -> Vec<String> {
+    let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
+    let Building { inputs, builders, .. } = building;
+    let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
+    lines.extend(rows(&policies, &report.figures));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::html::browser;
+    use crate::report::terminal::{Paint, WIDTH, render};
+
+    #[test]
+    fn render__timeslices_have_a_row_for_each_policy_within_eighty_columns() {
+        let text = render(&sample::building(), &[&TimesliceBuilding], Paint::Plain);
+        let row = |policy: &str| text.lines().find(|line| line.starts_with(policy)).map(str::to_owned);
+        assert!(row("raw").is_some_and(|row| row.contains("1.00")) && row("a-policy-w.").is_some(), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    }
+
+    #[test]
+    fn check__refuses_a_report_that_says_nothing_of_its_builders() {
+        let mut report = sample::building();
+        assert_eq!(TimesliceBuilding.check(&report), Ok(()));
+        report.parts.get_mut("building").and_then(|part| part.as_object_mut()?.remove("builders"));
+        assert_eq!(TimesliceBuilding.check(&report), Err("building: missing field `builders`".to_owned()));
+    }
+
+    #[test]
+    fn page__shows_timeslice_building_in_every_window() {
+        browser::check("building", &sample::building(), &[&TimesliceBuilding], 0);
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
 }
 
 /// A row for `raw` and each of `policies`, below a head and above what its words mean.
-pub(crate) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
+pub(super) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![
         format!(
             "{:12}{:>9}{:>8}{:>20}{:>12}{:>8}{:>6}",

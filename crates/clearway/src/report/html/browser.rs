@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::report::model::Report;
-use crate::report::{sample, store};
+use crate::report::present::Presenter;
+use crate::report::store;
 
 const WIDTHS: [u32; 2] = [1280, 400];
 const SCHEMES: [&str; 2] = ["light", "dark"];
@@ -56,13 +57,13 @@ fn look(browser: &Path, dir: &Path) -> (Vec<String>, String) {
 }
 
 /// Fails unless `report` is drawn whole, without an error and no wider than the window, everywhere.
-fn check(name: &str, report: &Report, charts: usize) {
+pub(crate) fn check(name: &str, report: &Report, presenters: &[&dyn Presenter], charts: usize) {
     let Some(browser) = browser() else {
         eprintln!("skipped: chromium is not installed");
         return;
     };
     let dir = std::env::temp_dir().join(format!("clearway-browser-{}-{name}", std::process::id()));
-    store::write(&dir, report).expect("written");
+    store::write(&dir, report, presenters).expect("written");
     let (notes, log) = look(&browser, &dir);
     let expected = WIDTHS.iter().flat_map(|width| {
         SCHEMES.map(|scheme| {
@@ -72,34 +73,4 @@ fn check(name: &str, report: &Report, charts: usize) {
     assert_eq!(notes, expected.collect::<Vec<_>>(), "{log}");
     assert!(!log.contains("CONSOLE"), "{log}");
     let _ = std::fs::remove_dir_all(dir);
-}
-
-#[test]
-fn page__is_drawn_whole_in_every_window() {
-    check("demo", &sample::incast_demo(), 6);
-}
-
-#[test]
-fn page__copes_with_losses_gaps_and_lone_samples() {
-    check("odd", &sample::odd(), 4);
-}
-
-#[test]
-fn page__shows_a_simulated_fabric_in_every_window() {
-    check("fabric", &sample::simulated(), 6);
-}
-
-#[test]
-fn page__shows_timeslice_building_in_every_window() {
-    check("building", &sample::building(), 0);
-}
-
-#[test]
-fn page__shows_broadcasts_in_every_window() {
-    check("casting", &sample::casting(), 0);
-}
-
-#[test]
-fn page__shows_broadcasts_on_machines_in_every_window() {
-    check("scaling", &sample::scaling(), 0);
 }

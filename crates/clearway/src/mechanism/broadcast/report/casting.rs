@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::model::{Labels, Real};
+use crate::report::model::{Labels, Real, ReportPart};
 
 /// Broadcasts from one root to all other hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,10 @@ pub(crate) struct Casting {
     /// One for each mode, length and loss.
     #[serde(default)]
     pub(crate) casts: Vec<CastRun>,
+}
+
+impl ReportPart for Casting {
+    const NAME: &'static str = "casting";
 }
 
 /// Objects of one length that were cast by one mode under one loss.

@@ -1,10 +1,11 @@
 //! Shows broadcasts: how long they took beside what the link and the bare exchange take, how symbols came in, why some left again, by
 //! which way, and what links carried.
 
+use super::casting::{CastFilm, CastRun, Casting};
 use crate::report::html::drawing::{coloured, figure, legend, parts_legend, tick, time};
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text};
-use crate::report::model::{CastFilm, CastRun, Casting, Figure, Labels, Real, Report, labels};
+use crate::report::model::{Figure, Labels, Real, Report, labels};
 
 mod drawing;
 
@@ -14,8 +15,8 @@ const LOSS: &str = "loss";
 const MODE: &str = "mode";
 
 /// The sections, or nothing where nothing was cast.
-pub(crate) fn casting(report: &Report) -> String {
-    let Some(casting) = &report.casting else { return String::new() };
+pub(super) fn casting(report: &Report) -> String {
+    let Some(casting) = &report.part::<Casting>() else { return String::new() };
     let shown = Shown { report, casting, modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))) };
     [shown.overview(), shown.sequence(), shown.progress(), shown.causes(), shown.ways(), shown.links()].concat()
 }
@@ -390,13 +391,14 @@ fn percent_of(share: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Broadcasts;
+    use super::super::sample;
     use super::*;
     use crate::report::html::render;
-    use crate::report::sample;
 
     /// The words of the page, without the material of scripts.
     fn words(report: &Report) -> String {
-        let page = render(report);
+        let page = render(report, &[&Broadcasts]);
         page[..page.find("id=\"material\"").expect("the material")].to_owned()
     }
 
@@ -430,13 +432,15 @@ mod tests {
     #[test]
     fn casting__of_a_run_that_saw_nothing_leaves_sections_out() {
         let mut report = sample::casting();
-        for run in &mut report.casting.as_mut().expect("there are casts").casts {
+        let mut casting: Casting = report.part().expect("there are casts");
+        for run in &mut casting.casts {
             (run.film, run.links, run.symbols.needed) = (None, Vec::new(), 0);
         }
+        report.set_part(&casting);
         let page = words(&report);
         let has = |id: &str| page.contains(&format!("<section id=\"{id}\""));
         assert!(has("casting") && !["sequence", "progress", "repairs", "ways", "links"].into_iter().any(has));
-        report.casting = None;
+        report.parts.clear();
         assert!(!words(&report).contains("id=\"casting\""));
     }
 }

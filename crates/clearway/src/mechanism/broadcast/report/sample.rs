@@ -1,5 +1,6 @@
 //! Made-up broadcasts: in a laboratory with a laggard, a loss and a change of the way, and on simulated machines.
 
+use super::casting::*;
 use crate::report::model::*;
 
 const HOSTS: u32 = 8;
@@ -21,7 +22,7 @@ pub(crate) fn casting() -> Report {
         }
     }
     let hosts = (0..HOSTS).map(|n| format!("node-{n:04}.cluster.example.org")).collect();
-    report.casting = Some(Casting { hosts, rate_mbps: Real::finite(200.0), casts });
+    report.set_part(&Casting { hosts, rate_mbps: Real::finite(200.0), casts });
     report
 }
 

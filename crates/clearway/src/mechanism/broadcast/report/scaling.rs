@@ -12,7 +12,7 @@ use crate::report::html::{section, text};
 use crate::report::model::{Figure, Real, Report};
 
 /// The sections, or nothing where nothing was cast on machines.
-pub(crate) fn scaling(report: &Report) -> String {
+pub(super) fn scaling(report: &Report) -> String {
     let times: Vec<&Figure> =
         of(report, "broadcast_seconds").filter(|figure| figure.label("ranks").is_some()).collect();
     if times.is_empty() {

@@ -3,10 +3,10 @@
 use clearway_proto::congestion::{CongestorKind, Figure as Wanted, Outcome, Rules};
 use clearway_proto::stats::Histogram;
 
+use super::super::report::programs::{FIGURE, RATE};
 use super::{Found, Programs};
 use crate::mechanism::congestion::Congestion;
 use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
-use crate::mechanism::congestion::report::programs::{FIGURE, RATE};
 use crate::report::model::{
     Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels, names,
 };

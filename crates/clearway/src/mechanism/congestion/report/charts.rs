@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use super::heat;
+use super::{heat, tables};
+use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
-use crate::report::model::{Heat, Labels, Real, Report, Survival, labels, names};
-
-use crate::report::html::tables::{self, number};
+use crate::report::model::{Heat, Labels, Real, Report, Survival, Timeline, labels, names};
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;
@@ -41,7 +40,7 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
 }
 
 /// Survival curves: queues and phases over each other.
-pub(crate) fn survival(report: &Report, queues: &[String]) -> String {
+pub(super) fn survival(report: &Report, queues: &[String]) -> String {
     if report.survival.is_empty() {
         return String::new();
     }
@@ -90,15 +89,13 @@ fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String 
 }
 
 /// Timelines: victim above, congestor and processors below.
-pub(crate) fn timelines(report: &Report) -> String {
+pub(super) fn timelines(report: &Report) -> String {
     if report.timelines.is_empty() {
         return String::new();
     }
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
                    Bottom, where the machine is real: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
-    let one = |(i, timeline): (usize, &crate::report::model::Timeline)| {
-        chart("timeline", &[i], &title_of(&timeline.labels), "", caption)
-    };
+    let one = |(i, timeline): (usize, &Timeline)| chart("timeline", &[i], &title_of(&timeline.labels), "", caption);
     let body: String = report.timelines.iter().enumerate().map(one).collect();
     section(
         "timeline",
@@ -109,7 +106,7 @@ pub(crate) fn timelines(report: &Report) -> String {
 }
 
 /// Heat maps with the hosts and pairs that stand out by name.
-pub(crate) fn heat(report: &Report) -> String {
+pub(super) fn heat(report: &Report) -> String {
     if report.heat.is_empty() {
         return String::new();
     }
@@ -173,7 +170,7 @@ fn no_standout(pairs: &[heat::Measured<'_>]) -> String {
 }
 
 /// The spread between draws; a single draw has none.
-pub(crate) fn draws(report: &Report) -> String {
+pub(super) fn draws(report: &Report) -> String {
     if report.draws.len() < 2 {
         return String::new();
     }

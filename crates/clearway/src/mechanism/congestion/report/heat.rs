@@ -21,24 +21,24 @@ const PAIR_FACTOR: f64 = 1.5;
 const NAMED_MAX: usize = 5;
 
 /// A host whose messages are slow as a whole.
-pub(crate) struct Host<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) median: f64,
+pub(super) struct Host<'a> {
+    pub(super) name: &'a str,
+    pub(super) median: f64,
 }
 
 /// A pair that is slower than its two hosts explain.
-pub(crate) struct Pair<'a> {
-    pub(crate) from: &'a str,
-    pub(crate) to: &'a str,
-    pub(crate) value: f64,
-    pub(crate) expected: f64,
+pub(super) struct Pair<'a> {
+    pub(super) from: &'a str,
+    pub(super) to: &'a str,
+    pub(super) value: f64,
+    pub(super) expected: f64,
 }
 
 /// What stands out, worst first.
-pub(crate) struct Standouts<'a> {
-    pub(crate) receivers: Vec<Host<'a>>,
-    pub(crate) senders: Vec<Host<'a>>,
-    pub(crate) pairs: Vec<Pair<'a>>,
+pub(super) struct Standouts<'a> {
+    pub(super) receivers: Vec<Host<'a>>,
+    pub(super) senders: Vec<Host<'a>>,
+    pub(super) pairs: Vec<Pair<'a>>,
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -47,14 +47,14 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// The pair in row `from` and column `to` of a map, with its ratio.
-pub(crate) struct Measured<'a> {
-    pub(crate) from: &'a str,
-    pub(crate) to: &'a str,
-    pub(crate) value: Real,
+pub(super) struct Measured<'a> {
+    pub(super) from: &'a str,
+    pub(super) to: &'a str,
+    pub(super) value: Real,
 }
 
 /// The pairs that were measured, slowest first.
-pub(crate) fn measured(heat: &Heat) -> Vec<Measured<'_>> {
+pub(super) fn measured(heat: &Heat) -> Vec<Measured<'_>> {
     let mut pairs: Vec<Measured<'_>> = Vec::new();
     for (from, row) in heat.ranks.iter().zip(&heat.rows) {
         let cells = heat.ranks.iter().zip(row);
@@ -65,7 +65,7 @@ pub(crate) fn measured(heat: &Heat) -> Vec<Measured<'_>> {
 }
 
 /// Whether no measured pair is [`PAIR_FACTOR`] slower than another, so that nothing can stand out.
-pub(crate) fn is_even(pairs: &[Measured<'_>]) -> bool {
+pub(super) fn is_even(pairs: &[Measured<'_>]) -> bool {
     match (pairs.first(), pairs.last()) {
         (Some(slowest), Some(fastest)) => slowest.value.get() <= fastest.value.get() * PAIR_FACTOR,
         _ => true,
@@ -73,7 +73,7 @@ pub(crate) fn is_even(pairs: &[Measured<'_>]) -> bool {
 }
 
 /// The hosts and pairs of `heat` that stand out; nothing does when most pairs lose what they send.
-pub(crate) fn standouts(heat: &Heat) -> Standouts<'_> {
+pub(super) fn standouts(heat: &Heat) -> Standouts<'_> {
     let n = heat.ranks.len();
     let rows = heat.rows.iter().take(n).enumerate();
     let row = |(from, row): (usize, &'_ Vec<Option<Real>>)| -> Vec<(usize, usize, f64)> {

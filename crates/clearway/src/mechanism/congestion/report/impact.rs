@@ -6,40 +6,40 @@
 use crate::report::model::{Figure, Report, labels, names};
 
 /// One row: what happened to one victim beside one congestor in one queue.
-pub(crate) struct Row<'a> {
-    pub(crate) victim: &'a str,
-    pub(crate) congestor: &'a str,
-    pub(crate) queue: &'a str,
+pub(super) struct Row<'a> {
+    pub(super) victim: &'a str,
+    pub(super) congestor: &'a str,
+    pub(super) queue: &'a str,
     /// Where; only in a run at several places.
-    pub(crate) place: Option<&'a str>,
+    pub(super) place: Option<&'a str>,
     /// p50 and p99 of the victim alone.
-    pub(crate) isolated: [Option<&'a Figure>; 2],
+    pub(super) isolated: [Option<&'a Figure>; 2],
     /// p50 and p99 of the victim beside the congestor.
-    pub(crate) congested: [Option<&'a Figure>; 2],
+    pub(super) congested: [Option<&'a Figure>; 2],
     /// The factor of each quantile, p50 first.
-    pub(crate) factors: Vec<&'a Figure>,
+    pub(super) factors: Vec<&'a Figure>,
     /// Lost messages beside the congestor.
-    pub(crate) loss: Option<&'a Figure>,
+    pub(super) loss: Option<&'a Figure>,
     /// What the congestor reached of its ideal meanwhile.
-    pub(crate) goodput: Option<&'a Figure>,
+    pub(super) goodput: Option<&'a Figure>,
 }
 
 impl<'a> Row<'a> {
     /// What rows below one heading have in common: `ping under incast`.
-    pub(crate) fn group(&self) -> String {
+    pub(super) fn group(&self) -> String {
         let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
         format!("{} under {}{place}", self.victim, self.congestor)
     }
 
     /// The factor that the table shows: that of p99, or else the last there is.
-    pub(crate) fn factor(&self) -> Option<&'a Figure> {
+    pub(super) fn factor(&self) -> Option<&'a Figure> {
         let of_p99 = self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
         of_p99.or(self.factors.last()).copied()
     }
 }
 
 /// The rows of `report`, one for each victim, congestor and queue that has a factor.
-pub(crate) fn rows(report: &Report) -> Vec<Row<'_>> {
+pub(super) fn rows(report: &Report) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {
         let [victim, congestor, queue] =

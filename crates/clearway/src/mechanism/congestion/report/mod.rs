@@ -1,7 +1,43 @@
-//! What the congestion test shows of its figures: on a terminal and as sections of the page.
+//! Shows the congestion test: its tables on a terminal, its tables and charts on the page.
 
-pub(crate) mod charts;
-pub(crate) mod heat;
-pub(crate) mod impact;
-pub(crate) mod programs;
-pub(crate) mod slow;
+mod charts;
+mod heat;
+mod impact;
+pub(super) mod programs;
+mod slow;
+mod tables;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod worse;
+
+use super::{ClassShares, CongestionTest};
+use crate::report::model::{Figure, Report};
+use crate::report::present::{Direction, Presenter};
+
+// Marks and shares of classes are one table, which either test fills.
+impl Presenter for ClassShares {}
+
+impl Presenter for CongestionTest {
+    fn tables(&self, report: &Report) -> Vec<Vec<String>> {
+        vec![terminal::impact_table(report), terminal::program_table(report), terminal::class_table(report)]
+    }
+
+    fn sections(&self, report: &Report, queues: &[String]) -> String {
+        [
+            tables::impact(report, queues),
+            tables::programs(report, queues),
+            charts::survival(report, queues),
+            charts::timelines(report),
+            charts::heat(report),
+            slow::slowest(report),
+            tables::classes(report, queues),
+            charts::draws(report),
+        ]
+        .concat()
+    }
+
+    fn worsens(&self, figure: &Figure, report: &Report) -> Option<Direction> {
+        worse::worsens(figure, report)
+    }
+}

@@ -8,18 +8,18 @@ pub(crate) const FIGURE: &str = "program.victim-figure";
 pub(crate) const RATE: &str = "rate";
 
 /// One program beside one congestor in one queue.
-pub(crate) struct Row<'a> {
-    pub(crate) queue: &'a str,
-    pub(crate) congestor: &'a str,
+pub(super) struct Row<'a> {
+    pub(super) queue: &'a str,
+    pub(super) congestor: &'a str,
     /// Median figures alone and beside the congestor.
-    pub(crate) medians: [Option<&'a Figure>; 2],
-    pub(crate) slowdown: &'a Figure,
+    pub(super) medians: [Option<&'a Figure>; 2],
+    pub(super) slowdown: &'a Figure,
     /// What the congestor reached of its ideal meanwhile.
-    pub(crate) goodput: Option<&'a Figure>,
+    pub(super) goodput: Option<&'a Figure>,
 }
 
 /// The rows of `report`.
-pub(crate) fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
+pub(super) fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
     report.figures.iter().filter(|figure| figure.name == names::SLOWDOWN).map(|slowdown| {
         let is_same = |figure: &&Figure, phase: Option<&str>| {
             figure.labels.iter().all(|(key, value)| {

@@ -10,7 +10,7 @@ const LEAD: &str = "The slowest messages of the victims in the worst cell, and t
     Where buffers ahead were full, the root is the port at which the chain of full buffers ends.";
 
 /// The section, or nothing where no message could be followed.
-pub(crate) fn slowest(report: &Report) -> String {
+pub(super) fn slowest(report: &Report) -> String {
     let mut body = String::new();
     for slowest in &report.slowest {
         body.push_str(&one(slowest));

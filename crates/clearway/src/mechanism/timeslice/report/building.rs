@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::model::{Real, write_rounded};
+use crate::report::model::{Real, ReportPart, write_rounded};
 
 /// One job that built timeslices, under several policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,10 @@ pub(crate) struct Building {
     /// Raw writes first.
     #[serde(default)]
     pub(crate) policies: Vec<BuildingPolicy>,
+}
+
+impl ReportPart for Building {
+    const NAME: &'static str = "building";
 }
 
 /// What one policy did on the first seed.

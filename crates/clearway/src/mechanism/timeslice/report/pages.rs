@@ -1,16 +1,17 @@
 //! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
 //! who sent to whom.
 
+use super::building::{Building, BuildingPolicy};
 use crate::report::html::drawing::{coloured, figure, legend};
 use crate::report::html::section;
 use crate::report::html::tables::{cell, head, number, table};
-use crate::report::model::{Building, BuildingPolicy, Figure, Real, Report, labels};
+use crate::report::model::{Figure, Real, Report, labels};
 
 mod drawing;
 
 /// The sections, or nothing where nothing was built.
-pub(crate) fn building(report: &Report) -> String {
-    let Some(building) = &report.building else { return String::new() };
+pub(super) fn building(report: &Report) -> String {
+    let Some(building) = &report.part::<Building>() else { return String::new() };
     [
         overview(report, building),
         completion(building),

@@ -7,7 +7,7 @@ use crate::report::sample;
 
 /// The words of a page: everything before the material of its script.
 fn words(report: &Report) -> String {
-    let page = html::render(report);
+    let page = html::render(report, &[]);
     page[..page.find("id=\"material\"").expect("the material")].to_owned()
 }
 

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use super::super::casting::{CastFilm, CastRun};
 use super::{Filmed, MODE, label, lost};
 use crate::report::html::drawing::{
     HALF, HALF_LEFT, LEFT, LETTER, Parted, RIGHT, ROW, WIDTH, colour, columns_named, decades, fitted, levels_named,
@@ -12,7 +13,7 @@ use crate::report::html::drawing::{
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
-use crate::report::model::{CastFilm, CastRun, Real};
+use crate::report::model::Real;
 
 /// Members that a picture of a way names.
 const MEMBERS_MAX: usize = 32;
@@ -367,8 +368,8 @@ pub(super) fn saved(runs: &[&CastRun], hosts: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::casting::CastSymbols;
     use super::*;
-    use crate::report::model::CastSymbols;
 
     fn run(sources: Vec<Vec<u64>>) -> CastRun {
         CastRun {

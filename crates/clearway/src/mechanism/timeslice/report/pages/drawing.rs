@@ -5,13 +5,14 @@
 
 use std::fmt::Write;
 
+use super::super::building::{BuildingFilm, BuildingInterval};
 use super::BuildingPolicy;
 use crate::report::html::drawing::{
     HALF, LEFT, Parted, RIGHT, ROW, WIDTH, band, colour, columns, decades, levels, line, linear, open, parted,
     parts_legend,
 };
 use crate::report::html::text;
-use crate::report::model::{BuildingFilm, BuildingInterval, Figure, Real};
+use crate::report::model::{Figure, Real};
 
 /// Points of one line: more than a drawing is wide.
 const POINTS_MAX: usize = 900;
