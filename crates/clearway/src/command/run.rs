@@ -240,14 +240,17 @@ fn measure(
         reports.push(report);
     }
     reports.reverse();
-    let report = beside::merge(reports).context("no place to run at")?;
+    let report = beside::merge(reports, &presenters()).context("no place to run at")?;
     conclude(&report, results)
 }
 
 /// Keeps in `results` what is complete when the user interrupts.
 fn keeping(results: &Results) -> Complete {
     let results = results.clone();
-    Complete::new(move |report| conclude(report, &results).map(drop))
+    Complete::new(move |reports| match beside::merge(reports, &presenters()) {
+        Some(report) => conclude(&report, &results).map(drop),
+        None => Ok(()),
+    })
 }
 
 /// What came of a run; if that is the user's interrupt, what is `complete` is kept first.

@@ -1,24 +1,19 @@
 //! Makes one report of the reports of several places: their figures labelled with the place, and how far they are apart.
 //!
 //! # Model
-//! Impact factors, the latencies that they are made of, and shares of classes are compared where all labels agree. Two values
-//! are *within* each other's reach when the larger is at most a limit times the smaller: 1.5 for latencies and their factors,
-//! of which a queue's depth and a frame decide; 1.1 for shares, which weights decide.
+//! Figures that mechanisms name ([`Presenter::places_limit`]) are compared where all labels agree. Two values are *within* each
+//! other's reach when the larger is at most a limit times the smaller.
 //!
 //! # Invariants
 //! I1. No figure of any place is left out.
 
 use std::collections::BTreeMap;
 
-use super::model::{Beside, Distance, Draw, Figure, Labels, Outcome, Real, Report, Verdict, labels, names};
-
-/// The limit for latencies and impact factors.
-const TIMES_MAX: f64 = 1.5;
-/// The limit for shares: 10 %.
-const SHARE_TIMES_MAX: f64 = 1.1;
+use super::model::{Beside, Distance, Draw, Figure, Labels, Outcome, Real, Report, Verdict, labels};
+use super::present::Presenter;
 
 /// The reports of one scenario, first place first, as one; `None` when there is none.
-pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
+pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> Option<Report> {
     if reports.len() < 2 {
         return reports.pop();
     }
@@ -26,7 +21,7 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
     let mut reports = reports.into_iter();
     let mut all = reports.next()?;
     for mut other in reports {
-        all.beside.extend(compare(&all, &other));
+        all.beside.extend(compare(&all, &other, presenters));
         all.place = format!("{},{}", all.place, other.place);
         all.verdict = verdict(all.verdict.take(), other.verdict.take());
         all.figures.append(&mut other.figures);
@@ -38,6 +33,8 @@ pub(crate) fn merge(mut reports: Vec<Report>) -> Option<Report> {
         all.slowest.append(&mut other.slowest);
         all.digests.append(&mut other.digests);
         all.fabric = all.fabric.take().or(other.fabric);
+        other.parts.append(&mut all.parts);
+        all.parts = other.parts;
         all.host.facts.append(&mut other.host.facts);
         all.host.load_after = other.host.load_after.or(all.host.load_after);
         all.created = other.created.max(all.created);
@@ -89,7 +86,8 @@ fn draws(into: &mut Vec<Draw>, from: Vec<Draw>) {
 }
 
 /// The figures that both have and that can be compared.
-fn compare(a: &Report, b: &Report) -> Vec<Beside> {
+fn compare(a: &Report, b: &Report, presenters: &[&dyn Presenter]) -> Vec<Beside> {
+    let limit_of = |figure: &Figure| presenters.iter().find_map(|presenter| presenter.places_limit(figure));
     let placeless = |figure: &Figure| {
         let mut all = figure.labels.clone();
         all.remove(labels::PLACE);
@@ -102,20 +100,6 @@ fn compare(a: &Report, b: &Report) -> Vec<Beside> {
         Some(beside(key.1.clone(), limit, [(a, figure), (b, others.get(&key)?)]))
     });
     pairs.collect()
-}
-
-/// What the ratio of two values of `figure` may be; absent for figures that places need not share.
-fn limit_of(figure: &Figure) -> Option<f64> {
-    let of_p99 = figure.label(labels::QUANTILE) == Some("p99");
-    let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
-    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
-    match figure.name.as_str() {
-        _ if beside_nobody => None,
-        names::CIF if of_p99 => Some(TIMES_MAX),
-        names::LATENCY if of_p99 && congested => Some(TIMES_MAX),
-        names::CLASS_SHARE => Some(SHARE_TIMES_MAX),
-        _ => None,
-    }
 }
 
 fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside {
@@ -137,7 +121,17 @@ fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::names;
     use crate::report::sample;
+
+    /// Factors of p99 are compared.
+    struct Factors;
+
+    impl Presenter for Factors {
+        fn places_limit(&self, figure: &Figure) -> Option<f64> {
+            (figure.name == names::CIF && figure.label(labels::QUANTILE) == Some("p99")).then_some(1.5)
+        }
+    }
 
     fn two() -> [Report; 2] {
         let [lab, mut sim] = [sample::incast_demo(), sample::incast_demo()];
@@ -147,13 +141,20 @@ mod tests {
 
     #[test]
     fn merge__keeps_every_figure_under_its_place_and_compares_what_can_be() {
-        let [sim, lab] = two();
+        let [mut sim, mut lab] = two();
+        sim.parts.insert("both".to_owned(), 1.into());
+        lab.parts.extend([("both", 2), ("one", 3)].map(|(name, value)| (name.to_owned(), value.into())));
         let figures = lab.figures.len();
-        let all = merge(vec![sim, lab]).expect("two");
+        let all = merge(vec![sim, lab], &[&Factors]).expect("two");
         assert_eq!((all.place.as_str(), all.figures.len()), ("sim,lab", 2 * figures));
+        assert_eq!(
+            (&all.parts["both"], &all.parts["one"]),
+            (&1.into(), &3.into()),
+            "the first place's before the second's"
+        );
         let keys: std::collections::BTreeSet<_> = all.figures.iter().map(|f| (&f.name, &f.labels)).collect();
         assert_eq!(keys.len(), all.figures.len());
-        assert_eq!(all.beside.len(), 4, "a factor and a latency of two queues");
+        assert_eq!(all.beside.len(), 2, "a factor of two queues");
         assert!(all.beside.iter().all(|it| it.distance == Distance::Within && it.ratio == Some(Real::finite(1.0))));
         assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
     }
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn merge__keeps_the_fabric_of_the_simulator_whichever_place_comes_first() {
         for reports in [[sample::simulated(), sample::incast_demo()], [sample::incast_demo(), sample::simulated()]] {
-            let merged = merge(reports.into()).expect("two");
+            let merged = merge(reports.into(), &[]).expect("two");
             assert_eq!(merged.fabric, sample::simulated().fabric);
         }
     }
@@ -169,8 +170,8 @@ mod tests {
     #[test]
     fn merge__one_report_stays_as_it_is() {
         let report = sample::incast_demo();
-        assert_eq!(merge(vec![report.clone()]), Some(report));
-        assert_eq!(merge(Vec::new()), None);
+        assert_eq!(merge(vec![report.clone()], &[]), Some(report));
+        assert_eq!(merge(Vec::new(), &[]), None);
     }
 
     #[test]
@@ -187,10 +188,11 @@ mod tests {
         for (a, b, distance) in cases {
             let [mut sim, mut lab] = two();
             for (report, value) in [(&mut sim, a), (&mut lab, b)] {
-                let factor = report.figures.iter_mut().find(|figure| limit_of(figure).is_some()).expect("one");
+                let factor =
+                    report.figures.iter_mut().find(|figure| Factors.places_limit(figure).is_some()).expect("one");
                 factor.value = Real::new(value).expect("a number");
             }
-            let beside = merge(vec![sim, lab]).expect("two").beside;
+            let beside = merge(vec![sim, lab], &[&Factors]).expect("two").beside;
             let beyond = beside.iter().filter(|it| it.distance == Distance::Beyond).count();
             assert_eq!(beyond, usize::from(distance == Distance::Beyond), "{a} {b}");
         }

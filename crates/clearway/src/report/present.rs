@@ -40,4 +40,9 @@ pub(crate) trait Presenter: Sync {
     fn worsens(&self, _figure: &Figure, _report: &Report) -> Option<Direction> {
         None
     }
+
+    /// Returns how many times larger than the other one the value of `figure` at one of two places may be, if they are compared.
+    fn places_limit(&self, _figure: &Figure) -> Option<f64> {
+        None
+    }
 }

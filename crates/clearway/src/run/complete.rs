@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 
-use crate::report::beside;
 use crate::report::model::Report;
 
-/// What writes a report where reports of this run go.
-type Keep = Box<dyn FnMut(&Report) -> Result<()> + Send>;
+/// What makes one report of those of several places, and writes it where reports of this run go.
+type Keep = Box<dyn FnMut(Vec<Report>) -> Result<()> + Send>;
 
 /// What is complete of a run.
 #[derive(Clone, Default)]
@@ -32,7 +31,7 @@ impl fmt::Debug for Complete {
 
 impl Complete {
     /// Nothing so far; `keep` writes it if the run is interrupted.
-    pub(crate) fn new(keep: impl FnMut(&Report) -> Result<()> + Send + 'static) -> Self {
+    pub(crate) fn new(keep: impl FnMut(Vec<Report>) -> Result<()> + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(State { keep: Some(Box::new(keep)), ..State::default() })))
     }
 
@@ -62,12 +61,12 @@ impl Complete {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn keep(&self) -> Result<bool> {
-        let (reports, keep) = self.with(|state| {
+        let (reports, keep): (Vec<Report>, _) = self.with(|state| {
             let cells = state.cells.take();
             (cells.into_iter().chain(std::mem::take(&mut state.places)).collect(), state.keep.take())
         });
-        match (beside::merge(reports), keep) {
-            (Some(report), Some(mut keep)) => keep(&report).map(|()| true),
+        match keep {
+            Some(mut keep) if !reports.is_empty() => keep(reports).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -83,11 +82,12 @@ mod tests {
     #[test]
     fn keep__writes_the_cells_that_are_complete_once_and_says_that_it_is_not_all() {
         let (sender, kept) = mpsc::channel();
-        let complete = Complete::new(move |report| Ok(sender.send(report.clone())?));
+        let complete = Complete::new(move |reports| Ok(sender.send(reports)?));
         complete.cells(sample::incast_demo(), [1, 4]);
         complete.cells(sample::incast_demo(), [2, 4]);
         assert!(complete.keep().expect("kept") && !complete.keep().expect("nothing more"));
-        let report = kept.try_recv().expect("a report");
+        let reports = kept.try_recv().expect("a report");
+        let [report] = &reports[..] else { panic!("one place, {} reports", reports.len()) };
         assert_eq!(report.warnings[0], "the run was interrupted: 2 of 4 cells were measured, and there is no verdict");
         assert!(report.verdict.is_none() && report.host.facts["interrupted"] == "2 of 4 cells were measured");
         assert!(kept.try_recv().is_err());

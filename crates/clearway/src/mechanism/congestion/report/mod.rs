@@ -1,6 +1,7 @@
 //! Shows the congestion test: its tables on a terminal, its tables and charts on the page.
 
 mod charts;
+mod comparison;
 mod heat;
 mod impact;
 pub(super) mod programs;
@@ -9,7 +10,6 @@ mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod worse;
 
 use super::{ClassShares, CongestionTest};
 use crate::report::model::{Figure, Report};
@@ -38,6 +38,10 @@ impl Presenter for CongestionTest {
     }
 
     fn worsens(&self, figure: &Figure, report: &Report) -> Option<Direction> {
-        worse::worsens(figure, report)
+        comparison::worsens(figure, report)
+    }
+
+    fn places_limit(&self, figure: &Figure) -> Option<f64> {
+        comparison::places_limit(figure)
     }
 }

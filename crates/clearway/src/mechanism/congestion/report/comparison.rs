@@ -1,9 +1,13 @@
-//! Which figures of the congestion test decide whether one run is worse than another.
+//! Which figures of the congestion test decide whether one run is worse than another, and how far those of two places may be apart.
 //!
 //! # Model
 //! Only absolute figures of what the network does under load decide: `victim_latency`, `victim_oneway_p99_us` and `program_figure` of
 //! the phase `congested`, and `class_share`. Ratios, as `congestion_impact_factor`, are context: they rise as well when the idle
 //! network becomes faster. Everything else describes the machine or the run itself.
+//!
+//! Two places are compared by impact factors, the latencies that they are made of, and shares of classes. The larger value may be 1.5
+//! times the smaller one for latencies and their factors, of which a queue's depth and a frame decide; 1.1 times for shares, which
+//! weights decide.
 //!
 //! # Invariants
 //! I1. Null controls never decide, nor does any figure whose congestor is `none`: they measure the machine.
@@ -11,6 +15,11 @@
 use super::programs;
 use crate::report::model::{Figure, Report, labels, names};
 use crate::report::present::Direction;
+
+/// The limit for latencies and impact factors.
+const TIMES_MAX: f64 = 1.5;
+/// The limit for shares: 10 %.
+const SHARE_TIMES_MAX: f64 = 1.1;
 
 /// The side on which a figure of `report` is worse; `None` for one that does not decide.
 pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<Direction> {
@@ -29,6 +38,20 @@ pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<Direction> {
 /// Whether what a program of the user's prints is better when it is more.
 fn prints_rates(report: &Report) -> bool {
     report.parameters.iter().any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
+}
+
+/// What the ratio of two values of `figure` may be; absent for figures that places need not share.
+pub(super) fn places_limit(figure: &Figure) -> Option<f64> {
+    let of_p99 = figure.label(labels::QUANTILE) == Some("p99");
+    let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
+    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
+    match figure.name.as_str() {
+        _ if beside_nobody => None,
+        names::CIF if of_p99 => Some(TIMES_MAX),
+        names::LATENCY if of_p99 && congested => Some(TIMES_MAX),
+        names::CLASS_SHARE => Some(SHARE_TIMES_MAX),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -137,5 +160,17 @@ mod tests {
             let results = [moved(name, pairs, 20.0), moved(name, pairs, 5.0)];
             assert_eq!(results, [DiffResult::SameOrBetter; 2], "{name}");
         }
+    }
+
+    #[test]
+    fn places_limit__is_for_latencies_under_load_their_factors_and_shares() {
+        let report = sample::incast_demo();
+        let limits: Vec<(&str, f64)> =
+            report.figures.iter().filter_map(|figure| Some((figure.name.as_str(), places_limit(figure)?))).collect();
+        let [latency, factor] = [(names::LATENCY, TIMES_MAX), (names::CIF, TIMES_MAX)];
+        assert_eq!(limits, [latency, factor, latency, factor], "p99 of two queues");
+        let share = Figure::counted(names::CLASS_SHARE, "", Real::finite(0.5), 1, "");
+        assert_eq!(places_limit(&share), Some(SHARE_TIMES_MAX));
+        assert_eq!(places_limit(&share.with(labels::CONGESTOR, labels::NOBODY)), None);
     }
 }
