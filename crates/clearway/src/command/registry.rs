@@ -35,7 +35,7 @@ pub(crate) fn section_kinds() -> Vec<SectionKind> {
 
 /// What shows the mechanisms in reports.
 pub(crate) fn presenters() -> Vec<&'static dyn Presenter> {
-    MECHANISMS.iter().map(|it| -> &dyn Presenter { *it }).collect()
+    MECHANISMS.iter().map(|it| *it as &dyn Presenter).collect()
 }
 
 #[cfg(test)]

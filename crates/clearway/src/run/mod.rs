@@ -38,7 +38,7 @@ use self::rank::Serve;
 use self::venue::{Adjust, LaunchSpec, Venue};
 use crate::report::model::Report;
 use crate::report::present::Presenter;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, SectionKind};
 
 pub(crate) use complete::Complete;
 pub(crate) use place::Place;
@@ -61,6 +61,11 @@ pub(crate) struct Order<'a> {
 pub(crate) trait Mechanism: Presenter {
     /// The name of its table in scenario files.
     fn name(&self) -> &'static str;
+
+    /// Its table, where scenario files have one.
+    fn section(&self) -> Option<SectionKind> {
+        None
+    }
 
     /// The name by which rank processes find their part, and that part.
     fn rank(&self) -> (&'static str, Serve);

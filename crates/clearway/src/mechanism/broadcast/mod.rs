@@ -36,7 +36,7 @@ use crate::run::rank::Serve;
 use crate::run::session::Protocol;
 use crate::run::venue::{LaunchSpec, Ranks, Venue};
 use crate::run::{Mechanism, Order, Place};
-use crate::scenario::{Fabric, Scenario};
+use crate::scenario::{Fabric, Scenario, SectionKind};
 
 pub(crate) use conduct::conduct;
 pub(crate) use faults::suffer;
@@ -53,6 +53,10 @@ pub(crate) struct Broadcasts;
 impl Mechanism for Broadcasts {
     fn name(&self) -> &'static str {
         "broadcast"
+    }
+
+    fn section(&self) -> Option<SectionKind> {
+        Some(SectionKind::of::<Broadcast>())
     }
 
     fn rank(&self) -> (&'static str, Serve) {

@@ -44,7 +44,7 @@ use crate::run::rank::Serve;
 use crate::run::session::Protocol;
 use crate::run::venue::{Adjust, LaunchSpec, SimVenue, Venue};
 use crate::run::{Complete, Mechanism, Order, Place, begun, ended};
-use crate::scenario::{Fabric, Scenario};
+use crate::scenario::{Fabric, Scenario, SectionKind};
 
 /// The congestion test, with programs of the user's in either part.
 pub(crate) struct CongestionTest;
@@ -52,6 +52,10 @@ pub(crate) struct CongestionTest;
 impl Mechanism for CongestionTest {
     fn name(&self) -> &'static str {
         "congestion"
+    }
+
+    fn section(&self) -> Option<SectionKind> {
+        Some(SectionKind::of::<Congestion>())
     }
 
     fn rank(&self) -> (&'static str, Serve) {
@@ -88,6 +92,10 @@ pub(crate) struct ClassShares;
 impl Mechanism for ClassShares {
     fn name(&self) -> &'static str {
         "shares"
+    }
+
+    fn section(&self) -> Option<SectionKind> {
+        Some(SectionKind::of::<Shares>())
     }
 
     fn rank(&self) -> (&'static str, Serve) {

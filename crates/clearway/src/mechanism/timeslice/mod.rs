@@ -43,7 +43,7 @@ use crate::run::rank::Serve;
 use crate::run::session::Protocol;
 use crate::run::venue::{LaunchSpec, Ranks, Venue};
 use crate::run::{Mechanism, Order, Place};
-use crate::scenario::{Fabric, Scenario};
+use crate::scenario::{Fabric, Scenario, SectionKind};
 pub(crate) use achievable::{LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable};
 pub(crate) use board::watch;
 pub(crate) use conduct::{Task, build, compare};
@@ -64,6 +64,10 @@ pub(crate) struct TimesliceBuilding;
 impl Mechanism for TimesliceBuilding {
     fn name(&self) -> &'static str {
         "timeslice"
+    }
+
+    fn section(&self) -> Option<SectionKind> {
+        Some(SectionKind::of::<Timeslice>())
     }
 
     fn rank(&self) -> (&'static str, Serve) {
