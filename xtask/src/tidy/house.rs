@@ -1,8 +1,8 @@
 //! Reads the tables and the picture of `ARCHITECTURE.md` as data.
 //!
 //! # Model
-//! Two tables, known by the first cell of their header: `crate` and `room`; and one fenced picture whose lines begin with
-//! `floor N`. A cell is a list: names in backquotes or bare, separated by commas; `nothing` and `nowhere` are the empty list.
+//! Three tables, known by the first cell of their header: `crate`, `room` and `room of the binary`; and one fenced picture whose
+//! lines begin with `floor N`. A cell is a list: names in backquotes or bare, separated by commas; `nothing` and `nowhere` are the empty list.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) struct CrateRow {
     pub(super) unsafe_in: Vec<String>,
 }
 
-/// One row of the table of rooms inside `clearway-proto`.
+/// One row of a table of rooms: inside `clearway-proto`, or inside the binary.
 #[derive(Clone, Debug)]
 pub(super) struct RoomRow {
     pub(super) line: usize,
@@ -45,6 +45,7 @@ pub(super) struct RoomRow {
 pub(super) struct House {
     pub(super) crates: Vec<CrateRow>,
     pub(super) rooms: Vec<RoomRow>,
+    pub(super) binary: Vec<RoomRow>,
     /// The floor of each crate in the picture.
     pub(super) floors: BTreeMap<String, usize>,
 }
@@ -53,7 +54,7 @@ impl House {
     /// Reads the document of `tree`.
     ///
     /// # Errors
-    /// One finding for each of the two tables and the picture that is missing.
+    /// One finding for each of the three tables and the picture that is missing.
     pub(super) fn of(tree: &Tree) -> Result<Self, Vec<Finding>> {
         let text = tree.text(PATH).unwrap_or_default();
         let mut house = Self::default();
@@ -61,6 +62,7 @@ impl House {
             match table.columns.first().map(String::as_str) {
                 Some("crate") => house.crates = table.rows().map(|row| crate_row(&row)).collect(),
                 Some("room") => house.rooms = table.rows().map(|row| room_row(&row)).collect(),
+                Some("room of the binary") => house.binary = table.rows().map(|row| room_row(&row)).collect(),
                 _ => {}
             }
         }
@@ -69,6 +71,7 @@ impl House {
         for (is_missing, what) in [
             (house.crates.is_empty(), "a table whose first column is `crate`"),
             (house.rooms.is_empty(), "a table whose first column is `room`"),
+            (house.binary.is_empty(), "a table whose first column is `room of the binary`"),
             (house.floors.is_empty(), "a fenced picture with lines `floor N  crate  crate`"),
         ] {
             if is_missing {
@@ -86,6 +89,11 @@ impl House {
     /// The row of the room called `name`.
     pub(super) fn room(&self, name: &str) -> Option<&RoomRow> {
         self.rooms.iter().find(|row| row.name == name)
+    }
+
+    /// The row of the binary's room called `name`.
+    pub(super) fn binary_room(&self, name: &str) -> Option<&RoomRow> {
+        self.binary.iter().find(|row| row.name == name)
     }
 }
 
@@ -207,11 +215,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of__reads_both_tables_and_the_picture() {
+    fn of__reads_the_tables_and_the_picture() {
         let text = "\
 | crate | may import | libraries | unsafe in |\n|---|---|---|---|\n\
 | `clearway-lab` | `proto::{base, wire}`, runtime | `nix`, `libc` | `src/a.rs` |\n| `xtask` | nothing | | nowhere |\n\
-\n| room | may import |\n|---|---|\n| `wire` | base |\n\n```\nfloor 0  clearway-proto  (no I/O)\nfloor 1  clearway-lab\n```\n";
+\n| room | may import |\n|---|---|\n| `wire` | base |\n\
+\n| room of the binary | may import |\n|---|---|\n| `run` | report |\n\n```\nfloor 0  clearway-proto  (no I/O)\nfloor 1  clearway-lab\n```\n";
         let house = House::of(&Tree::from_texts(&[(PATH, text)])).ok().unwrap();
         let lab = house.row("clearway-lab").unwrap();
         assert_eq!(lab.imports[0], import("proto::{base, wire}"));
@@ -221,6 +230,7 @@ mod tests {
         assert_eq!((lab.line, lab.unsafe_in.as_slice()), (3, &["src/a.rs".to_owned()][..]));
         assert!(house.row("xtask").unwrap().unsafe_in.is_empty());
         assert_eq!(house.room("wire").unwrap().imports, ["base"]);
+        assert_eq!(house.binary_room("run").unwrap().imports, ["report"]);
         assert_eq!(house.floors.get("clearway-lab"), Some(&1));
         assert_eq!(house.floors.len(), 2);
     }
@@ -228,6 +238,6 @@ mod tests {
     #[test]
     fn of__a_missing_table_is_a_finding() {
         let missing = House::of(&Tree::from_texts(&[(PATH, "# House\n")])).err().unwrap();
-        assert_eq!(missing.len(), 3);
+        assert_eq!(missing.len(), 4);
     }
 }

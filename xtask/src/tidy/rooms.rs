@@ -1,4 +1,4 @@
-//! The dependency rule: a crate imports what its row allows, from lower floors; a room of proto likewise.
+//! The dependency rule: a crate imports what its row allows, from lower floors; a room of proto or of the binary likewise.
 //!
 //! # Source
 //! `ARCHITECTURE.md`, the tables of crates and rooms and the picture of floors.
@@ -13,8 +13,12 @@ use super::house::{self, CrateRow, House};
 use super::tokens::UsedPath;
 use super::tree::{Package, Purpose, RustFile, Tree};
 
-/// The crate that has rooms.
+/// The library that has rooms.
 const PROTO: &str = "clearway-proto";
+/// Where the sources of the binary are.
+const BINARY: &str = "crates/clearway/src/";
+/// The room of the binary whose folders are rooms of their own.
+const MECHANISMS: &str = "mechanism";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.packages.is_empty() {
@@ -34,6 +38,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in &tree.rust {
         check_crates_named(tree, &house, file, &mut found);
         check_rooms_named(&house, file, &mut found);
+        check_binary_rooms_named(&house, file, &mut found);
     }
     found
 }
@@ -73,6 +78,22 @@ fn check_rows(tree: &Tree, house: &House, found: &mut Vec<Finding>) {
     }
     for row in house.rooms.iter().filter(|row| !rooms.contains(row.name.as_str())) {
         found.push(Finding::new(house::PATH, row.line, format!("{PROTO} has no room `{}`; remove its row", row.name)));
+    }
+    let modules: Vec<Vec<String>> = tree.rust.iter().filter_map(binary_module).collect();
+    let rooms: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
+    for room in rooms.iter().filter(|room| house.binary_room(room).is_none()) {
+        found.push(Finding::new(
+            house::PATH,
+            1,
+            format!("the room `{room}` of the binary has no row in the table of its rooms; add one"),
+        ));
+    }
+    for row in house.binary.iter().filter(|row| !rooms.contains(row.name.as_str())) {
+        found.push(Finding::new(
+            house::PATH,
+            row.line,
+            format!("the binary has no room `{}`; remove its row", row.name),
+        ));
     }
 }
 
@@ -137,7 +158,7 @@ fn check_rooms_named(house: &House, file: &RustFile, found: &mut Vec<Finding>) {
     let Some(own) = room_of(file) else { return };
     let Some(row) = house.room(own) else { return };
     for path in &file.tokens.paths {
-        let Some(room) = resolve(&module_of(&file.path), path) else { continue };
+        let Some(room) = resolve(&module_of(&file.path), path).into_iter().flatten().next() else { continue };
         if room == own || row.imports.contains(&room) {
             continue;
         }
@@ -147,6 +168,28 @@ fn check_rooms_named(house: &House, file: &RustFile, found: &mut Vec<Finding>) {
         };
         found.push(Finding::new(&file.path, path.line, sentence));
     }
+}
+
+/// Paths from one room of the binary into another. Each folder of [`MECHANISMS`] is a room of its own.
+fn check_binary_rooms_named(house: &House, file: &RustFile, found: &mut Vec<Finding>) {
+    let Some(module) = binary_module(file) else { return };
+    let Some(row) = module.first().and_then(|own| house.binary_room(own)) else { return };
+    for path in &file.tokens.paths {
+        let Some(to) = resolve(&module, path) else { continue };
+        let Some(room) = to.first().filter(|room| house.binary_room(room).is_some()) else { continue };
+        let is_own = row.name == *room && (room != MECHANISMS || module.get(1) == to.get(1) || module.len() == 1);
+        if is_own || row.imports.contains(room) {
+            continue;
+        }
+        let (own, to) = (module.join("::"), to.join("::"));
+        let sentence = format!("`{own}` may not name `{to}`; {} says what its room may import", house::PATH);
+        found.push(Finding::new(&file.path, path.line, sentence));
+    }
+}
+
+/// The module path of `file` where it is a source of the binary and not its root.
+fn binary_module(file: &RustFile) -> Option<Vec<String>> {
+    file.path.strip_prefix(BINARY).filter(|inside| *inside != "main.rs").map(|_| module_of(&file.path))
 }
 
 /// The room of proto that `file` belongs to.
@@ -166,10 +209,10 @@ fn module_of(path: &str) -> Vec<String> {
     inside.split('/').filter(|part| *part != "lib").map(str::to_owned).collect()
 }
 
-/// The first word below the crate root that `path` leads to, when it starts at `crate` or `super`.
-fn resolve(module: &[String], path: &UsedPath) -> Option<String> {
+/// What `path` leads to below the crate root, when it starts at `crate` or `super`.
+fn resolve(module: &[String], path: &UsedPath) -> Option<Vec<String>> {
     if path.segments[0] == "crate" {
-        return path.segments.get(1).cloned();
+        return Some(path.segments[1..].to_vec());
     }
     let ups = path.segments.iter().take_while(|segment| *segment == "super").count();
     let mut place: Vec<&String> = module.iter().chain(&path.inside).collect();
@@ -177,7 +220,7 @@ fn resolve(module: &[String], path: &UsedPath) -> Option<String> {
         return None;
     }
     place.truncate(place.len() - ups);
-    place.into_iter().chain(&path.segments[ups..]).next().cloned()
+    Some(place.into_iter().chain(&path.segments[ups..]).cloned().collect())
 }
 
 #[cfg(test)]
@@ -188,6 +231,8 @@ mod tests {
 | crate | may import | libraries |\n|---|---|---|\n| clearway-proto | nothing | libm |\n\
 | clearway-lab | proto::{base} | nix |\n\n| room | may import |\n|---|---|\n\
 | base | nothing |\n| wire | base |\n| congestion | base, wire |\n| timeslice | base, wire |\n\n\
+| room of the binary | may import |\n|---|---|\n| report | nothing |\n| run | report |\n\
+| mechanism | run, report |\n\n\
 floor 0  clearway-proto\nfloor 1  clearway-lab\n";
 
     /// A house that keeps every rule, with some texts replaced or added.
@@ -200,6 +245,11 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
             ("crates/clearway-proto/src/congestion/mod.rs", "use super::wire::Wire;"),
             ("crates/clearway-proto/src/timeslice/mod.rs", "use crate::wire::{self, Wire};"),
             ("crates/clearway-lab/src/lib.rs", "use clearway_proto::base::Class;"),
+            ("crates/clearway/src/main.rs", "mod report; fn main() { crate::mechanism::cast::run() }"),
+            ("crates/clearway/src/report/mod.rs", ""),
+            ("crates/clearway/src/run/mod.rs", "use crate::report::Report;"),
+            ("crates/clearway/src/mechanism/mod.rs", "pub mod cast; pub mod msa;"),
+            ("crates/clearway/src/mechanism/cast/mod.rs", "use super::cast::plan; use crate::run::Order;"),
         ];
         texts.retain(|(path, _)| !changes.iter().any(|(changed, _)| changed == path));
         texts.extend_from_slice(changes);
@@ -253,6 +303,26 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
     fn check__engines_never_import_engines() {
         let changed = [("crates/clearway-proto/src/congestion/a.rs", "use super::super::timeslice::Plan;")];
         assert_eq!(check_with(&changed, packages()).len(), 1);
+    }
+
+    #[test]
+    fn check__inside_the_binary_nothing_names_a_room_above_or_a_sibling_mechanism() {
+        for (file, text) in [
+            ("report/mod.rs", "use crate::run::Order;"),
+            ("run/mod.rs", "pub(crate) use crate::mechanism::cast::Plan;"),
+            ("run/mod.rs", "fn f() { crate::mechanism::cast::plan() }"),
+            ("run/venue.rs", "use super::super::mechanism::cast::Plan;"),
+            ("mechanism/cast/mod.rs", "use crate::mechanism::msa::Survey;"),
+            ("mechanism/cast/mod.rs", "use super::msa::Survey;"),
+            ("mechanism/cast/plan.rs", "mod tests { use super::super::super::msa::Survey; }"),
+        ] {
+            let file = format!("crates/clearway/src/{file}");
+            let found = check_with(&[(&file, text)], packages());
+            assert_eq!(found.len(), 1, "{file}: {text}: {found:?}");
+        }
+        let own =
+            [("crates/clearway/src/mechanism/cast/plan.rs", "use super::seat::Seat; use crate::mechanism::cast::X;")];
+        assert!(check_with(&own, packages()).is_empty());
     }
 
     #[test]
