@@ -51,7 +51,8 @@ mod tests {
 
     fn check_with(row: &str, lib: &str) -> usize {
         let text = format!(
-            "| crate | unsafe in |\n|---|---|\n| clearway-a | {row} |\n\n| room | x |\n|---|---|\n| r | |\n\nfloor 0 clearway-a\n"
+            "| crate | unsafe in |\n|---|---|\n| clearway-a | {row} |\n\n| room | x |\n|---|---|\n| r | |\n\n\
+             | room of the binary | x |\n|---|---|\n| run | |\n\nfloor 0 clearway-a\n"
         );
         let texts = [
             (house::PATH, text.as_str()),
