@@ -12,7 +12,15 @@ use crate::run::rank::Serve;
 use crate::scenario::{Scenario, SectionKind};
 
 /// All mechanisms, in the order in which a page shows them.
-const MECHANISMS: &[&dyn Mechanism] = &[&TimesliceBuilding, &Broadcasts, &CongestionTest, &ClassShares, &Gpcnet];
+const MECHANISMS: &[&dyn Mechanism] = &[
+    &TimesliceBuilding,
+    &Broadcasts,
+    &CongestionTest,
+    &ClassShares,
+    &Gpcnet,
+    #[cfg(test)]
+    &crate::mechanism::echo::EchoRing,
+];
 
 /// The rank's side of the mechanism whose ranks are called `name`.
 pub(crate) fn serve(name: &str) -> Option<Serve> {
@@ -42,6 +50,9 @@ pub(crate) fn presenters() -> Vec<&'static dyn Presenter> {
 mod tests {
     use super::*;
     use crate::report::model::{self, Report};
+    use crate::run::Place;
+    use crate::run::processes::RANK_OF_TEST;
+    use crate::run::rank::{self, Bond};
     use crate::scenario::{read_text, shipped, shipped_names};
 
     #[test]
@@ -51,6 +62,54 @@ mod tests {
             let scenario = scenario.unwrap_or_else(|why| panic!("{name}: {why}"));
             assert_eq!(scenario.name, name);
             assert!(!scenario.about.is_empty(), "{name} does not say what it is about");
+        }
+    }
+
+    /// A scenario of `section` on a laboratory or a machine.
+    fn scenario_of(section: &str, fabric: &str) -> Scenario {
+        let fabric = match fabric {
+            "topology" => "topology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }",
+            _ => "preset = \"edr\"\nnodes = 8",
+        };
+        let text = format!("name = \"cell\"\n[fabric]\n{fabric}\n[{section}]\n");
+        read_text(&text, &section_kinds()).unwrap_or_else(|why| panic!("{section}: {why}"))
+    }
+
+    /// The table of `docs/scenarios.md`: what cannot run somewhere is refused with a sentence that says what works.
+    #[test]
+    fn refusal__each_cell_of_the_table_runs_or_says_what_works() {
+        let cells = [
+            ("congestion", "topology", [None, None, None]),
+            ("congestion", "preset", [None, Some("--on sim"), None]),
+            ("shares", "topology", [None, None, Some("only [congestion]")]),
+            ("shares", "preset", [None, Some("--on sim"), Some("only [congestion]")]),
+            ("timeslice", "topology", [None, None, Some("clearway timeslice --on cluster")]),
+            ("timeslice", "preset", [None, Some("[lab.fabric]"), Some("clearway timeslice --on cluster")]),
+            ("broadcast", "topology", [Some("--on lab"), None, Some("clearway broadcast --on cluster")]),
+            ("broadcast", "preset", [None, Some("--on sim"), Some("clearway broadcast --on cluster")]),
+            ("echo", "topology", [None, None, None]),
+            ("echo", "preset", [None, Some("--on sim"), None]),
+        ];
+        for (section, fabric, expected) in cells {
+            let scenario = scenario_of(section, fabric);
+            let mechanism = mechanism_of(&scenario).expect("a mechanism");
+            for (place, expected) in [Place::Sim, Place::Lab, Place::Cluster].into_iter().zip(expected) {
+                let refusal = mechanism.refusal(&scenario, place);
+                let is_right = match (&refusal, expected) {
+                    (None, None) => true,
+                    (Some(said), Some(works)) => said.contains(works),
+                    _ => false,
+                };
+                assert!(is_right, "[{section}] of a {fabric} on {}: {refusal:?}", place.name());
+            }
+        }
+    }
+
+    /// A rank process of a test is this program with this test alone; see `run::processes`.
+    #[test]
+    fn serve__a_rank_process_of_a_test() {
+        if std::env::var_os(RANK_OF_TEST).is_some() {
+            rank::main(Bond::Input, serve).expect("a rank");
         }
     }
 

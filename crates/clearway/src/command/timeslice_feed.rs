@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use clearway_proto::base::Bytes;
-use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
+use clearway_proto::microslice::Sizes;
 
 use crate::mechanism::timeslice::archive::INPUT;
 use crate::mechanism::timeslice::{BUILDER, Feed, Plan, Shape, SinkKind, SourceKind, Task};
@@ -146,9 +146,8 @@ impl FeedFlags {
 
 /// Mean length of a content with which contributions are as long as `plan` says.
 fn mean(plan: &Plan, shape: Shape) -> Result<u32> {
-    let each = plan.contribution.0 / shape.all();
-    let Some(mean) = each.checked_sub(MicrosliceDescriptor::BYTES as u64).map(|mean| mean / 8 * 8) else {
+    let Some(mean) = shape.mean_length(plan.contribution) else {
         bail!("{} are too few for the descriptors of {} microslices: --contribution", plan.contribution, shape.all());
     };
-    Ok(u32::try_from(mean).unwrap_or(u32::MAX / 8 * 8))
+    Ok(mean)
 }

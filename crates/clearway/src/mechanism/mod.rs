@@ -3,5 +3,7 @@
 pub(crate) mod broadcast;
 pub(crate) mod cast;
 pub(crate) mod congestion;
+#[cfg(test)]
+pub(crate) mod echo;
 pub(crate) mod gpcnet;
 pub(crate) mod timeslice;

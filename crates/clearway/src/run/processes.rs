@@ -28,6 +28,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::interrupt::Interrupt;
 use super::message::{FromRank, Ready, Setup, ToRank};
+#[cfg(not(test))]
 use super::rank::RANK;
 use super::session::{Protocol, Session};
 
@@ -69,8 +70,9 @@ impl Member {
     pub(super) fn command() -> Result<Command> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
-        // A process group of its own: an interrupt at the terminal reaches the conductor, which then ends all in order.
-        command.arg(RANK).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        as_rank(&mut command);
+        // A process group of its own: an interrupt at the terminal reaches the coordinator, which then ends all in order.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         Ok(command)
     }
 
@@ -117,6 +119,23 @@ impl Member {
         }
     }
 }
+
+/// Makes `command`, which starts this program, start a rank.
+#[cfg(not(test))]
+fn as_rank(command: &mut Command) {
+    command.arg(RANK);
+}
+
+/// The same in a test, whose program is that of all tests: the one test that serves a rank.
+#[cfg(test)]
+fn as_rank(command: &mut Command) {
+    command.args(["--exact", "command::registry::tests::serve__a_rank_process_of_a_test", "--nocapture"]);
+    command.env(RANK_OF_TEST, "1");
+}
+
+/// Set for rank processes of tests.
+#[cfg(test)]
+pub(crate) const RANK_OF_TEST: &str = "CLEARWAY_RANK_OF_TEST";
 
 /// How a process ended.
 pub(super) fn ending(status: ExitStatus) -> String {

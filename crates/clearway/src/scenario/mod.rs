@@ -36,7 +36,7 @@ pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use nearest::nearest;
 pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
-pub(crate) use text::{read_file, read_text};
+pub(crate) use text::{of_lab, read_file, read_text};
 pub(crate) use time::{RankAt, Time};
 
 /// A whole run.

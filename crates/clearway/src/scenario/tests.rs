@@ -49,7 +49,7 @@ fn read__an_unknown_key_is_answered_with_the_nearest_and_its_line() {
         ("times = 5\ntime = 5", "line 14: unknown key `time` in [knock]; did you mean `times`?"),
         (
             "times = 5\n[elephant]",
-            "line 14: unknown key `elephant` in a scenario; there are name, about, seed, fabric, knock, rest, verdict",
+            "line 14: unknown key `elephant` in a scenario; there are name, about, seed, fabric, knock, rest, verdict, lab",
         ),
         (
             "times = 5\n[verdict]\nfactor = 1.0",
@@ -200,4 +200,29 @@ fn read__a_small_message_that_takes_longer_at_p50_than_at_p99_or_a_minute_is_ref
     }
     let sentence = refusal(&format!("{KNOCKS}[fabric.small-message]\nfiffo = {{}}\n"));
     assert!(sentence.contains("did you mean `fifo`?"), "{sentence}");
+}
+
+#[test]
+fn of_lab__its_tables_take_the_place_of_those_of_the_scenario() {
+    assert_eq!(of_lab(KNOCKS), Ok(None));
+    let text = format!("{KNOCKS}[lab.knock]\neach-takes = \"2ms\"\n");
+    let there = read(&of_lab(&text).expect("it is read").expect("something differs")).expect("it can run");
+    let knock = there.section::<Knock>().expect("its mechanism");
+    assert_eq!((knock.times, knock.each_takes), (Knock::default().times, Time::millis(2)), "the whole table");
+    assert_eq!(there.seed, 7);
+    let elsewhere = read(&text).expect("it can run");
+    assert_eq!(elsewhere.section::<Knock>().map(|knock| knock.times), Some(5));
+}
+
+#[test]
+fn of_lab__what_cannot_differ_there_or_run_is_refused_when_the_file_is_read() {
+    for (lab, needle) in [
+        ("[lab]\nseed = 3\n", "`seed` cannot differ"),
+        ("[lab.lab.knock]\ntimes = 3\n", "`lab` cannot differ"),
+        ("[lab.knock]\ntimes = 101\n", "with [lab]: "),
+        ("[lab.knok]\ntimes = 3\n", "`knock`"),
+    ] {
+        let refusal = refusal(&format!("{KNOCKS}{lab}"));
+        assert!(refusal.contains(needle), "{lab:?}: {refusal}");
+    }
 }

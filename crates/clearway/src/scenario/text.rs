@@ -15,6 +15,8 @@ use super::{Fabric, Scenario, nearest};
 
 /// A scenario is a page of text; a megabyte is somebody's log file.
 const FILE_MAX: u64 = 1 << 20;
+/// The table of what differs in a laboratory.
+const LAB: &str = "lab";
 /// The seed of a scenario that names none.
 pub(super) const SEED: u64 = 1;
 
@@ -58,7 +60,11 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     };
     let given = DeTable::parse(text).map_err(placed)?;
     check_table(given.get_ref(), "", text, kinds)?;
+    if let Some(of_lab) = of_lab(text)? {
+        read_text(&of_lab, kinds).map_err(|why| format!("with [{LAB}]: {why}"))?;
+    }
     let mut rest = given.clone();
+    rest.get_mut().remove(LAB);
     let mut sections = kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
     let (first, second) = (sections.next(), sections.next());
     drop(sections);
@@ -76,6 +82,27 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     scenario.section.settle(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
     scenario.check_section()?;
     Ok(scenario)
+}
+
+/// The scenario of `text` as it runs in a laboratory, where it says what differs there: the tables below `[lab]` take the place of
+/// those of the same name. `None` where it says nothing.
+///
+/// # Errors
+/// One sentence: the text is no scenario, or `[lab]` holds what is no table of one.
+pub(crate) fn of_lab(text: &str) -> Result<Option<String>, String> {
+    let said = |error: Error| error.message().replace('\n', "; ");
+    // Most say nothing, and a table that is changed holds no seed of 64 bits.
+    if !DeTable::parse(text).map_err(said)?.get_ref().contains_key(LAB) {
+        return Ok(None);
+    }
+    let mut all: toml::Table = text.parse().map_err(said)?;
+    let Some(of_lab) = all.remove(LAB) else { return Ok(None) };
+    let toml::Value::Table(of_lab) = of_lab else { return Err(format!("`{LAB}` is a table: [{LAB}.fabric]")) };
+    if let Some((name, _)) = of_lab.iter().find(|(name, value)| !value.is_table() || *name == LAB) {
+        return Err(format!("[{LAB}]: `{name}` cannot differ; tables such as [{LAB}.fabric] can"));
+    }
+    all.extend(of_lab);
+    toml::to_string(&all).map(Some).map_err(|error| error.to_string())
 }
 
 /// The tables of `kinds`, for a sentence.
@@ -113,7 +140,7 @@ fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
     Some(match path {
         "" => {
             let (verdict, head) = keys_of::<Head>().split_last()?;
-            head.iter().copied().chain(kinds.iter().map(|kind| kind.name)).chain([*verdict]).collect()
+            head.iter().copied().chain(kinds.iter().map(|kind| kind.name)).chain([*verdict, LAB]).collect()
         }
         "fabric" => keys_of::<Fabric>().to_vec(),
         "fabric.topology" => TOPOLOGY.to_vec(),

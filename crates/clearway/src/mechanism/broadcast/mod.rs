@@ -103,7 +103,6 @@ impl Mechanism for Broadcasts {
         let hosts = fabric.hosts().map_err(|why| anyhow!(why))?;
         let rate = fabric.host_rate().map_err(|why| anyhow!(why))?;
         let plan = test.plan(hosts, Some(rate), order.scenario.seed);
-        report.host.facts.extend(ranks.processes().wires().clone());
         let outcomes = conduct(ranks, &plan, place)?;
         report.figures.extend(figures(&plan, &outcomes));
         let names = (0..plan.ranks).map(|rank| ranks.processes().host(Rank(rank)).to_owned()).collect();

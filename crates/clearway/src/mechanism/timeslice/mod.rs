@@ -34,7 +34,7 @@ mod stream;
 mod table;
 mod words;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clearway_proto::base::BitsPerSec;
 use clearway_proto::timeslice::Policy;
 
@@ -78,12 +78,16 @@ impl Mechanism for TimesliceBuilding {
         LaunchSpec::new::<Building>(scenario.seed)
     }
 
-    fn refusal(&self, _scenario: &Scenario, place: Place) -> Option<String> {
-        match place {
-            Place::Sim => None,
-            Place::Lab | Place::Cluster => {
-                Some("a scenario of timeslices runs on the simulator: use --on sim".to_owned())
-            }
+    fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
+        match (place, &scenario.fabric) {
+            (Place::Sim, _) | (Place::Lab, Fabric::Lab(_)) => None,
+            (Place::Lab, fabric) => Some(format!(
+                "the fabric `{fabric}` is a machine, which only the simulator has: use --on sim, or say in [lab.fabric] what a lab has"
+            )),
+            (Place::Cluster, _) => Some(
+                "a scenario of timeslices runs on the simulator or in a lab; clearway timeslice --on cluster builds across a job"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -91,14 +95,18 @@ impl Mechanism for TimesliceBuilding {
         let test = order.scenario.section::<Timeslice>().context("no [timeslice]")?;
         let fabric = &order.scenario.fabric;
         let hosts = fabric.hosts().map_err(|why| anyhow!(why))?;
-        let plan = test.plan(hosts, order.scenario.seed);
-        match venue.ranks() {
-            Ranks::Simulated(venue) => {
-                venue.digests = report::report(fabric, &test.queue, &plan, report)?;
-                Ok(())
-            }
-            Ranks::Processes(_) => bail!("scenarios of timeslices are simulated; this is a defect of the program"),
+        if let Ranks::Simulated(venue) = venue.ranks() {
+            let plan = test.plan(hosts, order.scenario.seed);
+            venue.digests = report::report(fabric, &test.queue, &plan, report)?;
+            return Ok(());
         }
+        venue.arm(&test.queue)?;
+        let Ranks::Processes(ranks) = venue.ranks() else { return Ok(()) };
+        let (plan, task) = test.task(hosts, order.scenario.seed).map_err(|why| anyhow!(why))?;
+        let (runs, built) = compare(ranks, &plan, &task)?;
+        report::show(&plan, &runs, report);
+        report.figures.extend(costs(&built));
+        Ok(())
     }
 }
 

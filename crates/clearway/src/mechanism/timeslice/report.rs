@@ -9,13 +9,13 @@ use anyhow::Result;
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, IntervalRecord, Policy};
 
-use super::figures::{figures, rate, reading, rotation, speeds};
+use super::figures::{FRACTION, ROTATIONS, figures, rate, reading, rotation, speeds};
 use super::film::Film;
 use super::plan::{Plan, Rings};
 use super::simulated::Outcome;
 use super::table::rows;
 use super::{Run, TimesliceBuilding, simulate};
-use crate::report::model::{Real, Report};
+use crate::report::model::{Figure, Real, Report, labels};
 use crate::report::present::Presenter;
 use crate::scenario::Fabric;
 use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
@@ -24,11 +24,8 @@ use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
 /// error.
 pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<Vec<String>> {
     let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
-    report.figures = figures(plan, &runs);
+    show(plan, &runs, report);
     report.figures.extend(speeds(plan, &runs));
-    if let Some(run) = runs.first() {
-        report.set_part(&building(plan, run));
-    }
     if plan.rings == Rings::Full {
         report.warnings.push(
             "best-effort and offset began with a start skew of one ring's draining time, so that rings are full from the \
@@ -42,6 +39,14 @@ pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Rep
         ));
     }
     Ok(runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect())
+}
+
+/// Adds what `runs` of `plan` showed to `report`.
+pub(super) fn show(plan: &Plan, runs: &[Run], report: &mut Report) {
+    report.figures.extend(figures(plan, runs));
+    if let Some(run) = runs.first() {
+        report.set_part(&building(plan, run));
+    }
 }
 
 /// Raw first.
@@ -121,6 +126,16 @@ impl Presenter for TimesliceBuilding {
 
     fn sections(&self, report: &Report, _queues: &[String]) -> String {
         pages::building(report)
+    }
+
+    /// Parts of raw and rotations have no unit, so that a machine and a lab of it can be compared: the one within a tenth, the other as
+    /// other times are.
+    fn places_limit(&self, figure: &Figure) -> Option<f64> {
+        match figure.name.as_str() {
+            FRACTION => Some(1.1),
+            ROTATIONS if figure.label(labels::QUANTILE) == Some("p50") => Some(1.5),
+            _ => None,
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Timeslice building as a scenario describes it: half of the hosts are inputs, half of them builders, under several schedules.
 
-use clearway_proto::base::{BitsPerSec, Bytes};
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
+use clearway_proto::microslice::Sizes;
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
-use super::{HostConditions, Messages, Plan, Rings, Slowdown};
+use super::{Feed, HostConditions, Messages, Plan, Rings, Shape, SinkKind, Slowdown, SourceKind, Task};
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
 /// Timeslice building.
@@ -103,22 +104,30 @@ impl Section for Timeslice {
     const NAME: &'static str = "timeslice";
 
     fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
-        if !is_given(given, Self::NAME, "queue") {
+        let is_given = |key| is_given(given, Self::NAME, key);
+        if !is_given("queue") {
             self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
         }
-        if !is_given(given, Self::NAME, "inputs") {
+        if !is_given("inputs") {
             self.inputs = fabric.hosts()? / 2;
         }
+        let Fabric::Lab(_) = fabric else { return Ok(()) };
+        let usual = Usual::LAB;
+        self.warm_up = if is_given("warm-up") { self.warm_up } else { usual.warm_up };
+        self.measured = if is_given("measured") { self.measured } else { usual.measured };
+        self.contribution = if is_given("contribution") { self.contribution } else { usual.contribution };
+        self.ring = if is_given("ring") { self.ring } else { usual.ring };
+        self.interval = if is_given("interval") { self.interval } else { usual.interval };
+        self.history = if is_given("history") { self.history } else { usual.history };
         Ok(())
     }
 
     fn check(&self, fabric: &Fabric) -> Result<(), String> {
-        let Fabric::Machine(_) = fabric else {
-            return Err(
-                "it runs on a simulated machine: [fabric] needs `preset`; clearway timeslice --on builds elsewhere"
-                    .into(),
-            );
-        };
+        if let Fabric::Lab(_) = fabric
+            && let Some(key) = self.only_simulated()
+        {
+            return Err(format!("{key} is for a simulated machine: hosts and links of a lab are what they are"));
+        }
         check_queues(fabric, std::slice::from_ref(&self.queue))?;
         distinct("policies", &self.policies)?;
         let hosts = fabric.hosts()?;
@@ -154,7 +163,63 @@ impl Section for Timeslice {
     }
 }
 
+/// What is usual where ranks are processes: of links of 50 Mb/s, on a machine whose processors are shared.
+struct Usual {
+    contribution: Bytes,
+    ring: Bytes,
+    interval: u64,
+    history: usize,
+    warm_up: Time,
+    measured: Time,
+}
+
+impl Usual {
+    /// Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
+    const LAB: Self = Self {
+        contribution: Bytes(16 << 10),
+        ring: Bytes(512 << 10),
+        interval: 40,
+        history: 10,
+        warm_up: Time::millis(2_000),
+        measured: Time::millis(4_000),
+    };
+}
+
+/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s (its shortest time-out is 0.2 s, then
+/// 0.4 s), and a rank that waits for a processor on a busy machine by less.
+const HEARTBEAT: Nanos = Nanos::from_millis(250);
+
 impl Timeslice {
+    /// A key that only a simulated machine has.
+    fn only_simulated(&self) -> Option<&'static str> {
+        let given = [
+            ("node-rate", self.node_rate.is_some()),
+            ("rate-spread-per-mille", self.rate_spread_per_mille > 0),
+            ("interruption-period", self.interruption_period.is_some()),
+            ("packet", self.packet.is_some()),
+            ("drop-percent", self.drop_percent > 0),
+            ("rings", self.rings == Rings::Full),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
+    }
+
+    /// What rank processes run, who watch each other, and what they are given.
+    ///
+    /// # Errors
+    /// Contributions are too short for a descriptor.
+    pub(crate) fn task(&self, hosts: u32, seed: u64) -> Result<(Plan, Task), String> {
+        let plan = Plan { heartbeat: Some(HEARTBEAT), ..self.plan(hosts, seed) };
+        let shape = Shape { core: 1, overlap: 0 };
+        let mean = shape.mean_length(plan.contribution).ok_or_else(|| {
+            format!("contribution is {}, too few for the descriptor of a microslice", plan.contribution)
+        })?;
+        let source = SourceKind::Pattern { sizes: Sizes::Constant, mean };
+        let feed = Feed { shape, source, sink: SinkKind::Check, timeslices: None };
+        let memory = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
+        let task = Task { feed, memory, job: std::process::id().to_string(), is_timed: true };
+        Ok((plan, task))
+    }
+
     /// What runs on `hosts` hosts with seeds from `seed` on.
     pub(crate) fn plan(&self, hosts: u32, seed: u64) -> Plan {
         let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });

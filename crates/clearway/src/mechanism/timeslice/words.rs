@@ -171,6 +171,13 @@ impl Shape {
     pub(crate) const fn all(self) -> u64 {
         self.core as u64 + self.overlap as u64
     }
+
+    /// The mean length of a microslice's content with which contributions are `contribution` long; `None` where that is too short for
+    /// the descriptors.
+    pub(crate) fn mean_length(self, contribution: Bytes) -> Option<u32> {
+        let each = (contribution.0 / self.all()).checked_sub(MicrosliceDescriptor::BYTES as u64)?;
+        Some(u32::try_from(each / 8 * 8).unwrap_or(u32::MAX / 8 * 8))
+    }
 }
 
 /// Where microslices come from.

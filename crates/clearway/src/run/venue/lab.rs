@@ -188,6 +188,7 @@ impl Venue for LabVenue {
         let source = "time from nothing to a lab that carries packets";
         let figure = Figure::counted("lab_up_seconds", "s", up, 1, source);
         report.figures.push(figure.with("hosts", self.lab.hosts().len().to_string()));
+        report.host.facts.extend(self.processes.wires().clone());
         match &self.awake {
             Ok(awake) => drop(report.host.facts.insert("processors kept awake".into(), awake.to_string())),
             Err(why) => report.warnings.push(asleep(why)),
