@@ -1,15 +1,17 @@
-//! `clearway bench --gpcnet`: where GPCNeT's own tests run, and where what they print goes.
+//! `clearway gpcnet`: where GPCNeT's own tests run, and where what they print goes.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::base::Class;
+use clap::Args;
+use clearway_proto::base::{BitsPerSec, Class};
 
 use super::results::claim;
 use super::run::{JobFlags, across, topology_of};
-use super::{BenchFlags, print};
+use super::{JobArguments, Output, print};
 use crate::mechanism::gpcnet;
-use crate::mechanism::gpcnet::{GpcnetOrder, Suite};
+use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetOrder, Suite};
 use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::job::Site;
@@ -18,30 +20,76 @@ use crate::scenario::Fabric;
 /// What is printed, in the directory that --out names.
 const TEXT_NAME: &str = "gpcnet.txt";
 
-/// Runs `suite` on the fabric, in the laboratory or across the job that flags name.
-pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
+/// GPCNeT's own tests: `clearway gpcnet --fabric edr --nodes 64`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GpcnetArguments {
+    /// Which of the original's two programs.
+    #[arg(value_enum, default_value = "load")]
+    suite: Suite,
+    /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    on: Vec<Place>,
+    /// A machine for the simulator, by name or fabric file.
+    #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
+    fabric: Option<String>,
+    /// Hosts of the machine in use [default: all].
+    #[arg(long, requires = "fabric")]
+    nodes: Option<u32>,
+    /// Hosts of the lab [default: 8, or 16 with --trunk].
+    #[arg(long)]
+    hosts: Option<u32>,
+    /// Rate of host links, with its unit [default: 100Mb/s, or 25Mb/s with --trunk].
+    #[arg(long)]
+    rate: Option<BitsPerSec>,
+    /// Two switches with a trunk of this rate.
+    #[arg(long)]
+    trunk: Option<BitsPerSec>,
+    /// The queue at every port: fifo, strict, weighted, vlarb; or a policy of --fabric [default: the first].
+    #[arg(long)]
+    queue: Option<String>,
+    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: best-effort].
+    #[arg(long)]
+    victim_class: Option<Class>,
+    /// Class of the congestors' messages [default: best-effort].
+    #[arg(long)]
+    congestor_class: Option<Class>,
+    #[command(flatten)]
+    tests: GpcnetFlags,
+    #[command(flatten)]
+    job: JobArguments,
+    /// What the original draws from its clock, 32 bits [default: 1].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Also write what is printed to gpcnet.txt in this directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Overwrite the gpcnet.txt of an earlier run in --out, which is refused otherwise.
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+}
+
+/// Runs a suite on the fabric, in the laboratory or across the job that flags name.
+pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     let usual = Class::BestEffort;
     let job = JobFlags::of(Some(&flags.job));
     let places = places(flags, &job)?;
-    if let [_, second, ..] = &flags.queues[..] {
-        bail!("GPCNeT's own tests run on one queue, and --queues names {second} as well; keep one of them");
-    }
+    let output = Output { seed: flags.seed, out: flags.out.clone(), overwrite: flags.overwrite };
     let order = GpcnetOrder {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
-            None => Fabric::lab(topology_of(flags)),
+            None => Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk)),
         },
-        queue: flags.queues.first().cloned(),
+        queue: flags.queue.clone(),
         places: &places,
-        seed: flags.output.seed.unwrap_or(1),
+        seed: flags.seed.unwrap_or(1),
         classes: [flags.victim_class.unwrap_or(usual), flags.congestor_class.unwrap_or(usual)],
-        flags: &flags.gpcnet,
+        flags: &flags.tests,
     };
     let run = |site: Option<&Site>| {
-        let directory = flags.output.out.as_deref();
+        let directory = output.out.as_deref();
         // What cannot be written shall not be measured first.
-        directory.map(|directory| claim(directory, TEXT_NAME, &flags.output)).transpose()?;
-        let text = gpcnet::run(&order, suite, site)?;
+        directory.map(|directory| claim(directory, TEXT_NAME, &output)).transpose()?;
+        let text = gpcnet::run(&order, flags.suite, site)?;
         if let Some(directory) = directory {
             let path = directory.join(TEXT_NAME);
             fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -53,7 +101,7 @@ pub(super) fn run(flags: &BenchFlags, suite: Suite) -> Result<Exit> {
 }
 
 /// Where it runs, the laboratory first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
-fn places(flags: &BenchFlags, job: &JobFlags<'_>) -> Result<Vec<Place>> {
+fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<Place>> {
     let usual = if flags.fabric.is_some() { Place::Sim } else { Place::Lab };
     let mut places = job.places(&flags.on)?;
     if places.is_empty() {
@@ -73,8 +121,8 @@ fn places(flags: &BenchFlags, job: &JobFlags<'_>) -> Result<Vec<Place>> {
         ("--hosts", flags.hosts.is_some()),
         ("--rate", flags.rate.is_some()),
         ("--trunk", flags.trunk.is_some()),
-        ("--queues", !flags.queues.is_empty()),
-        ("--ppn", flags.gpcnet.ppn.is_some()),
+        ("--queue", flags.queue.is_some()),
+        ("--ppn", flags.tests.ppn.is_some()),
     ];
     match drawn.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => bail!("{flag} draws a network, and --on cluster measures the one between its ranks"),

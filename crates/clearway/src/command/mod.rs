@@ -54,6 +54,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Demo(output) => run::demo(&output),
         Command::Broadcast(flags) => broadcast::command(&flags),
         Command::Bench(flags) => run::bench(&flags),
+        Command::Gpcnet(flags) => gpcnet::command(&flags),
         Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),
         Command::Cast(flags) => cast::command(&flags),

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
+use clearway_proto::base::BitsPerSec;
 use clearway_proto::congestion::{CongestorKind, Placement};
 use toml::de::DeTable;
 
 use super::registry::{self, presenters};
 use super::results::Results;
-use super::{BenchFlags, JobArguments, Output, gpcnet, print, refuses_permission};
+use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rank::Phases;
 use crate::mechanism::congestion::rate::MeasuredRate;
@@ -124,9 +125,6 @@ pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &O
 
 /// A congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
-    if let Some(suite) = flags.gpcnet.gpcnet {
-        return gpcnet::run(flags, suite);
-    }
     let (mut scenario, set) = scenario_of(flags)?;
     let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
     fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
@@ -452,7 +450,7 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
 
 /// The fabric that `flags` name with the test that is usual on it, and which parameters that sets.
 fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, Congestion, BTreeSet<String>)> {
-    let mut fabric = Fabric::lab(topology_of(flags));
+    let mut fabric = Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk));
     let mut test = Congestion::default();
     if let Some(preset) = &flags.fabric {
         fabric = Fabric::machine(preset.clone(), flags.nodes);
@@ -488,13 +486,11 @@ fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<
     scenario.section_mut::<Congestion>()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
 }
 
-/// The laboratory that `flags` name.
-pub(super) fn topology_of(flags: &BenchFlags) -> Topology {
-    let mega = clearway_proto::base::BitsPerSec::mega;
-    match flags.trunk {
-        None => Topology::Star { hosts: flags.hosts.unwrap_or(8), rate: flags.rate.unwrap_or(mega(100)) },
-        Some(trunk) => {
-            Topology::TwoSwitch { hosts: flags.hosts.unwrap_or(16), rate: flags.rate.unwrap_or(mega(25)), trunk }
-        }
+/// The laboratory of the flags `--hosts`, `--rate` and `--trunk`.
+pub(super) fn topology_of(hosts: Option<u32>, rate: Option<BitsPerSec>, trunk: Option<BitsPerSec>) -> Topology {
+    let mega = BitsPerSec::mega;
+    match trunk {
+        None => Topology::Star { hosts: hosts.unwrap_or(8), rate: rate.unwrap_or(mega(100)) },
+        Some(trunk) => Topology::TwoSwitch { hosts: hosts.unwrap_or(16), rate: rate.unwrap_or(mega(25)), trunk },
     }
 }

@@ -30,7 +30,7 @@ fn directory(name: &str) -> PathBuf {
 /// A run of GPCNeT's tests in a lab, `more` included.
 fn in_lab(directory: &Path, more: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "lab", "--overwrite", "--out"]).arg(directory);
+    command.args(["gpcnet"]).args(more).args(["--on", "lab", "--overwrite", "--out"]).arg(directory);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program")
 }
 
@@ -150,7 +150,7 @@ fn across(directory: &Path, ranks: usize, more: &[&str]) -> Option<Child> {
     }
     let mut command = Command::new(LAUNCHER);
     command.args(["-n", &ranks.to_string(), "unshare"]).args(named).arg(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--gpcnet"]).args(more).args(["--on", "cluster", "--overwrite", "--out"]).arg(directory);
+    command.args(["gpcnet"]).args(more).args(["--on", "cluster", "--overwrite", "--out"]).arg(directory);
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {
@@ -214,4 +214,20 @@ fn descendants(parent: u32) -> Vec<(Pid, String)> {
         all.extend(descendants(pid.as_raw() as u32));
     }
     all
+}
+
+#[test]
+fn sim__load_is_the_usual_suite_and_flags_of_the_congestion_test_are_none_of_this_one() {
+    let run = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        command.arg("gpcnet").args(words.split_whitespace()).output().expect("the program")
+    };
+    let output = run("--fabric edr --nodes 20 --rings 1 --measurements 1");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(figures(&said(&output), "Multiple Allreduce").len(), 3, "{}", said(&output));
+    for refused in ["--victims ping", "--draws 2", "--fabric edr --hosts 8", "--overwrite"] {
+        assert_eq!(run(refused).status.code(), Some(2), "{refused}");
+    }
+    let drawn = run("--on cluster --queue fifo");
+    assert!(said(&drawn).contains("--queue draws a network, and --on cluster measures the one"), "{}", said(&drawn));
 }
