@@ -11,7 +11,7 @@ cd "$directory"
 "$clearway" msa make run_%i.msa --channels 4 --mean 2KiB --sizes skewed
 
 # Timeslices of 100 microslices, each with the first one of the next; an archive for each builder.
-"$clearway" timeslice --on lab --inputs 4 --builders 2 --rate 100Mb/s --ring 2MiB \
+"$clearway" timeslice build --on lab --inputs 4 --builders 2 --rate 100Mb/s --ring 2MiB \
     --source run_%i.msa --sink ts_%b.tsa --timeslice-size 100 --overlap 1
 
 # Every CRC, every ramp, every order.

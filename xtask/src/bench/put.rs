@@ -1,7 +1,7 @@
 //! `cargo xtask bench put`: what unscheduled writes and puts carry beside MPI_Put, by length, in the same run.
 //!
 //! # Model
-//! Two senders and two receivers on this machine, over shared memory and over libfabric on loopback: `clearway timeslice --bench`
+//! Two senders and two receivers on this machine, over shared memory and over libfabric on loopback: `clearway timeslice achievable`
 //! under Hydra, and a small program of the same pattern by Open MPI, which chooses its own way. Everybody runs once a round.
 //!
 //! # Not here
@@ -71,7 +71,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 fn ours(program: &Path, wire: &str) -> Result<Vec<([String; 4], f64)>> {
     let mut command = Command::new("timeout");
     command.args([DEADLINE_S, LAUNCHER, "-n", RANKS]).arg(program);
-    command.args(["timeslice", "--on", "cluster", "--wire", wire, "--bench", "--json"]);
+    command.args(["timeslice", "achievable", "--on", "cluster", "--wire", wire, "--json"]);
     command.args(["--start-skew", "0ms", "--warm-up", "300ms", "--measured", "1500ms"]);
     let output = command.output().context("timeout")?;
     ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());

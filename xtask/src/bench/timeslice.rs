@@ -66,7 +66,18 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 fn measure(program: &Path, wire: &str, size: &str) -> Result<Vec<(String, f64)>> {
     let mut command = Command::new("timeout");
     command.args([DEADLINE_S, LAUNCHER, "-n", "2"]).arg(program);
-    command.args(["timeslice", "--on", "cluster", "--wire", wire, "--contribution", size, "--policy", POLICIES]);
+    command.args([
+        "timeslice",
+        "compare",
+        "--on",
+        "cluster",
+        "--wire",
+        wire,
+        "--contribution",
+        size,
+        "--policy",
+        POLICIES,
+    ]);
     command.args(["--inputs", "1", "--builders", "1", "--source", "memory", "--sink", "discard", "--ring", "8MiB"]);
     command.args(["--warm-up", "500ms", "--measured", "2s", "--json"]);
     let output = command.output().context("timeout")?;

@@ -13,7 +13,7 @@ use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
 use super::setup_node::MarkRule;
-use super::timeslice::TimesliceFlags;
+use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
 use crate::run::Place;
@@ -72,11 +72,9 @@ pub(crate) enum Command {
     /// Look into a simulated run by repeating it.
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Build timeslices on a simulated fabric, in a lab or across a job, under one schedule or several beside each other.
-    ///
-    /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what
-    /// the same network carries when nobody waits for anybody. With archives as sources or sinks it builds what is there.
-    Timeslice(Box<TimesliceFlags>),
+    /// Timeslices: compare schedules that build them, or build those of archives.
+    #[command(subcommand)]
+    Timeslice(TimesliceCommand),
     /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
     ///
     /// By the network's multicast where it has one, else along a chain or a tree; with repair of what is lost, and every byte compared

@@ -17,7 +17,6 @@ mod run;
 mod setup_node;
 mod sim;
 mod timeslice;
-mod timeslice_feed;
 mod topo;
 
 use std::process::ExitCode;
@@ -60,7 +59,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Cast(flags) => cast::command(&flags),
         Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),
-        Command::Timeslice(flags) => timeslice::command(&flags),
+        Command::Timeslice(command) => timeslice::command(&command),
         Command::Topo(command) => topo::command(command),
         Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
         Command::SetupNode { undo: true, .. } => setup_node::undo(),

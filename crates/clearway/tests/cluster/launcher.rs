@@ -59,6 +59,7 @@ impl Launcher<'_> {
         let mut command = self.command();
         command.args(words).arg(ground.path("clearway")).args([
             "timeslice",
+            "build",
             "--on",
             "cluster",
             "--wire",

@@ -1,14 +1,29 @@
 //! Timeslice building from the command line: every schedule has its figures, the same ones each time, and mistakes have a sentence.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Four inputs and four builders, so small that it is over at once.
 const SMALL: &str = "--inputs 4 --builders 4 --contribution 4KiB --ring 64KiB --start-skew 20us --warm-up 300us \
                      --measured 300us --interval 16 --history 5 --policy best-effort,offset,dfs,token";
 
-fn timeslice(line: &str) -> Output {
+/// The program with `line` in `directory`.
+fn clearway(directory: &Path, line: &str) -> Output {
     let words = line.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_clearway")).arg("timeslice").args(words).output().expect("the program")
+    Command::new(env!("CARGO_BIN_EXE_clearway")).args(words).current_dir(directory).output().expect("the program")
+}
+
+/// A directory of this test alone.
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("clearway-timeslice-{name}-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
+/// Schedules compared where reports are in nobody's way.
+fn timeslice(line: &str) -> Output {
+    clearway(&directory("any"), &format!("timeslice compare {line}"))
 }
 
 fn page(line: &str) -> String {
@@ -88,4 +103,38 @@ fn timeslice__a_mistake_has_one_sentence() {
         assert!(!output.status.success() && said.contains(word), "{line}: {said}");
         assert!(!said.contains("panicked"), "{line}: {said}");
     }
+}
+
+#[test]
+fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
+    let directory = directory("refused");
+    for (line, word) in [
+        ("--inputs 4", "clearway timeslice <compare|build|achievable|watch|consume>"),
+        ("compare --timeslices 4", "unexpected argument '--timeslices'"),
+        ("compare --source run_%i.msa", "possible values: pattern, memory"),
+        ("compare --sink ts_%b.tsa", "possible values: check, discard"),
+        ("build --on sim", "possible values: lab, cluster"),
+        ("build --measured 1s", "unexpected argument '--measured'"),
+        ("build --fabric edr", "unexpected argument '--fabric'"),
+        ("build --policy dfs,token", "invalid value 'dfs,token'"),
+        ("achievable --policy token", "unexpected argument '--policy'"),
+        ("achievable --ring 1MiB", "unexpected argument '--ring'"),
+    ] {
+        let output = clearway(&directory, &format!("timeslice {line}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(word), "{line}: {said}");
+    }
+    for (line, word) in [
+        ("compare --sizes skewed", "--sizes is for --on lab or cluster, and this is --on sim"),
+        ("compare --source memory", "--source is for --on lab or cluster, and this is --on sim"),
+        ("achievable --wire shm", "--wire is for --on lab or cluster, and this is --on sim"),
+        ("build", "--timeslices says how many to build, and clearway timeslice compare builds for a time"),
+        ("build --source run.msa", "write %i where the number of the input stands"),
+    ] {
+        let output = clearway(&directory, &format!("timeslice {line}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(word), "{line}: {said}");
+    }
+    assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 0, "what is refused leaves nothing");
+    fs::remove_dir_all(directory).expect("removed");
 }

@@ -20,10 +20,10 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
-/// `words` as a job of `ranks` ranks that share memory, in `directory`; nothing where there is no launcher.
-fn start(directory: &Path, ranks: &str, words: &str) -> Option<Child> {
+/// `subcommand` with `words` as a job of `ranks` ranks that share memory, in `directory`; nothing where there is no launcher.
+fn start(directory: &Path, subcommand: &str, ranks: &str, words: &str) -> Option<Child> {
     let mut command = Command::new(LAUNCHER);
-    command.args(["-n", ranks, PROGRAM, "timeslice", "--on", "cluster"]).args(words.split_whitespace());
+    command.args(["-n", ranks, PROGRAM, "timeslice", subcommand, "--on", "cluster"]).args(words.split_whitespace());
     match command.current_dir(directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {
@@ -34,7 +34,7 @@ fn start(directory: &Path, ranks: &str, words: &str) -> Option<Child> {
 }
 
 fn build(directory: &Path, ranks: &str, words: &str) -> Option<Output> {
-    Some(start(directory, ranks, words)?.wait_with_output().expect("an end"))
+    Some(start(directory, "build", ranks, words)?.wait_with_output().expect("an end"))
 }
 
 /// The program with `words` in `directory`.
@@ -168,7 +168,8 @@ fn build__a_builder_of_three_times_the_weight_builds_three_times_as_many() {
 fn compare__with_unequal_weights_unscheduled_writes_end_as_well() {
     let directory = directory("ts-weighed");
     let line = "--inputs 2 --builders 3 --weights 50,1,1 --start-skew 0ms --warm-up 50ms --measured 100ms --json";
-    let Some(output) = build(&directory, "5", line) else { return };
+    let Some(run) = start(&directory, "compare", "5", line) else { return };
+    let output = run.wait_with_output().expect("an end");
     assert!(output.status.success(), "{}", text(&output));
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -192,7 +193,7 @@ fn build__of_a_damaged_archive_ends_as_a_check_of_it_does() {
 fn consume__a_consumer_that_dies_loses_nothing() {
     let directory = directory("ts-consumer");
     let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";
-    let Some(run) = start(&directory, "2", line) else { return };
+    let Some(run) = start(&directory, "build", "2", line) else { return };
     let socket = directory.join("here_0");
     // The first comes in, hears of a timeslice and goes without an answer. A name is there before anybody listens behind it.
     let mut first = loop {
@@ -276,7 +277,8 @@ fn build__that_fails_leaves_nothing_in_the_way_of_its_repeat() {
 #[test]
 fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat() {
     let directory = directory("ts-interrupted");
-    let line = "timeslice --on lab --wire udp --inputs 2 --builders 2 --timeslices 400 --sink ts_%b.tsa --rate 200Mb/s";
+    let line =
+        "timeslice build --on lab --wire udp --inputs 2 --builders 2 --timeslices 400 --sink ts_%b.tsa --rate 200Mb/s";
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let mut command = Command::new(PROGRAM);
         command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -422,8 +424,7 @@ fn build__without_a_builder_or_too_many_it_ends_with_a_sentence() {
 #[test]
 fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
     let directory = directory("ts-killed-lab");
-    let line =
-        "timeslice --on lab --inputs 3 --builders 3 --policy token,best-effort --kill 1@100ms,4@200ms --warm-up 200ms";
+    let line = "timeslice compare --on lab --inputs 3 --builders 3 --policy token,best-effort --kill 1@100ms,4@200ms --warm-up 200ms";
     let output = clearway(&directory, &format!("{line} --measured 2s --json"));
     let said = text(&output);
     if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
@@ -450,8 +451,9 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
     let directory = directory("ts-no-libfabric");
     fs::write(directory.join("libfabric.so.1"), b"").expect("a file");
     let run = |wire: &str| {
-        let line =
-            format!("timeslice --on lab --inputs 2 --builders 2 --policy token --warm-up 100ms --measured 300ms{wire}");
+        let line = format!(
+            "timeslice compare --on lab --inputs 2 --builders 2 --policy token --warm-up 100ms --measured 300ms{wire}"
+        );
         let mut command = Command::new(PROGRAM);
         command.args(line.split_whitespace()).current_dir(&directory).env("LD_LIBRARY_PATH", &directory);
         command.output().expect("the program")
@@ -478,8 +480,7 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
 #[test]
 fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_again() {
     let directory = directory("ts-retired-lab");
-    let line =
-        "timeslice --on lab --inputs 3 --builders 3 --policy token,dfs,best-effort --warm-up 200ms --measured 3s";
+    let line = "timeslice compare --on lab --inputs 3 --builders 3 --policy token,dfs,best-effort --warm-up 200ms --measured 3s";
     for wire in ["ofi", "udp"] {
         let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 100ms";
         let output = clearway(&directory, &format!("{line} {goings} --wire {wire} --json"));
@@ -506,7 +507,7 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     let job = format!("watched-{}", std::process::id());
     let mut command = Command::new(PROGRAM);
     let line = format!(
-        "timeslice --on lab --wire udp --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
+        "timeslice compare --on lab --wire udp --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
     );
     command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = command.spawn().expect("the program");

@@ -74,7 +74,7 @@ impl Line {
         };
         let feed = Feed { shape: Shape { core: 1, overlap: 0 }, source, sink: SinkKind::Discard, timeslices: None };
         let memory = Bytes((self.length.0 + Sizes::BESIDE.0).next_multiple_of(PAGE));
-        Task { feed, memory, job: job.to_owned(), is_timed: true }
+        Task { feed, memory, job: job.to_owned() }
     }
 
     const fn kind(self) -> &'static str {

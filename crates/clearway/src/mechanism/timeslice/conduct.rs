@@ -59,8 +59,6 @@ pub(crate) struct Task {
     pub(crate) memory: Bytes,
     /// The name under which it can be watched.
     pub(crate) job: String,
-    /// Schedules are compared for a time; otherwise the source says when it is over.
-    pub(crate) is_timed: bool,
 }
 
 /// What became of all that a run was given.

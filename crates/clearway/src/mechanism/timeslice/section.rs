@@ -216,7 +216,7 @@ impl Timeslice {
         let source = SourceKind::Pattern { sizes: Sizes::Constant, mean };
         let feed = Feed { shape, source, sink: SinkKind::Check, timeslices: None };
         let memory = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
-        let task = Task { feed, memory, job: std::process::id().to_string(), is_timed: true };
+        let task = Task { feed, memory, job: std::process::id().to_string() };
         Ok((plan, task))
     }
 

@@ -1,0 +1,87 @@
+//! `clearway timeslice build`: what a source has, under one schedule.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use clearway_proto::timeslice::Policy;
+
+use super::feed::{ShapeFlags, StreamFlags};
+use super::ground::{GroundFlags, TIME_MAX};
+use super::schedule::ScheduleFlags;
+use crate::command::print;
+use crate::mechanism::timeslice::{Plan, Task, build, page, told};
+use crate::run::Place;
+use crate::run::exit::Exit;
+use crate::run::venue::ProcessVenue;
+
+/// Where bytes can be: a simulated fabric carries none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RealPlace {
+    /// Virtual hosts of this machine.
+    Lab,
+    /// The ranks of a job.
+    Cluster,
+}
+
+impl From<RealPlace> for Place {
+    fn from(place: RealPlace) -> Self {
+        match place {
+            RealPlace::Lab => Self::Lab,
+            RealPlace::Cluster => Self::Cluster,
+        }
+    }
+}
+
+/// What `clearway timeslice build` takes.
+#[derive(Debug, Args)]
+pub(crate) struct BuildFlags {
+    /// Where to build [default: lab].
+    #[arg(long, value_enum)]
+    on: Option<RealPlace>,
+    #[command(flatten)]
+    ground: GroundFlags,
+    /// The schedule: best-effort, offset, dfs, token.
+    #[arg(long, value_name = "POLICY", default_value = "token")]
+    policy: Policy,
+    #[command(flatten)]
+    schedule: ScheduleFlags,
+    /// The seed of what is made, and of when inputs begin.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    stream: StreamFlags,
+    #[command(flatten)]
+    shape: ShapeFlags,
+}
+
+impl BuildFlags {
+    fn plan(&self, place: Place, parts: [u32; 2]) -> Result<Plan> {
+        let plan = self.ground.plan(place, parts, self.schedule.ring)?;
+        // It is over when the source is.
+        let plan = self.schedule.extend(plan, place, TIME_MAX.0)?;
+        Ok(Plan { policies: vec![self.policy], seeds: vec![self.seed], ..plan })
+    }
+}
+
+/// Builds where flags say.
+pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
+    let ground = &flags.ground;
+    let place = ground.place(flags.on.map(Place::from), Place::Lab)?;
+    let prepare = |parts| {
+        let plan = flags.plan(place, parts)?;
+        let feed = flags.stream.feed(&flags.shape, &plan)?;
+        let task = flags.shape.task(feed, &plan, ground.job_name())?;
+        Ok((plan, task))
+    };
+    ground.with_ranks(place, prepare, |venue, plan, task| on_ranks(venue, plan, task, flags))
+}
+
+/// Builds with the ranks of `venue`.
+fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, task: &Task, flags: &BuildFlags) -> Result<Exit> {
+    let built = build(venue, plan, task)?;
+    let text = match flags.ground.json {
+        true => serde_json::to_string_pretty(&told(&built))? + "\n",
+        false => page(&venue.about(), plan, &built),
+    };
+    print(&text)?;
+    Ok(built.exit())
+}
