@@ -66,11 +66,11 @@ pub(crate) struct BroadcastFlags {
     silence: Time,
     /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost, doubled, damaged and late, and ranks die and
     /// stand still; what happens follows from the seed.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json"])]
+    #[arg(long, hide = true, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json"])]
     faults: Option<Time>,
     /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a multicast channel of its own from a pool of
     /// eight; the ninth shares one. One root's figures stand beside.
-    #[arg(long, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain"], value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
