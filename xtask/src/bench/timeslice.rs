@@ -79,8 +79,11 @@ fn measure(program: &Path, wire: &str, size: &str) -> Result<Vec<(String, f64)>>
         POLICIES,
     ]);
     command.args(["--inputs", "1", "--builders", "1", "--source", "memory", "--sink", "discard", "--ring", "8MiB"]);
-    command.args(["--warm-up", "500ms", "--measured", "2s", "--json"]);
+    // Its report is of no use to anybody: the figures are read from standard output.
+    let report = std::env::temp_dir().join(format!("clearway-bench-timeslice-{}", std::process::id()));
+    command.args(["--warm-up", "500ms", "--measured", "2s", "--json", "--overwrite", "--out"]).arg(&report);
     let output = command.output().context("timeout")?;
+    let _ = std::fs::remove_dir_all(&report);
     ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());
     parts_of(&serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
 }

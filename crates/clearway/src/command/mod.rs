@@ -7,6 +7,7 @@
 mod arguments;
 mod broadcast;
 mod cast;
+mod flagged;
 mod generate;
 mod gpcnet;
 mod lab;

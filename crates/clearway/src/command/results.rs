@@ -13,11 +13,33 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 
 use super::Output;
 use super::registry::presenters;
 use crate::report::model::Report;
 use crate::report::store;
+
+/// Where the report of a run goes that flags describe.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ReportFlags {
+    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so on; out/NAME/latest is the newest].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Overwrite the report of an earlier run in --out, which is refused otherwise.
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+}
+
+impl ReportFlags {
+    /// Where the report of a run called `name` goes.
+    ///
+    /// # Errors
+    /// As [`Results::of`].
+    pub(super) fn results(&self, name: &str) -> Result<Results> {
+        Results::of(name, &Output { seed: None, out: self.out.clone(), overwrite: self.overwrite })
+    }
+}
 
 /// Where reports of a run go.
 #[derive(Clone, Debug)]

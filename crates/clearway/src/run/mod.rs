@@ -43,7 +43,7 @@ use crate::scenario::{Scenario, SectionKind};
 pub(crate) use complete::Complete;
 pub(crate) use place::Place;
 pub(crate) use print::print;
-pub(crate) use summary::{begun, ended};
+pub(crate) use summary::{begun, begun_without_scenario, ended};
 
 /// What to run and how it came about.
 pub(crate) struct Order<'a> {

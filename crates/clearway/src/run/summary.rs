@@ -10,8 +10,14 @@ use crate::report::model::{Host, Report, Scenario};
 /// A report of `order` at `place`, with everything that is known before the first packet.
 pub(crate) fn begun(order: &Order<'_>, place: &str) -> Report {
     let scenario = Scenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
-    let mut report = Report::new(std::env::args().collect(), place, scenario, order.scenario.seed);
+    let mut report = begun_without_scenario(scenario, order.scenario.seed, place);
     report.parameters = parameters(order.scenario, order.text, &order.flags);
+    report
+}
+
+/// A report at `place` of what flags describe, `scenario` being a name only; without parameters.
+pub(crate) fn begun_without_scenario(scenario: Scenario, seed: u64, place: &str) -> Report {
+    let mut report = Report::new(std::env::args().collect(), place, scenario, seed);
     report.host = host();
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     report.host.facts.insert("build".into(), build.into());

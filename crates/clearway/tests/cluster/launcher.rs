@@ -68,7 +68,7 @@ impl Launcher<'_> {
             "2",
         ]);
         command.args("--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json".split(' '));
-        command.arg("--sink").arg(ground.path("ts_%b.tsa"));
+        command.arg("--sink").arg(ground.path("ts_%b.tsa")).arg("--overwrite").arg("--out").arg(ground.path("built"));
         self.spawn(command)
     }
 

@@ -232,6 +232,7 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     let mut command = program();
     let words = "build --inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json --job";
     command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(ground.path("hosts"));
+    command.arg("--out").arg(ground.path("built"));
     let run = command.arg("--remote-program").arg(ground.path("clearway")).spawn().expect("the program");
     // From another host the one that conducts is asked to show it.
     let until = Instant::now() + DEADLINE;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Four inputs and four builders, so small that it is over at once.
 const SMALL: &str = "--inputs 4 --builders 4 --contribution 4KiB --ring 64KiB --start-skew 20us --warm-up 300us \
@@ -23,7 +24,11 @@ fn directory(name: &str) -> PathBuf {
 
 /// Schedules compared where reports are in nobody's way.
 fn timeslice(line: &str) -> Output {
-    clearway(&directory("any"), &format!("timeslice compare {line}"))
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let directory = directory(&format!("call-{}", CALLS.fetch_add(1, Ordering::Relaxed)));
+    let output = clearway(&directory, &format!("timeslice compare {line}"));
+    fs::remove_dir_all(directory).expect("removed");
+    output
 }
 
 fn page(line: &str) -> String {
@@ -136,5 +141,39 @@ fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
         assert!(output.status.code() == Some(1) && said.contains(word), "{line}: {said}");
     }
     assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 0, "what is refused leaves nothing");
+    fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
+fn compare__leaves_a_report_that_can_be_rendered_again() {
+    let directory = directory("report");
+    let line = format!("timeslice compare {SMALL} --seed 3,4");
+    let output = clearway(&directory, &line);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.ends_with("report: out/timeslice-compare/1/report.html\n"), "{said}");
+    let table = String::from_utf8(output.stdout).expect("text");
+    let text = fs::read_to_string(directory.join("out/timeslice-compare/latest/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&report["place"], &report["seed"]), (&"sim".into(), &3.into()));
+    let parameter = |name: &str| {
+        let all = report["parameters"].as_array().expect("a list");
+        let found = all.iter().find(|parameter| parameter["name"] == name).unwrap_or_else(|| panic!("no {name}"));
+        (found["value"].as_str().expect("text").to_owned(), found["origin"].as_str().expect("text").to_owned())
+    };
+    assert_eq!(parameter("contribution"), ("4 KiB".to_owned(), "flag".to_owned()));
+    assert_eq!(parameter("seed"), ("3,4".to_owned(), "flag".to_owned()));
+    assert_eq!(parameter("fabric"), ("aries".to_owned(), "default".to_owned()));
+    assert_eq!(report["building"]["policies"].as_array().expect("a list").len(), 5, "raw and four schedules");
+    assert_eq!(report["digests"].as_array().expect("a list").len(), 10, "each of two seeds");
+    let figures = report["figures"].as_array().expect("a list");
+    assert_eq!(value(figures, "timeslice_throughput_fraction", "raw", None), 1.0);
+    fs::remove_file(directory.join("out/timeslice-compare/1/report.html")).expect("a page");
+    let again = clearway(&directory, "report out/timeslice-compare");
+    let rendered = String::from_utf8_lossy(&again.stdout);
+    let row = |text: &str| text.lines().find(|line| line.starts_with("token")).map(str::to_owned);
+    assert!(row(&table).is_some() && row(&rendered) == row(&table), "{rendered}\n{table}");
+    assert!(directory.join("out/timeslice-compare/1/report.html").exists());
+    let refused = clearway(&directory, &format!("{line} --out out/timeslice-compare/1"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("add --overwrite"));
     fs::remove_dir_all(directory).expect("removed");
 }

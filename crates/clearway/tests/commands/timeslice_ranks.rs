@@ -79,6 +79,15 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
         assert_eq!((&told["timeslices"], &told["incomplete"]), (&10.into(), &0.into()), "{wire}: {told}");
         assert!(timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")), "{wire}: other bytes");
     }
+    let report = fs::read_to_string(directory.join("out/timeslice-build/latest/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let built = report["figures"].as_array().and_then(|all| all.iter().find(|it| it["name"] == "timeslices_built"));
+    assert_eq!(built.map(|figure| &figure["value"]), Some(&10.0.into()), "{report}");
+    assert_eq!(
+        (&report["place"], &report["host"]["facts"]["archives written"]),
+        (&"cluster".into(), &"ts_0.tsa".into())
+    );
+    assert!(directory.join("out/timeslice-build/2/report.html").exists(), "one for each run");
     // What is there is not written over.
     let Some(output) = build(&directory, "4", line) else { return };
     assert!(!output.status.success());
@@ -468,6 +477,10 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
     let is_told =
         |line: &str| line.starts_with("UDP, ") && line.contains("; not over libfabric: rank 0 on host h0 has none: ");
     assert_eq!(said.lines().filter(|line| is_told(line)).count(), 1, "{said}");
+    let report = fs::read_to_string(directory.join("out/timeslice-compare/1/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let facts = report["host"]["facts"].to_string();
+    assert!(facts.contains("UDP, ") && facts.contains("not over libfabric: rank 0 on host h0 has none"), "{facts}");
     let asked = run(" --wire ofi");
     assert!(
         !asked.status.success() && text(&asked).contains("--wire ofi: rank 0 on host h0 has none"),

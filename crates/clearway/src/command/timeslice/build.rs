@@ -7,11 +7,17 @@ use clearway_proto::timeslice::Policy;
 use super::feed::{ShapeFlags, StreamFlags};
 use super::ground::{GroundFlags, TIME_MAX};
 use super::schedule::ScheduleFlags;
+use super::values::{of_plan, of_task};
+use crate::command::flagged::FlaggedRun;
 use crate::command::print;
-use crate::mechanism::timeslice::{Plan, Task, build, page, told};
+use crate::command::results::{ReportFlags, Results};
+use crate::mechanism::timeslice::{Plan, Task, build, page, told, write_built};
 use crate::run::Place;
 use crate::run::exit::Exit;
 use crate::run::venue::ProcessVenue;
+
+/// The name of its reports.
+const NAME: &str = "timeslice-build";
 
 /// Where bytes can be: a simulated fabric carries none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,6 +54,8 @@ pub(crate) struct BuildFlags {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    report: ReportFlags,
+    #[command(flatten)]
     stream: StreamFlags,
     #[command(flatten)]
     shape: ShapeFlags,
@@ -70,18 +78,29 @@ pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
         let plan = flags.plan(place, parts)?;
         let feed = flags.stream.feed(&flags.shape, &plan)?;
         let task = flags.shape.task(feed, &plan, ground.job_name())?;
-        Ok((plan, task))
+        // What cannot be written must not be built first.
+        Ok((plan, (task, flags.report.results(NAME)?)))
     };
-    ground.with_ranks(place, prepare, |venue, plan, task| on_ranks(venue, plan, task, flags))
+    ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }
 
 /// Builds with the ranks of `venue`.
-fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, task: &Task, flags: &BuildFlags) -> Result<Exit> {
+fn on_ranks(
+    venue: &mut dyn ProcessVenue,
+    plan: &Plan,
+    task: &Task,
+    flags: &BuildFlags,
+    results: &Results,
+) -> Result<Exit> {
+    let values = [flags.ground.values(venue.place()), of_plan(plan), of_task(task)].concat();
+    let mut run = FlaggedRun::begin_on_ranks(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task)?;
     let text = match flags.ground.json {
         true => serde_json::to_string_pretty(&told(&built))? + "\n",
         false => page(&venue.about(), plan, &built),
     };
     print(&text)?;
+    write_built(plan, &built, &mut run.report);
+    run.end(venue)?;
     Ok(built.exit())
 }

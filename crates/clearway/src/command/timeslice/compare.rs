@@ -7,12 +7,20 @@ use clearway_proto::timeslice::Policy;
 use super::feed::{MadeFlags, ShapeFlags};
 use super::ground::{FabricFlags, GroundFlags, TimedFlags};
 use super::schedule::ScheduleFlags;
+use super::values::{of_plan, of_task, of_times};
+use crate::command::flagged::FlaggedRun;
 use crate::command::print;
-use crate::mechanism::timeslice::{Plan, Task, account, compare, costs, figures, simulate, table};
+use crate::command::results::{ReportFlags, Results};
+use crate::mechanism::timeslice::{
+    Building, Plan, Task, account, compare, costs, digests, figures, simulate, table, write_remarks, write_runs,
+};
 use crate::report::model::Figure;
-use crate::run::Place;
 use crate::run::exit::Exit;
-use crate::run::venue::ProcessVenue;
+use crate::run::venue::{LaunchSpec, ProcessVenue, SimVenue};
+use crate::run::{Complete, Place};
+
+/// The name of its reports.
+const NAME: &str = "timeslice-compare";
 
 /// What `clearway timeslice compare` takes.
 #[derive(Debug, Args)]
@@ -28,6 +36,8 @@ pub(crate) struct CompareFlags {
     schedule: ScheduleFlags,
     #[command(flatten)]
     timed: TimedFlags,
+    #[command(flatten)]
+    report: ReportFlags,
     #[command(flatten)]
     made: MadeFlags,
     #[command(flatten)]
@@ -54,9 +64,10 @@ pub(super) fn command(flags: &CompareFlags) -> Result<Exit> {
         let plan = flags.plan(place, parts)?;
         let feed = flags.made.feed(&flags.shape, &plan)?;
         let task = flags.shape.task(feed, &plan, ground.job_name())?;
-        Ok((plan, task))
+        // What cannot be written must not be measured first.
+        Ok((plan, (task, flags.report.results(NAME)?)))
     };
-    ground.with_ranks(place, prepare, |venue, plan, task| on_ranks(venue, plan, task, flags))
+    ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }
 
 /// Compares on the fabric that flags name.
@@ -66,17 +77,38 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
     let parts = flags.ground.parts(32);
     let plan = flags.plan(Place::Sim, parts)?;
     let (fabric, queue) = flags.fabric.open(&flags.ground, parts.iter().sum())?;
+    let results = flags.report.results(NAME)?;
+    let seed = plan.seeds.first().copied().unwrap_or(1);
+    let spec = LaunchSpec::new::<Building>(seed);
+    let mut venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;
+    let values = [flags.fabric.values(&queue), of_plan(&plan), of_times(&plan)].concat();
+    let mut run = FlaggedRun::begin(NAME, seed, values, &venue, &results);
     let runs = simulate(&fabric, &queue, &plan, &|_, _| {})?;
     show(&format!("{}, {queue}", flags.fabric.name()), &plan, &figures(&plan, &runs), flags)?;
+    write_runs(&plan, &runs, &mut run.report);
+    venue.digests = digests(&runs);
+    run.end(&venue)?;
     Ok(Exit::Good)
 }
 
 /// Compares with the ranks of `venue`.
-fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, task: &Task, flags: &CompareFlags) -> Result<Exit> {
+fn on_ranks(
+    venue: &mut dyn ProcessVenue,
+    plan: &Plan,
+    task: &Task,
+    flags: &CompareFlags,
+    results: &Results,
+) -> Result<Exit> {
+    let seed = plan.seeds.first().copied().unwrap_or(1);
+    let values = [flags.ground.values(venue.place()), of_plan(plan), of_times(plan), of_task(task)].concat();
+    let mut run = FlaggedRun::begin_on_ranks(NAME, seed, values, venue, results);
     let (runs, built) = compare(venue, plan, task)?;
     eprint!("{}", account(&built));
     let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();
     show(&venue.about(), plan, &figures, flags)?;
+    write_runs(plan, &runs, &mut run.report);
+    write_remarks(&built, &mut run.report);
+    run.end(venue)?;
     Ok(built.exit())
 }
 

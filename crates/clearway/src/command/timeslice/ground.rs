@@ -7,6 +7,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 
 use crate::command::JobArguments;
+use crate::command::flagged::Values;
 use crate::command::run::{JobFlags, across};
 use crate::mechanism::timeslice::{Building, HostConditions, Messages, Plan, Rings};
 use crate::run::Place;
@@ -193,6 +194,24 @@ impl GroundFlags {
         }
     }
 
+    /// What is in force of the ranks' network in a lab or a job.
+    pub(super) fn values(&self, place: Place) -> Values {
+        if place != Place::Lab {
+            return Values::new();
+        }
+        let mut values = vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
+        values.extend(self.slow.map(|rate| ("slow", rate.to_string())));
+        values
+    }
+
+    fn lab_queue(&self) -> &str {
+        self.queue.as_deref().unwrap_or("fifo")
+    }
+
+    fn lab_rate(&self) -> BitsPerSec {
+        self.rate.unwrap_or(BitsPerSec::mega(50))
+    }
+
     /// The name under which the run can be watched.
     pub(super) fn job_name(&self) -> String {
         self.name.clone().unwrap_or_else(|| std::process::id().to_string())
@@ -237,11 +256,10 @@ impl GroundFlags {
         }
         let parts = self.parts(4);
         let (plan, rest) = prepare(parts)?;
-        let rate = self.rate.unwrap_or(BitsPerSec::mega(50));
-        let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate });
+        let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate: self.lab_rate() });
         let spec = LaunchSpec { wire: self.job.wire_request()?, ..LaunchSpec::new::<Building>(seed(&plan)) };
         let mut venue = LabVenue::open(&fabric, &spec)?;
-        venue.arm(self.queue.as_deref().unwrap_or("fifo"))?;
+        venue.arm(self.lab_queue())?;
         self.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
         watched(&mut venue, &plan, &rest)
     }
@@ -278,6 +296,14 @@ impl FabricFlags {
             None => queues.first().context("the fabric has no queue")?,
         };
         Ok((fabric, queue.clone()))
+    }
+
+    /// What is in force of a simulated fabric under `queue`.
+    pub(super) fn values(&self, queue: &str) -> Values {
+        let mut values = vec![("fabric", self.name().to_owned()), ("queue", queue.to_owned())];
+        values.extend(self.node_rate.map(|rate| ("node-rate", rate.to_string())));
+        values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
+        values
     }
 
     /// The fabric's name.

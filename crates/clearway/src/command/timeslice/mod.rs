@@ -10,6 +10,7 @@ mod compare;
 mod feed;
 mod ground;
 mod schedule;
+mod values;
 
 use std::path::PathBuf;
 

@@ -97,7 +97,7 @@ fn check_changes(changes: &[Change], place: Place, ranks: u32, until: Nanos) -> 
 }
 
 /// The flag that asks for what is `wanted`.
-const fn flag(wanted: Go) -> &'static str {
+pub(super) const fn flag(wanted: Go) -> &'static str {
     match wanted {
         Go::Death => "--kill",
         Go::Retirement => "--retire",

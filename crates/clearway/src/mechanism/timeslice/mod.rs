@@ -50,8 +50,9 @@ pub(crate) use conduct::{Task, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use handover::consume;
 pub(crate) use loss::{Change, Wanted};
-pub(crate) use page::{account, costs, page, told};
+pub(crate) use page::{account, costs, page, told, write_built, write_remarks};
 pub(crate) use plan::{HostConditions, Messages, Plan, Rings, Slowdown};
+pub(crate) use report::{digests, write_runs};
 pub(crate) use section::Timeslice;
 use simulated::{Filmed, Ground, Outcome};
 pub(crate) use sink::BUILDER;
@@ -104,7 +105,7 @@ impl Mechanism for TimesliceBuilding {
         let Ranks::Processes(ranks) = venue.ranks() else { return Ok(()) };
         let (plan, task) = test.task(hosts, order.scenario.seed).map_err(|why| anyhow!(why))?;
         let (runs, built) = compare(ranks, &plan, &task)?;
-        report::show(&plan, &runs, report);
+        write_runs(&plan, &runs, report);
         report.figures.extend(costs(&built));
         Ok(())
     }

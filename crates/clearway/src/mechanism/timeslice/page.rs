@@ -1,4 +1,4 @@
-//! What was built, for a person or as data: how much, how fast, whether it was right, and where it is.
+//! What was built, for a person, as data or in a report: how much, how fast, whether it was right, and where it is.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::conduct::Built;
 use super::course::Death;
-use super::figures::{POLICY, reading};
+use super::figures::{COMPLETION, DUPLICATED, LOST, POLICY, reading};
 use super::numbers::Audit;
 use super::plan::Plan;
-use crate::report::model::{Figure, Real};
+use crate::report::model::{Figure, Real, Report, labels};
 use crate::report::numerals::digits;
 
 /// Bytes for each second of processor time of all ranks, in B/s; label policy.
@@ -110,6 +110,46 @@ pub(crate) fn costs(built: &Built) -> impl Iterator<Item = Figure> {
         let (cost, source) = (Real::finite(median(values)), "bytes that landed over processor time of all ranks");
         Figure::counted(COST, "B/s", cost, values.len() as u64, source).with(POLICY, policy.name())
     })
+}
+
+/// Adds what was `built` of a source under the first policy of `plan` to `report`.
+pub(crate) fn write_built(plan: &Plan, built: &Built, report: &mut Report) {
+    let told = told(built);
+    let policy = plan.policies.first().map_or("", |policy| policy.name());
+    let figure = |name: &str, unit: &str, value: f64, source: &str| {
+        Figure::counted(name, unit, Real::or_infinite(value), 1, source).with(POLICY, policy)
+    };
+    let counted = "counted at the end of the run";
+    report.figures.extend([
+        figure("timeslices_built", "", told.timeslices as f64, counted),
+        figure(LOST, "", told.lost as f64, counted),
+        figure(DUPLICATED, "", told.duplicated as f64, counted),
+        figure("timeslices_incomplete", "", told.incomplete as f64, counted),
+        figure("timeslice_microslices", "", told.microslices as f64, counted),
+        figure("timeslice_contents_checked", "", told.checked as f64, counted),
+        figure("timeslice_faults", "", told.faults as f64, counted),
+        figure("archives_cut", "", told.cut as f64, counted),
+        figure("timeslice_content_bytes", "B", told.bytes as f64, counted),
+        figure("timeslice_build_seconds", "s", told.seconds, "from the order to begin to the end"),
+    ]);
+    for (quantile, value) in [("p50", told.completion_ms_p50), ("p99", told.completion_ms_p99)] {
+        let source = "from the first to the last contribution of a timeslice";
+        let one = value.map(|value| figure(COMPLETION, "ms", value, source).with(labels::QUANTILE, quantile));
+        report.figures.extend(one);
+    }
+    write_remarks(built, report);
+    if !told.written.is_empty() {
+        report.host.facts.insert("archives written".to_owned(), told.written.join(", "));
+    }
+}
+
+/// Adds what `built` cost, and what a reader must know of it, to `report`.
+pub(crate) fn write_remarks(built: &Built, report: &mut Report) {
+    report.figures.extend(costs(built));
+    let words = |line: String| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    report.warnings.extend(built.deaths.iter().map(|death| words(lines_of(death))));
+    let faults = built.account.faults.iter();
+    report.warnings.extend(faults.map(|(sentence, count)| format!("{sentence}: {count} times")));
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -24,8 +24,17 @@ use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
 /// error.
 pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<Vec<String>> {
     let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
-    show(plan, &runs, report);
-    report.figures.extend(speeds(plan, &runs));
+    write_runs(plan, &runs, report);
+    Ok(digests(&runs))
+}
+
+/// Adds what `runs` of `plan` showed to `report`.
+pub(crate) fn write_runs(plan: &Plan, runs: &[Run], report: &mut Report) {
+    report.figures.extend(figures(plan, runs));
+    report.figures.extend(speeds(plan, runs));
+    if let Some(run) = runs.first() {
+        report.set_part(&building(plan, run));
+    }
     if plan.rings == Rings::Full {
         report.warnings.push(
             "best-effort and offset began with a start skew of one ring's draining time, so that rings are full from the \
@@ -38,15 +47,11 @@ pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Rep
             "packets carry {packet} and buffers hold at least two of them: coarser and faster than the fabric file says"
         ));
     }
-    Ok(runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect())
 }
 
-/// Adds what `runs` of `plan` showed to `report`.
-pub(super) fn show(plan: &Plan, runs: &[Run], report: &mut Report) {
-    report.figures.extend(figures(plan, runs));
-    if let Some(run) = runs.first() {
-        report.set_part(&building(plan, run));
-    }
+/// What each of simulated `runs` did.
+pub(crate) fn digests(runs: &[Run]) -> Vec<String> {
+    runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect()
 }
 
 /// Raw first.

@@ -1,0 +1,89 @@
+//! The report of a run that flags describe, and no scenario file.
+//!
+//! # Model
+//! A parameter bears the name of its flag. Who chose it is read from the command line: the flag stands there, or it is a default.
+
+use anyhow::Result;
+
+use super::results::Results;
+use crate::report::model::{Origin, Parameter, Report, Scenario};
+use crate::run;
+use crate::run::venue::{ProcessVenue, Venue};
+
+/// Values in force, by the names of their flags.
+pub(super) type Values = Vec<(&'static str, String)>;
+
+/// A run under way.
+pub(super) struct FlaggedRun {
+    /// What is known of it so far.
+    pub(super) report: Report,
+    results: Results,
+}
+
+impl FlaggedRun {
+    /// Begins a run called `name` in `venue`, with `values` in force, whose report goes to `results`.
+    pub(super) fn begin(
+        name: &str,
+        seed: u64,
+        values: Values,
+        venue: &(impl Venue + ?Sized),
+        results: &Results,
+    ) -> Self {
+        let scenario = Scenario { name: name.to_owned(), text: String::new() };
+        let mut report = run::begun_without_scenario(scenario, seed, venue.place().name());
+        report.parameters = parameters(values, &report.command);
+        venue.introduce(&mut report);
+        Self { report, results: results.clone() }
+    }
+
+    /// The same with ranks that are processes: what they talk over is a fact.
+    pub(super) fn begin_on_ranks(
+        name: &str,
+        seed: u64,
+        values: Values,
+        venue: &dyn ProcessVenue,
+        results: &Results,
+    ) -> Self {
+        let mut run = Self::begin(name, seed, values, venue, results);
+        run.report.host.facts.extend(venue.processes().wires().clone());
+        run
+    }
+
+    /// Writes the report, and says where it is on standard error.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn end(mut self, venue: &(impl Venue + ?Sized)) -> Result<()> {
+        run::ended(&mut self.report);
+        venue.conclude(&mut self.report);
+        let directory = self.results.write(&self.report)?;
+        eprintln!("report: {}", directory.join("report.html").display());
+        Ok(())
+    }
+}
+
+/// `values` as parameters, of which `command` gave some.
+fn parameters(values: Values, command: &[String]) -> Vec<Parameter> {
+    let is_given = |name: &str| {
+        let flags = command.iter().filter_map(|word| word.strip_prefix("--"));
+        flags.map(|flag| flag.split('=').next().unwrap_or(flag)).any(|flag| flag == name)
+    };
+    let one = |(name, value): (&str, String)| {
+        let origin = if is_given(name) { Origin::Flag } else { Origin::Default };
+        Parameter { name: name.to_owned(), value, unit: String::new(), origin }
+    };
+    values.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters__what_stands_on_the_command_line_is_a_flag() {
+        let command = ["clearway", "--ring=1MiB", "--seed", "3", "inputs"].map(str::to_owned);
+        let values = ["ring", "seed", "inputs"].map(|name| (name, "1".to_owned())).to_vec();
+        let origins: Vec<_> = parameters(values, &command).into_iter().map(|it| it.origin).collect();
+        assert_eq!(origins, [Origin::Flag, Origin::Flag, Origin::Default]);
+    }
+}

@@ -1,0 +1,74 @@
+//! What was in force in a run, by the names of its flags.
+
+use clearway_proto::microslice::Sizes;
+
+use super::schedule::flag;
+use crate::command::flagged::Values;
+use crate::mechanism::timeslice::{Plan, SinkKind, SourceKind, Task, Wanted};
+
+/// What every run has.
+pub(super) fn of_plan(plan: &Plan) -> Values {
+    let mut values = vec![
+        ("inputs", plan.inputs.to_string()),
+        ("builders", plan.builders.to_string()),
+        ("policy", joined(plan.policies.iter().map(|policy| policy.name()))),
+        ("contribution", plan.contribution.to_string()),
+        ("ring", plan.ring.to_string()),
+        ("window", format!("{}-{}", plan.window.least, plan.window.most)),
+        ("interval", plan.dfs.interval.to_string()),
+        ("history", plan.dfs.history.to_string()),
+        ("speed-up", plan.dfs.speed_up.map_or(0, |speed_up| speed_up.step).to_string()),
+        ("start-skew", plan.start_skew.to_string()),
+        ("seed", joined(plan.seeds.iter())),
+    ];
+    values.extend(plan.heartbeat.map(|every| ("heartbeat", every.to_string())));
+    if !plan.weights.is_empty() {
+        values.push(("weights", joined(plan.weights.iter())));
+    }
+    for wanted in [Wanted::Death, Wanted::Retirement, Wanted::Return] {
+        let of = plan.changes.iter().filter(|change| change.wanted == wanted).map(|change| change.when);
+        let ranks: Vec<String> = of.map(|when| format!("{}@{}", when.rank, when.at)).collect();
+        if !ranks.is_empty() {
+            values.push((flag(wanted).trim_start_matches('-'), ranks.join(",")));
+        }
+    }
+    values
+}
+
+/// For how long something is measured.
+pub(super) fn of_times(plan: &Plan) -> Values {
+    vec![("warm-up", plan.warm_up.to_string()), ("measured", plan.measured.to_string())]
+}
+
+/// What is built in a lab or a job.
+pub(super) fn of_task(task: &Task) -> Values {
+    let feed = &task.feed;
+    let (source, sizes): (&str, Option<Sizes>) = match &feed.source {
+        SourceKind::Memory(_) | SourceKind::Mixed(_) => ("memory", None),
+        SourceKind::Pattern { sizes, .. } => ("pattern", Some(*sizes)),
+        SourceKind::Archives(template) => (template, None),
+    };
+    let sink = match &feed.sink {
+        SinkKind::Discard => "discard".to_owned(),
+        SinkKind::Check => "check".to_owned(),
+        SinkKind::Consumer(socket) => format!("consumer:{socket}"),
+        SinkKind::Archives(template) | SinkKind::Compressed(template) => template.clone(),
+    };
+    let mut values = vec![
+        ("source", source.to_owned()),
+        ("sink", sink),
+        ("timeslice-size", feed.shape.core.to_string()),
+        ("overlap", feed.shape.overlap.to_string()),
+        ("memory", task.memory.to_string()),
+    ];
+    values.extend(sizes.map(|sizes| ("sizes", sizes.to_string())));
+    values.extend(feed.timeslices.map(|count| ("timeslices", count.to_string())));
+    if matches!(feed.sink, SinkKind::Compressed(_)) {
+        values.push(("compress", "true".to_owned()));
+    }
+    values
+}
+
+fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
+    all.map(|one| one.to_string()).collect::<Vec<_>>().join(",")
+}
