@@ -214,7 +214,10 @@ impl Contest {
         command.args(["--rate", LABS[self.at].0]);
         command.args(["--ranks", &HOSTS.to_string(), "--bytes", &bytes.replace(' ', "")]);
         command.args(["--loss", &format!("{}", f64::from(loss) / 1000.0), "--objects", &times.to_string()]);
-        let output = command.output().context("clearway broadcast")?;
+        // Its report is of no use to anybody: the figures are read from standard output.
+        let report = std::env::temp_dir().join(format!("clearway-bench-broadcast-{}", std::process::id()));
+        let output = command.args(["--overwrite", "--out"]).arg(&report).output().context("clearway broadcast")?;
+        let _ = fs::remove_dir_all(&report);
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         let figures: Value = serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
         let is = |figure: &&Value| figure["name"] == "broadcast_seconds";

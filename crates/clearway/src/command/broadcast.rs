@@ -6,17 +6,19 @@ use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::Reach;
 
+use super::flagged::{FlaggedRun, Values, joined};
+use super::results::{ReportFlags, Results};
 use super::run::{JobFlags, across};
 use super::{JobArguments, print};
 use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
 use crate::mechanism::broadcast::simulated::Ground;
 use crate::mechanism::broadcast::{
-    Casts, Mode, Plan, RootsRun, Share, conduct, explained, figures, suffer, table, with_roots,
+    Casts, Mode, Plan, RootsRun, Share, casting, conduct, explained, figures, suffer, table, with_roots,
 };
-use crate::run::Place;
 use crate::run::exit::Exit;
-use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
+use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, SimVenue, Venue as _};
+use crate::run::{Complete, Place};
 use crate::scenario::{Fabric, RankAt, Time};
 
 /// What `clearway broadcast` casts.
@@ -66,11 +68,11 @@ pub(crate) struct BroadcastFlags {
     silence: Time,
     /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost, doubled, damaged and late, and ranks die and
     /// stand still; what happens follows from the seed.
-    #[arg(long, hide = true, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json"])]
+    #[arg(long, hide = true, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json", "out"])]
     faults: Option<Time>,
     /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a multicast channel of its own from a pool of
     /// eight; the ninth shares one. One root's figures stand beside.
-    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain", "out"], value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
@@ -82,8 +84,13 @@ pub(crate) struct BroadcastFlags {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    report: ReportFlags,
+    #[command(flatten)]
     job: JobArguments,
 }
+
+/// The name of its reports.
+const NAME: &str = "broadcast";
 
 /// The longest object: the length of a span has 32 bits, and eight ranks of one machine need memory for it.
 const BYTES_MAX: Bytes = Bytes(2 << 30);
@@ -132,6 +139,47 @@ impl BroadcastFlags {
             filter: self.filter.map(|filter| filter.0),
             seed: self.seed,
         })
+    }
+
+    /// Where the report goes; tests of the program itself have none.
+    fn results(&self) -> Result<Option<Results>> {
+        let is_of_users = self.faults.is_none() && self.roots.is_none();
+        is_of_users.then(|| self.report.results(NAME)).transpose()
+    }
+
+    /// What is in force of `plan` in `place`, by the names of flags.
+    fn values(&self, plan: &Plan, place: Place) -> Values {
+        let mut values = vec![
+            ("ranks", plan.ranks.to_string()),
+            ("bytes", joined(&plan.lengths)),
+            ("mode", joined(plan.modes.iter().map(|mode| mode.name()))),
+            ("loss", joined(&plan.losses)),
+            ("silence", self.silence.to_string()),
+            ("seed", plan.seed.to_string()),
+        ];
+        values.extend(plan.rate.map(|rate| ("rate", rate.to_string())));
+        values.extend(plan.objects.map(|objects| ("objects", objects.to_string())));
+        values.extend(self.filter.map(|filter| ("filter", filter.to_string())));
+        if !plan.kills.is_empty() {
+            values.push(("kill", joined(plan.kills.iter().map(|kill| format!("{}@{}", kill.rank, kill.at)))));
+        }
+        match place {
+            Place::Sim => {
+                values.push(("fabric", self.fabric_name().to_owned()));
+                values.extend(self.queue.clone().map(|queue| ("queue", queue)));
+                values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
+            }
+            Place::Lab => {
+                values.push(("queue", self.queue.clone().unwrap_or_else(|| "fifo".to_owned())));
+                values.push(("leaves", self.leaves.to_string()));
+            }
+            Place::Cluster => {}
+        }
+        values
+    }
+
+    fn fabric_name(&self) -> &str {
+        self.fabric.as_deref().unwrap_or("edr")
     }
 
     fn place(&self) -> Result<Place> {
@@ -183,20 +231,22 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
                 _ => Topology::TwoSwitch { hosts: ranks, rate, trunk: rate },
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
+            let results = flags.results()?;
             let spec = LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<Casts>(flags.seed) };
             let mut venue = LabVenue::open(&fabric, &spec)?;
             venue.arm(queue)?;
             if flags.leaves > 1 {
                 venue.confine_multicast()?;
             }
-            on_ranks(&mut venue, &plan, Place::Lab, flags)
+            on_ranks(&mut venue, &plan, Place::Lab, flags, results.as_ref())
         }
         Place::Cluster => {
             let order = JobFlags::of(Some(&flags.job)).order()?;
             across(&order, |site| {
                 let plan = flags.plan(site.size(), flags.rate)?;
+                let results = flags.results()?;
                 let mut venue = venue::of_job(Some(site), &LaunchSpec::new::<Casts>(flags.seed))?;
-                on_ranks(&mut venue, &plan, Place::Cluster, flags)
+                on_ranks(&mut venue, &plan, Place::Cluster, flags, results.as_ref())
             })
         }
     }
@@ -209,17 +259,25 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
         bail!("--ranks is {ranks}; 2 to {SIMULATED_RANKS_MAX} work on a simulated fabric");
     }
     let plan = flags.plan(ranks, flags.rate)?;
-    let name = flags.fabric.as_deref().unwrap_or("edr");
+    let name = flags.fabric_name();
     let ground = Ground::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
+    let results = flags.report.results(NAME)?;
+    let fabric = Fabric::machine(name.to_owned(), Some(ranks));
+    let spec = LaunchSpec::new::<Casts>(plan.seed);
+    let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;
+    let mut run = FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, Place::Sim), &venue, &results);
     let outcomes = ground.run(&plan)?;
+    let figures = simulated::figures(&ground, &outcomes);
     if flags.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&simulated::figures(&ground, &outcomes))?))?;
-        return Ok(Exit::Good);
+        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+    } else {
+        print(&simulated::table(&ground, &outcomes))?;
+        if flags.explain {
+            print(&simulated::explained(&ground, &outcomes))?;
+        }
     }
-    print(&simulated::table(&ground, &outcomes))?;
-    if flags.explain {
-        print(&simulated::explained(&ground, &outcomes))?;
-    }
+    run.report.figures.extend(figures);
+    run.end(&venue)?;
     Ok(Exit::Good)
 }
 
@@ -236,8 +294,14 @@ fn from_roots(venue: &mut dyn ProcessVenue, plan: &Plan, roots: u32, flags: &Bro
     Ok(Exit::Good)
 }
 
-/// Casts with the ranks of `venue`.
-fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, place: Place, flags: &BroadcastFlags) -> Result<Exit> {
+/// Casts with the ranks of `venue`; the report goes to `results`, where there is one.
+fn on_ranks(
+    venue: &mut dyn ProcessVenue,
+    plan: &Plan,
+    place: Place,
+    flags: &BroadcastFlags,
+    results: Option<&Results>,
+) -> Result<Exit> {
     if let Some(time) = flags.faults {
         print(&suffer(venue, plan, time.0)?)?;
         return Ok(Exit::Good);
@@ -245,16 +309,25 @@ fn on_ranks(venue: &mut dyn ProcessVenue, plan: &Plan, place: Place, flags: &Bro
     if let Some(roots) = flags.roots {
         return from_roots(venue, plan, roots, flags);
     }
+    let run =
+        results.map(|results| FlaggedRun::begin_on_ranks(NAME, plan.seed, flags.values(plan, place), venue, results));
     let outcomes = conduct(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
-        return Ok(Exit::Good);
+    } else {
+        print(&table(&venue.about(), plan, &figures))?;
+        if flags.explain {
+            let reach = if venue.facts().has_multicast { Reach::All } else { Reach::Some };
+            print(&explained(plan, &figures, Bytes(u64::from(venue.processes().facts().body_max)), reach))?;
+        }
     }
-    print(&table(&venue.about(), plan, &figures))?;
-    if flags.explain {
-        let reach = if venue.facts().has_multicast { Reach::All } else { Reach::Some };
-        print(&explained(plan, &figures, Bytes(u64::from(venue.processes().facts().body_max)), reach))?;
+    if let Some(mut run) = run {
+        run.report.figures.extend(figures);
+        if place == Place::Lab {
+            run.report.set_part(&casting(plan, venue.hosts(), &outcomes));
+        }
+        run.end(venue)?;
     }
     Ok(Exit::Good)
 }

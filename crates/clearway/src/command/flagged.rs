@@ -13,6 +13,11 @@ use crate::run::venue::{ProcessVenue, Venue};
 /// Values in force, by the names of their flags.
 pub(super) type Values = Vec<(&'static str, String)>;
 
+/// The value of a flag that takes several.
+pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+    all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(",")
+}
+
 /// A run under way.
 pub(super) struct FlaggedRun {
     /// What is known of it so far.

@@ -1,6 +1,7 @@
 //! Broadcasts by processes in a lab: every way, with and without loss, every byte compared; deaths; what is refused.
 
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The exit status when namespaces are refused.
 const NO_PERMISSION: i32 = 5;
@@ -8,7 +9,16 @@ const NO_PERMISSION: i32 = 5;
 /// `clearway broadcast` with `words`; nothing where there are no namespaces.
 fn broadcast(words: &str) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    let output = command.arg("broadcast").args(words.split_whitespace()).output().expect("the program");
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = format!("clearway-broadcast-{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let directory = std::env::temp_dir().join(call);
+    std::fs::create_dir_all(&directory).expect("a directory");
+    command.arg("broadcast").args(words.split_whitespace()).current_dir(&directory);
+    let output = command.output().expect("the program");
+    let report = std::fs::read_to_string(directory.join("out/broadcast/1/report.json"));
+    let is_of_users = output.status.success() && !words.contains("--faults") && !words.contains("--roots");
+    assert_eq!(report.is_ok_and(|text| text.contains("\"name\": \"broadcast_")), is_of_users, "{words}");
+    std::fs::remove_dir_all(&directory).expect("removed");
     if output.status.code() == Some(NO_PERMISSION) {
         eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
         return None;
@@ -33,13 +43,20 @@ fn samples(figures: &[serde_json::Value], name: &str, labels: &[(&str, &str)]) -
 fn job__ranks_of_one_host_cast_over_shared_memory() {
     let words = ["-n", "3", env!("CARGO_BIN_EXE_clearway"), "broadcast", "--on", "cluster", "--bytes", "4B,100kB"];
     let mut command = Command::new("mpiexec.hydra");
-    let Ok(output) = command.args(words).args(["--objects", "5", "--json"]).output() else {
+    let directory = std::env::temp_dir().join(format!("clearway-broadcast-job-{}", std::process::id()));
+    let Ok(output) =
+        command.args(words).args(["--objects", "5", "--json", "--overwrite", "--out"]).arg(&directory).output()
+    else {
         eprintln!("skipped: mpiexec.hydra cannot be started");
         return;
     };
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("all ranks are on one host and share memory"), "{told}");
     assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("bytes", "100000 B")]), Some(5));
+    let report = std::fs::read(directory.join("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    assert_eq!((&report["place"], report["casting"].is_null()), (&"cluster".into(), true));
+    std::fs::remove_dir_all(directory).expect("removed");
 }
 
 #[test]

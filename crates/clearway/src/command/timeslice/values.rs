@@ -3,7 +3,7 @@
 use clearway_proto::microslice::Sizes;
 
 use super::schedule::flag;
-use crate::command::flagged::Values;
+use crate::command::flagged::{Values, joined};
 use crate::mechanism::timeslice::{Plan, SinkKind, SourceKind, Task, Wanted};
 
 /// What every run has.
@@ -19,11 +19,11 @@ pub(super) fn of_plan(plan: &Plan) -> Values {
         ("history", plan.dfs.history.to_string()),
         ("speed-up", plan.dfs.speed_up.map_or(0, |speed_up| speed_up.step).to_string()),
         ("start-skew", plan.start_skew.to_string()),
-        ("seed", joined(plan.seeds.iter())),
+        ("seed", joined(&plan.seeds)),
     ];
     values.extend(plan.heartbeat.map(|every| ("heartbeat", every.to_string())));
     if !plan.weights.is_empty() {
-        values.push(("weights", joined(plan.weights.iter())));
+        values.push(("weights", joined(&plan.weights)));
     }
     for wanted in [Wanted::Death, Wanted::Retirement, Wanted::Return] {
         let of = plan.changes.iter().filter(|change| change.wanted == wanted).map(|change| change.when);
@@ -67,8 +67,4 @@ pub(super) fn of_task(task: &Task) -> Values {
         values.push(("compress", "true".to_owned()));
     }
     values
-}
-
-fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
-    all.map(|one| one.to_string()).collect::<Vec<_>>().join(",")
 }

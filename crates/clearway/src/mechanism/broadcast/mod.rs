@@ -42,6 +42,7 @@ pub(crate) use conduct::conduct;
 pub(crate) use faults::suffer;
 pub(crate) use figures::{explained, figures};
 pub(crate) use plan::{Mode, Plan, Share};
+pub(crate) use report::casting;
 pub(crate) use roots::{RootsRun, with_roots};
 pub(crate) use section::{Broadcast, RANKS_MAX};
 pub(crate) use table::table;
@@ -106,7 +107,7 @@ impl Mechanism for Broadcasts {
         let outcomes = conduct(ranks, &plan, place)?;
         report.figures.extend(figures(&plan, &outcomes));
         let names = (0..plan.ranks).map(|rank| ranks.processes().host(Rank(rank)).to_owned()).collect();
-        report.set_part(&report::casting(&plan, names, &outcomes));
+        report.set_part(&casting(&plan, names, &outcomes));
         Ok(())
     }
 }
