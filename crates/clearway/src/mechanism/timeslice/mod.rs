@@ -86,7 +86,7 @@ impl Mechanism for TimesliceBuilding {
                 "the fabric `{fabric}` is a machine, which only the simulator has: use --on sim, or say in [lab.fabric] what a lab has"
             )),
             (Place::Cluster, _) => Some(
-                "a scenario of timeslices runs on the simulator or in a lab; clearway timeslice --on cluster builds across a job"
+                "a scenario of timeslices runs on the simulator or in a lab; clearway timeslice compare --on cluster builds across a job"
                     .to_owned(),
             ),
         }
