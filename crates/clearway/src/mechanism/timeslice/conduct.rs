@@ -265,8 +265,8 @@ impl<'a> Conductor<'a> {
                 return Ok(true);
             }
             // The others say so as well, and theirs counts.
-            Said::Out => {
-                if let (true, Some(end)) = (course.step_aside(rank), course.end) {
+            Said::Out { is_retired } => {
+                if let (true, Some(end)) = (course.step_aside(rank, is_retired), course.end) {
                     self.ask(rank, Asked::End(end))?;
                 }
             }

@@ -245,13 +245,19 @@ impl Course {
         was_there
     }
 
-    /// `rank` is no part of the run any more, and knows it; whether because it was asked to go.
-    pub(super) fn step_aside(&mut self, rank: Rank) -> bool {
-        let is_retired = self.ordered.get(&rank).is_some_and(|(_, wanted)| *wanted == Wanted::Retirement);
+    /// `rank` is no part of the run any more, and says whether it retired; whether it waits for the end, or to come back.
+    pub(super) fn step_aside(&mut self, rank: Rank, is_retired: bool) -> bool {
         if is_retired {
             self.aside.insert(rank);
+            return true;
         }
-        is_retired
+        // The others took it for dead before it could go as asked. Its sink is closed: nothing that it builds later would count.
+        self.ordered.remove(&rank);
+        self.done.remove(&rank);
+        if let Some(death) = self.out.get_mut(&rank) {
+            death.is_retired = false;
+        }
+        false
     }
 
     /// `rank` takes part again; whether it did not before.
@@ -379,7 +385,7 @@ mod tests {
         let mut course = course(Change::of(&[], &[at(3, 0)], &[at(3, 0)]));
         assert_eq!(course.next_change(), Some((Rank(3), Wanted::Retirement)));
         assert_eq!(course.next_change(), None, "it is not out yet");
-        assert!(course.know(Rank(3), Rank(0)) && course.step_aside(Rank(3)));
+        assert!(course.know(Rank(3), Rank(0)) && course.step_aside(Rank(3), true));
         assert!(course.is_awaited(Rank(3)) && !course.is_there(Rank(3)), "it has what it built");
         assert_eq!(course.next_change(), Some((Rank(3), Wanted::Return)));
         assert!(course.join(Rank(3)) && !course.join(Rank(3)));
@@ -390,5 +396,15 @@ mod tests {
             [("retired", true)]
         );
         assert!(course.know(Rank(3), Rank(0)), "it is out again");
+    }
+
+    #[test]
+    fn step_aside__a_rank_that_was_silent_before_it_could_retire_is_out_for_good() {
+        let mut course = course(Change::of(&[], &[at(3, 0)], &[at(3, 0)]));
+        assert_eq!(course.next_change(), Some((Rank(3), Wanted::Retirement)));
+        assert!(course.know(Rank(3), Rank(0)) && !course.step_aside(Rank(3), false));
+        assert_eq!(course.next_change(), None, "its sink is closed, so it is not asked to come back");
+        assert!(!course.is_awaited(Rank(3)), "what it built counts as the others say");
+        assert_eq!(course.deaths().map(Death::how).collect::<Vec<_>>(), ["was silent for too long"]);
     }
 }

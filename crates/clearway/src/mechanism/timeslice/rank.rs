@@ -301,7 +301,7 @@ impl<'a> Running<'a> {
                     outlet.end();
                 }
                 self.is_out = true;
-                self.say(Said::Out);
+                self.say(Said::Out { is_retired: self.is_retired });
             }
             (Event::Joined { timeslice }, part) => {
                 match part {

@@ -99,7 +99,10 @@ pub(crate) enum Said {
     Done(Box<Account>),
     /// This rank.
     Lost(u32),
-    Out,
+    /// Because it was asked to go, or because it was silent for too long.
+    Out {
+        is_retired: bool,
+    },
     Joined,
     Helpless,
     /// By rank; once for each time that it was out.
