@@ -312,6 +312,7 @@ mod tests {
         }
         let lab =
             "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
-        assert!(refusal(lab).contains("[fabric] needs `preset`"));
+        assert!(read(lab).is_ok());
+        assert!(refusal(&format!("{lab}packet = \"4KiB\"\n")).contains("packet is for a simulated machine"));
     }
 }
