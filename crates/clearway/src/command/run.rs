@@ -196,8 +196,8 @@ fn conduct(
     places.dedup();
     let mechanism = registry::mechanism_of(&scenario)?;
     for place in &places {
-        let of_lab = if *place == Place::Lab { of_lab(&scenario, text)? } else { None };
-        let there = of_lab.as_ref().map_or(&scenario, |(scenario, _)| scenario);
+        let in_lab = if *place == Place::Lab { scenario.in_lab() } else { None };
+        let there = in_lab.as_ref().map_or(&scenario, |(scenario, _)| scenario);
         if let Some(why) = mechanism.refusal(there, *place) {
             bail!("{why}");
         }
@@ -233,9 +233,9 @@ fn measure(
     // calibrates.
     for place in places.iter().rev() {
         let (flags, complete) = (flags.clone(), complete.clone());
-        let of_lab = if *place == Place::Lab { of_lab(&scenario, &text)? } else { None };
+        let in_lab = if *place == Place::Lab { scenario.in_lab() } else { None };
         let (scenario_there, text_there) =
-            of_lab.as_ref().map_or((&scenario, &text), |(scenario, text)| (scenario, text));
+            in_lab.as_ref().map_or((&scenario, &text), |(scenario, text)| (scenario, text));
         let order = Order { scenario: scenario_there, text: text_there, flags, complete: complete.clone() };
         let report = kept(&complete, run::run(&order, mechanism, *place))?;
         complete.place(&report);
@@ -247,14 +247,6 @@ fn measure(
     reports.reverse();
     let report = beside::merge(reports, &presenters()).context("no place to run at")?;
     conclude(&report, results)
-}
-
-/// `scenario`, of `text`, as it runs in a laboratory, where its text says what differs there.
-fn of_lab(scenario: &Scenario, text: &str) -> Result<Option<(Scenario, String)>> {
-    let Some(text) = scenario::of_lab(text).map_err(|why| anyhow!("{why}"))? else { return Ok(None) };
-    let mut of_lab = scenario::read_text(&text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
-    of_lab.seed = scenario.seed;
-    Ok(Some((of_lab, text)))
 }
 
 /// Keeps in `results` what is complete when the user interrupts.

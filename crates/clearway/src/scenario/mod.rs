@@ -36,7 +36,7 @@ pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
 pub(crate) use nearest::nearest;
 pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
-pub(crate) use text::{of_lab, read_file, read_text};
+pub(crate) use text::{read_file, read_text};
 pub(crate) use time::{RankAt, Time};
 
 /// A whole run.
@@ -54,6 +54,8 @@ pub(crate) struct Scenario {
     section: Box<dyn AnySection>,
     /// The limits of the verdict.
     pub(crate) verdict: Rules,
+    /// The same in a laboratory with its text, where the file says what differs there.
+    in_lab: Option<Box<(Self, String)>>,
 }
 
 /// The longest name of a scenario: a part of a path, far below the kernel's 255 bytes.
@@ -67,7 +69,7 @@ impl Scenario {
     /// The scenario called `name` with this `section` on `fabric`, and the usual seed and limits.
     pub(crate) fn new(name: &str, about: &str, fabric: Fabric, section: impl Section) -> Self {
         let (name, about, section) = (name.to_owned(), about.to_owned(), Box::new(section));
-        Self { name, about, seed: text::SEED, fabric, section, verdict: Rules::default() }
+        Self { name, about, seed: text::SEED, fabric, section, verdict: Rules::default(), in_lab: None }
     }
 
     /// The parameters of its mechanism, if that is the one of `T`.
@@ -78,6 +80,12 @@ impl Scenario {
     /// The same, to be changed.
     pub(crate) fn section_mut<T: Section>(&mut self) -> Option<&mut T> {
         (&mut *self.section as &mut dyn Any).downcast_mut()
+    }
+
+    /// This scenario and its text in a laboratory, with the same seed; `None` where the file says that nothing differs there.
+    pub(crate) fn in_lab(&self) -> Option<(Self, String)> {
+        let (in_lab, text) = &**self.in_lab.as_ref()?;
+        Some((Self { seed: self.seed, ..in_lab.clone() }, text.clone()))
     }
 
     /// The name of its mechanism's table.
@@ -133,7 +141,7 @@ impl Scenario {
             about: &'a str,
             seed: u64,
         }
-        let Self { name, about, seed, fabric, section, verdict } = self;
+        let Self { name, about, seed, fabric, section, verdict, in_lab: _ } = self;
         let head = toml::to_string(&Head { name, about, seed: *seed })?;
         Ok([head, table("fabric", fabric)?, section.text()?, table("verdict", verdict)?].join("\n"))
     }

@@ -203,19 +203,19 @@ fn read__a_small_message_that_takes_longer_at_p50_than_at_p99_or_a_minute_is_ref
 }
 
 #[test]
-fn of_lab__its_tables_take_the_place_of_those_of_the_scenario() {
-    assert_eq!(of_lab(KNOCKS), Ok(None));
+fn in_lab__its_tables_take_the_place_of_those_of_the_scenario() {
+    assert!(read(KNOCKS).expect("it can run").in_lab().is_none());
     let text = format!("{KNOCKS}[lab.knock]\neach-takes = \"2ms\"\n");
-    let there = read(&of_lab(&text).expect("it is read").expect("something differs")).expect("it can run");
+    let elsewhere = read(&text).expect("it can run");
+    let (there, _) = elsewhere.in_lab().expect("something differs");
     let knock = there.section::<Knock>().expect("its mechanism");
     assert_eq!((knock.times, knock.each_takes), (Knock::default().times, Time::millis(2)), "the whole table");
     assert_eq!(there.seed, 7);
-    let elsewhere = read(&text).expect("it can run");
     assert_eq!(elsewhere.section::<Knock>().map(|knock| knock.times), Some(5));
 }
 
 #[test]
-fn of_lab__what_cannot_differ_there_or_run_is_refused_when_the_file_is_read() {
+fn in_lab__what_cannot_differ_there_or_run_is_refused_when_the_file_is_read() {
     for (lab, needle) in [
         ("[lab]\nseed = 3\n", "`seed` cannot differ"),
         ("[lab.lab.knock]\ntimes = 3\n", "`lab` cannot differ"),

@@ -60,9 +60,13 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     };
     let given = DeTable::parse(text).map_err(placed)?;
     check_table(given.get_ref(), "", text, kinds)?;
-    if let Some(of_lab) = of_lab(text)? {
-        read_text(&of_lab, kinds).map_err(|why| format!("with [{LAB}]: {why}"))?;
-    }
+    let in_lab = match lab_text(given.get_ref(), text)? {
+        Some(text) => {
+            let scenario = read_text(&text, kinds).map_err(|why| format!("with [{LAB}]: {why}"))?;
+            Some(Box::new((scenario, text)))
+        }
+        None => None,
+    };
     let mut rest = given.clone();
     rest.get_mut().remove(LAB);
     let mut sections = kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
@@ -76,7 +80,7 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
         (Some(_), Some(_)) => return Err(format!("there are two mechanisms: keep one of {}", names(kinds, "and"))),
     };
     let section = (kind.parse)(value).map_err(placed)?;
-    let mut scenario = Scenario { name, about, seed, fabric, section, verdict };
+    let mut scenario = Scenario { name, about, seed, fabric, section, verdict, in_lab };
     // What is usual on a fabric is asked of one that can be.
     scenario.check_head()?;
     scenario.section.settle(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
@@ -84,18 +88,17 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     Ok(scenario)
 }
 
-/// The scenario of `text` as it runs in a laboratory, where it says what differs there: the tables below `[lab]` take the place of
-/// those of the same name. `None` where it says nothing.
+/// The text of a scenario in a laboratory: `text` with each table below `[lab]` in place of the table of the same name. `None` if
+/// `given`, which is the same text, has no `[lab]`.
 ///
 /// # Errors
-/// One sentence: the text is no scenario, or `[lab]` holds what is no table of one.
-pub(crate) fn of_lab(text: &str) -> Result<Option<String>, String> {
-    let said = |error: Error| error.message().replace('\n', "; ");
-    // Most say nothing, and a table that is changed holds no seed of 64 bits.
-    if !DeTable::parse(text).map_err(said)?.get_ref().contains_key(LAB) {
+/// One sentence: `[lab]` holds a key that is not a table, or the text a seed of 64 bits.
+fn lab_text(given: &DeTable<'_>, text: &str) -> Result<Option<String>, String> {
+    // Scenarios without [lab] must not pass through a `toml::Table`, which refuses seeds of 64 bits.
+    if !given.contains_key(LAB) {
         return Ok(None);
     }
-    let mut all: toml::Table = text.parse().map_err(said)?;
+    let mut all: toml::Table = text.parse().map_err(|error: Error| error.message().replace('\n', "; "))?;
     let Some(of_lab) = all.remove(LAB) else { return Ok(None) };
     let toml::Value::Table(of_lab) = of_lab else { return Err(format!("`{LAB}` is a table: [{LAB}.fabric]")) };
     if let Some((name, _)) = of_lab.iter().find(|(name, value)| !value.is_table() || *name == LAB) {
