@@ -309,8 +309,7 @@ fn on_ranks(
     if let Some(roots) = flags.roots {
         return from_roots(venue, plan, roots, flags);
     }
-    let run =
-        results.map(|results| FlaggedRun::begin_on_ranks(NAME, plan.seed, flags.values(plan, place), venue, results));
+    let run = results.map(|results| FlaggedRun::begin(NAME, plan.seed, flags.values(plan, place), venue, results));
     let outcomes = conduct(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {

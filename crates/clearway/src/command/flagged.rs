@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::results::Results;
 use crate::report::model::{Origin, Parameter, Report, Scenario};
 use crate::run;
-use crate::run::venue::{ProcessVenue, Venue};
+use crate::run::venue::Venue;
 
 /// Values in force, by the names of their flags.
 pub(super) type Values = Vec<(&'static str, String)>;
@@ -39,19 +39,6 @@ impl FlaggedRun {
         report.parameters = parameters(values, &report.command);
         venue.introduce(&mut report);
         Self { report, results: results.clone() }
-    }
-
-    /// The same with ranks that are processes: what they talk over is a fact.
-    pub(super) fn begin_on_ranks(
-        name: &str,
-        seed: u64,
-        values: Values,
-        venue: &dyn ProcessVenue,
-        results: &Results,
-    ) -> Self {
-        let mut run = Self::begin(name, seed, values, venue, results);
-        run.report.host.facts.extend(venue.processes().wires().clone());
-        run
     }
 
     /// Writes the report, and says where it is on standard error.

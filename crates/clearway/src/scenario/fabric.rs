@@ -266,6 +266,21 @@ impl Fabric {
         }
     }
 
+    /// The laboratory that this is, or one sentence: a lab cannot be made of it.
+    pub(crate) fn as_lab(&self) -> Result<&LabFabric, String> {
+        let Self::Lab(lab) = self else {
+            return Err(format!(
+                "the fabric `{self}` is a machine, which only the simulator has: use --on sim, or describe a lab in [lab.fabric]"
+            ));
+        };
+        Ok(lab)
+    }
+
+    /// The queue that is usual at every port.
+    pub(crate) fn usual_queue(&self) -> Result<String, String> {
+        Ok(self.queues()?.into_iter().next().unwrap_or_default())
+    }
+
     /// The queues that can be named, the usual first.
     pub(crate) fn queues(&self) -> Result<Vec<String>, String> {
         match self {

@@ -93,7 +93,7 @@ fn on_ranks(
     results: &Results,
 ) -> Result<Exit> {
     let values = [flags.ground.values(venue.place()), of_plan(plan), of_task(task)].concat();
-    let mut run = FlaggedRun::begin_on_ranks(NAME, flags.seed, values, venue, results);
+    let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task)?;
     let text = match flags.ground.json {
         true => serde_json::to_string_pretty(&told(&built))? + "\n",

@@ -101,7 +101,7 @@ fn on_ranks(
 ) -> Result<Exit> {
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let values = [flags.ground.values(venue.place()), of_plan(plan), of_times(plan), of_task(task)].concat();
-    let mut run = FlaggedRun::begin_on_ranks(NAME, seed, values, venue, results);
+    let mut run = FlaggedRun::begin(NAME, seed, values, venue, results);
     let (runs, built) = compare(venue, plan, task)?;
     eprint!("{}", account(&built));
     let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();

@@ -70,10 +70,8 @@ impl Mechanism for Broadcasts {
 
     fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
         match (place, &scenario.fabric) {
-            (Place::Lab, Fabric::Lab(_)) | (Place::Sim, Fabric::Machine(_)) => None,
-            (Place::Lab, fabric) => {
-                Some(format!("the fabric `{fabric}` is a machine, which only the simulator has: use --on sim"))
-            }
+            (Place::Lab, fabric) => fabric.as_lab().err(),
+            (Place::Sim, Fabric::Machine(_)) => None,
             (Place::Sim, _) => Some(
                 "broadcasts of a `topology` run in a laboratory, use --on lab; on the simulator they need a `preset`"
                     .to_owned(),

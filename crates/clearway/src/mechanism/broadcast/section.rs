@@ -63,7 +63,7 @@ impl Section for Broadcast {
 
     fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         if !is_given(given, Self::NAME, "queue") {
-            self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
+            self.queue = fabric.usual_queue()?;
         }
         if let (Fabric::Machine(_), true) = (&*fabric, self.ranks.is_empty()) {
             self.ranks = vec![fabric.hosts()?];

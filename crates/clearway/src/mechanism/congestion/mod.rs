@@ -127,12 +127,7 @@ impl Mechanism for ClassShares {
 
 /// Why phases cannot run on `fabric` in `place`, if they cannot.
 fn refusal(fabric: &Fabric, place: Place) -> Option<String> {
-    match (fabric, place) {
-        (Fabric::Machine(_), Place::Lab) => {
-            Some(format!("the fabric `{fabric}` is a machine, which only the simulator has: use --on sim"))
-        }
-        _ => None,
-    }
+    if place == Place::Lab { fabric.as_lab().err() } else { None }
 }
 
 fn test_of<'a>(order: &Order<'a>) -> Result<&'a Congestion> {

@@ -35,7 +35,7 @@ use crate::run::session::Protocol;
 use crate::run::task::{self, Handled, RankRecord, TaskEngine};
 use crate::run::venue::{LaunchSpec, ProcessVenue, Ranks, SimVenue, Venue};
 use crate::run::{Mechanism, Order, Place};
-use crate::scenario::{Fabric, Scenario, SectionKind};
+use crate::scenario::{Scenario, SectionKind};
 
 /// Half of the round trips take no longer, in us.
 const ROUND_TRIP: &str = "echo_round_trip";
@@ -65,10 +65,7 @@ impl Mechanism for EchoRing {
     }
 
     fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
-        match (&scenario.fabric, place) {
-            (Fabric::Machine(_), Place::Lab) => Some("a machine is simulated: use --on sim".to_owned()),
-            _ => None,
-        }
+        if place == Place::Lab { scenario.fabric.as_lab().err() } else { None }
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {

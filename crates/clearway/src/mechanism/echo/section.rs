@@ -27,7 +27,7 @@ impl Section for EchoTest {
 
     fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         if !is_given(given, Self::NAME, "queue") {
-            self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
+            self.queue = fabric.usual_queue()?;
         }
         Ok(())
     }

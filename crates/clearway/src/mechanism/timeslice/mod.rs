@@ -80,12 +80,10 @@ impl Mechanism for TimesliceBuilding {
     }
 
     fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
-        match (place, &scenario.fabric) {
-            (Place::Sim, _) | (Place::Lab, Fabric::Lab(_)) => None,
-            (Place::Lab, fabric) => Some(format!(
-                "the fabric `{fabric}` is a machine, which only the simulator has: use --on sim, or say in [lab.fabric] what a lab has"
-            )),
-            (Place::Cluster, _) => Some(
+        match place {
+            Place::Sim => None,
+            Place::Lab => scenario.fabric.as_lab().err(),
+            Place::Cluster => Some(
                 "a scenario of timeslices runs on the simulator or in a lab; clearway timeslice compare --on cluster builds across a job"
                     .to_owned(),
             ),

@@ -106,7 +106,7 @@ impl Section for Timeslice {
     fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         let is_given = |key| is_given(given, Self::NAME, key);
         if !is_given("queue") {
-            self.queue = fabric.queues()?.into_iter().next().unwrap_or_default();
+            self.queue = fabric.usual_queue()?;
         }
         if !is_given("inputs") {
             self.inputs = fabric.hosts()? / 2;

@@ -7,7 +7,7 @@
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest, Topology};
 use clearway_proto::base::{BitsPerSec, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::OperationKind;
@@ -51,9 +51,7 @@ impl LabVenue {
     /// # Errors
     /// One sentence: what the system refused, or which rank cannot start.
     pub(crate) fn open(fabric: &Fabric, spec: &LaunchSpec) -> Result<Self> {
-        let Fabric::Lab(drawn) = fabric else {
-            bail!("the fabric `{fabric}` is a machine, which only the simulator has; use --on sim");
-        };
+        let drawn = fabric.as_lab().map_err(|why| anyhow!(why))?;
         let interrupt = Interrupt::listen()?;
         clearway_lab::permission::acquire()?;
         let name: LabName = format!("run-{}", std::process::id()).parse()?;
