@@ -180,7 +180,7 @@ fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
         let from = Span { region, offset, length: size as u32 };
         let into = RemoteSpan { region: RegionId(0), offset };
         let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(number as u64)));
-        Operation::Write { to, path, class, from, into, immediate, token }
+        Operation::Write { to, path, class, from, into, immediate: Some(immediate), token }
     };
     loop {
         let now = wire.now();

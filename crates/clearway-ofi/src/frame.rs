@@ -38,6 +38,8 @@ pub(crate) const NOTE_MAX: usize = 56;
 pub(crate) const WORDS_MAX: usize = 16;
 /// Bytes of a [`Word`].
 const WORD_LENGTH: usize = 22;
+/// Marks the region of a [`Word`] whose write the peer's engine does not hear of. Regions have far smaller numbers.
+const SILENT: u16 = 1 << 15;
 /// The longest message of words.
 pub(crate) const WORDS_LENGTH_MAX: usize = FRAME_LENGTH + 8 + WORDS_MAX * WORD_LENGTH;
 
@@ -91,18 +93,22 @@ pub(crate) struct Word {
     pub(crate) into: RemoteSpan,
     /// Bytes.
     pub(crate) length: u32,
-    /// The engine's own word.
-    pub(crate) immediate: u64,
+    /// The engine's own word; `None` where the peer's engine is not to hear of the write.
+    pub(crate) immediate: Option<u64>,
 }
 
 impl Word {
     fn put<const LONGEST: usize>(self, message: &mut Head<LONGEST>) {
-        message.put(&self.into.region.0.to_le_bytes()).put(&self.into.offset.to_le_bytes());
-        message.put(&self.length.to_le_bytes()).put(&self.immediate.to_le_bytes());
+        let silent = if self.immediate.is_none() { SILENT } else { 0 };
+        message.put(&(self.into.region.0 | silent).to_le_bytes()).put(&self.into.offset.to_le_bytes());
+        message.put(&self.length.to_le_bytes()).put(&self.immediate.unwrap_or_default().to_le_bytes());
     }
 
     fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
-        Some(Self { into: span(rest)?, length: rest.u32()?, immediate: rest.u64()? })
+        let (into, length, immediate) = (span(rest)?, rest.u32()?, rest.u64()?);
+        let region = RegionId(into.region.0 & !SILENT);
+        let immediate = (into.region == region).then_some(immediate);
+        Some(Self { into: RemoteSpan { region, ..into }, length, immediate })
     }
 }
 
@@ -336,7 +342,8 @@ mod tests {
         let there = RegionHandle { begin: u64::MAX, length: 1 << 33, key: 5 };
         let notes = [
             Note::Hello { proof: *b"sixteen bytes..." },
-            Note::Landed(Word { into: at, length: 9, immediate: 42 }),
+            Note::Landed(Word { into: at, length: 9, immediate: Some(42) }),
+            Note::Landed(Word { into: at, length: 9, immediate: None }),
             Note::Heard { ticket: 7 },
             Note::AskRegion { region: RegionId(3) },
             Note::TellRegion { region: RegionId(3), there: None },
@@ -364,7 +371,7 @@ mod tests {
         let word = |i: u64| Word {
             into: RemoteSpan { region: RegionId(i as u16), offset: i << 33 },
             length: i as u32 + 1,
-            immediate: !i,
+            immediate: (i % 3 != 0).then_some(!i),
         };
         for count in [1, WORDS_MAX] {
             let message = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));

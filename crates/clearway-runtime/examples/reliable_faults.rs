@@ -113,7 +113,7 @@ fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
                 let operation = if is_write && !is_last {
                     let into = RemoteSpan { region: target, offset: place(class, posted[i]) };
                     let immediate = (i as u64) << 56 | posted[i];
-                    Operation::Write { to: Rank(1), path, class, from: body, into, immediate, token }
+                    Operation::Write { to: Rank(1), path, class, from: body, into, immediate: Some(immediate), token }
                 } else {
                     out.clear();
                     let number = posted[i].to_le_bytes();

@@ -91,7 +91,7 @@ impl OfiWire {
             Work::Message { then: Then::Answer(_) | Then::Heard(_), .. } => return self.wait_for_answer(slot, at),
             Work::Write { .. } if self.is_answered() => return self.wait_for_answer(slot, at),
             Work::Message { then: Then::Greeted, .. } => self.greeted.push((entry.to, lane)),
-            Work::Write { from, into, immediate, .. } if !self.ordered => {
+            Work::Write { from, into, immediate: immediate @ Some(_), .. } if !self.ordered => {
                 self.note(lane, entry.to, Note::Landed(Word { into, length: from.length, immediate }));
             }
             Work::Atomic { .. } => value = self.fetched(slot),
@@ -174,7 +174,8 @@ impl OfiWire {
         if into.region == RegionId::RECEIVE || self.place_of_body(into).is_err() {
             self.counters.strangers += 1;
         } else {
-            self.listed.push_back(Listed::Landed { from, into, immediate, at });
+            let landed = immediate.map(|immediate| Listed::Landed { from, into, immediate, at });
+            self.listed.extend(landed);
         }
     }
 

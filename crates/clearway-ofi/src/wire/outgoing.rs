@@ -189,7 +189,7 @@ impl OfiWire {
         let Work::Write { from, into, immediate, .. } = self.slots.get(slot).work else { return };
         if self.is_answered() {
             self.word(slot);
-        } else if self.ordered {
+        } else if self.ordered && immediate.is_some() {
             self.note(lane, to, Note::Landed(Word { into, length: from.length, immediate }));
         }
     }

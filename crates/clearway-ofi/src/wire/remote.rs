@@ -94,6 +94,11 @@ impl OfiWire {
                 self.wait_for_answer(slot, now());
                 return self.word(slot);
             }
+            Work::Write { from: Span { length: 0, .. }, immediate: None, token, .. } => {
+                self.slots.give_back(slot);
+                let done = token.map(|token| Listed::Done { token, status: Status::Complete, value: 0, at: now() });
+                return self.listed.extend(done);
+            }
             Work::Write { from: Span { length: 0, .. }, into, immediate, token } => {
                 let word = Word { into, length: 0, immediate };
                 let length = self.stage_note(slot, lane, entry.to, Note::Landed(word));

@@ -34,7 +34,7 @@ pub(super) enum Work {
     /// Carries a message of so many bytes, which lies in the slot's memory.
     Message { length: usize, then: Then },
     /// Writes into a peer's memory.
-    Write { from: Span, into: RemoteSpan, immediate: u64, token: Option<Token> },
+    Write { from: Span, into: RemoteSpan, immediate: Option<u64>, token: Option<Token> },
     /// Reads a peer's memory.
     Read { from: RemoteSpan, into: Span, token: Token },
     /// Changes a word by the provider's own means; operand, comparand and result lie in the slot's memory.

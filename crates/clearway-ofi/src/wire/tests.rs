@@ -194,7 +194,7 @@ impl Loopback {
 
     fn write(&mut self, from: Span, into: RemoteSpan, token: Token) -> Answer {
         let (to, path, class) = (Rank(1), PathId(0), Class::Bulk);
-        self.post(0, Operation::Write { to, path, class, from, into, immediate: 7, token: Some(token) }, &[])
+        self.post(0, Operation::Write { to, path, class, from, into, immediate: Some(7), token: Some(token) }, &[])
     }
 }
 
@@ -236,7 +236,7 @@ fn write__many_at_once_land_and_end_once_each() {
             let from = Span { region: source, offset: (i * LENGTH) as u64, length };
             let into = RemoteSpan { region: target, offset: from.offset };
             let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(i as u64)));
-            let write = Operation::Write { to, path, class, from, into, immediate: i as u64, token };
+            let write = Operation::Write { to, path, class, from, into, immediate: Some(i as u64), token };
             assert_eq!(job.post(0, write, &[]), Answer::Posted, "{name}");
         }
         let (mut landed, mut done) = (Vec::new(), Vec::new());
@@ -516,7 +516,7 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         let into = RemoteSpan { region: target, offset: 0 };
         let (path, class) = (PathId(0), Class::Bulk);
         let write =
-            |to, token| Operation::Write { to, path, class, from, into, immediate: 0, token: Some(Token(token)) };
+            |to, token| Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(token)) };
         // It lives, and never looks at its wire: questions after its memory are not answered.
         let mut posted = 0;
         while job.post(0, write(Rank(1), posted), &[]) != Answer::NoRoom {

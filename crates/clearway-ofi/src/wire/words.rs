@@ -29,7 +29,7 @@ const UNANSWERED_MAX: usize = 2;
 const BYTES_MAX: u64 = 512 * 1024;
 
 /// Fills a place that no word has taken.
-const NOTHING: Word = Word { into: RemoteSpan { region: RegionId(0), offset: 0 }, length: 0, immediate: 0 };
+const NOTHING: Word = Word { into: RemoteSpan { region: RegionId(0), offset: 0 }, length: 0, immediate: None };
 
 impl OfiWire {
     /// Whether writes end by the peer's answer. Other providers' own answers cost its processor nothing.

@@ -231,9 +231,15 @@ impl Exchange {
             Pattern::Gets(_) | Pattern::GetFromRoot => {
                 Operation::Read { peer, path, class, from: remote, into: local, token }
             }
-            _ => {
-                Operation::Write { to: peer, path, class, from: local, into: remote, immediate: 0, token: Some(token) }
-            }
+            _ => Operation::Write {
+                to: peer,
+                path,
+                class,
+                from: local,
+                into: remote,
+                immediate: Some(0),
+                token: Some(token),
+            },
         });
     }
 

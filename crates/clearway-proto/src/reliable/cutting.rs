@@ -93,7 +93,7 @@ impl Cutting {
         let tail_length = TAIL_LENGTH
             + match target {
                 Target::Inbox { head } => head.bytes().len(),
-                Target::Memory { .. } => WORD_LENGTH,
+                Target::Memory { immediate, .. } => immediate.map_or(0, |_| WORD_LENGTH),
             };
         let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
         let is_last = left <= beside;

@@ -7,14 +7,14 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | kind in the low four bits, class in the high four |
-//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked, 32 answers a question |
+//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked, 32 answers a question, 64 silent |
 //! | 2 | 2 | generation of the stream |
 //! | 4 | 4 | CRC-32C of the header |
 //! | 8 | 4 | number of the fragment, its low 32 bits |
 //!
 //! | kind | name | goes on with |
 //! |---|---|---|
-//! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write |
+//! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write that is not *silent* |
 //! | 2 | acknowledgement | number: everything below has arrived. 6: position up to which the inbox is free; 1: path, 1: words of the bitmap; 4: newest number; 4: nanoseconds that this answer waited; 8 each: bitmap of what arrived from *number* + 1 on |
 //! | 3 | damaged | number: a body that was not what its digest says |
 //! | 4 | refused | number: a place that does not exist |
@@ -48,7 +48,8 @@ const SKIP: u8 = 4;
 const AT_ONCE: u8 = 8;
 const MARKED: u8 = 16;
 const ANSWERS: u8 = 32;
-const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED | ANSWERS;
+const SILENT: u8 = 64;
+const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED | ANSWERS | SILENT;
 
 /// Where a fragment's body goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,8 @@ pub(super) struct Place {
 pub(super) enum Tail {
     /// A message with its header.
     Message { length: u32, head: Head<HEAD_MAX> },
-    /// A write with its word.
-    Landed { length: u32, immediate: u64 },
+    /// A write with its word, if it has one.
+    Landed { length: u32, immediate: Option<u64> },
 }
 
 /// A fragment.
@@ -172,7 +173,8 @@ impl Kind {
                 let flags = flag(data.is_open, OPEN)
                     | flag(data.tail.is_some(), LAST)
                     | flag(data.is_skipped, SKIP)
-                    | flag(data.at_once, AT_ONCE);
+                    | flag(data.at_once, AT_ONCE)
+                    | flag(matches!(data.tail, Some(Tail::Landed { immediate: None, .. })), SILENT);
                 (1, flags)
             }
             Self::Acknowledgement(Acknowledgement { is_marked, is_answer, .. }) => {
@@ -191,7 +193,10 @@ fn put_data(head: &mut Head<FRAME_MAX>, data: &Piece) {
     head.put(&data.place.offset.to_le_bytes()[..6]);
     match &data.tail {
         Some(Tail::Message { length, head: own }) => head.put(&length.to_le_bytes()).put(own.bytes()),
-        Some(Tail::Landed { length, immediate }) => head.put(&length.to_le_bytes()).put(&immediate.to_le_bytes()),
+        Some(Tail::Landed { length, immediate: None }) => head.put(&length.to_le_bytes()),
+        Some(Tail::Landed { length, immediate: Some(word) }) => {
+            head.put(&length.to_le_bytes()).put(&word.to_le_bytes())
+        }
         None => head,
     };
 }
@@ -215,15 +220,19 @@ fn six_bytes(rest: &mut ByteReader<'_>) -> Option<u64> {
 fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<Piece> {
     let digest = rest.u32()?;
     let place = Place { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
-    let tail = if flags & LAST != 0 {
-        let length = rest.u32()?;
-        Some(if place.region == INBOX {
-            Tail::Message { length, head: Head::of(rest.remaining())? }
-        } else {
-            Tail::Landed { length, immediate: u64::from_le_bytes(rest.remaining().try_into().ok()?) }
-        })
-    } else {
-        rest.is_empty().then_some(None)?
+    let (is_last, is_silent) = (flags & LAST != 0, flags & SILENT != 0);
+    let tail = match (is_last, is_silent, place.region == INBOX) {
+        (true, false, true) => Some(Tail::Message { length: rest.u32()?, head: Head::of(rest.remaining())? }),
+        (true, false, false) => {
+            let length = rest.u32()?;
+            Some(Tail::Landed { length, immediate: Some(u64::from_le_bytes(rest.remaining().try_into().ok()?)) })
+        }
+        (true, true, false) => {
+            let length = rest.u32()?;
+            rest.is_empty().then_some(Some(Tail::Landed { length, immediate: None }))?
+        }
+        (false, false, _) => rest.is_empty().then_some(None)?,
+        (true, true, true) | (false, true, _) => return None,
     };
     Some(Piece {
         is_open: flags & OPEN != 0,
@@ -283,7 +292,7 @@ mod tests {
 
     #[test]
     fn encode__has_the_bytes_of_the_table() {
-        let tail = Tail::Landed { length: 5, immediate: 6 };
+        let tail = Tail::Landed { length: 5, immediate: Some(6) };
         let frame = data(Some(tail), RegionId(2)).encode();
         let bytes = frame.bytes();
         assert_eq!(bytes[..4], [0x31, 11, 1, 2]);

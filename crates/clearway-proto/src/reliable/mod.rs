@@ -106,8 +106,8 @@ pub enum Target {
     Memory {
         /// Where to.
         into: RemoteSpan,
-        /// The word that the peer is told.
-        immediate: u64,
+        /// The word that the peer gets; `None` tells it nothing.
+        immediate: Option<u64>,
     },
 }
 

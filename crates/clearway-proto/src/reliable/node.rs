@@ -315,13 +315,16 @@ impl Node {
                 continue;
             }
             let (from, class, at, body) = (key.rank(), key.class, arrived.at, arrived.body);
-            out.tell(match arrived.tail {
+            match arrived.tail {
                 Tail::Message { head, .. } => {
                     let receipt = Receipt { from, class, position: arrived.end };
-                    Event::Message { from, class, head, body, at, receipt }
+                    out.tell(Event::Message { from, class, head, body, at, receipt });
                 }
-                Tail::Landed { immediate, .. } => Event::Landed { from, into: body, immediate, at },
-            });
+                Tail::Landed { immediate: Some(immediate), .. } => {
+                    out.tell(Event::Landed { from, into: body, immediate, at });
+                }
+                Tail::Landed { immediate: None, .. } => {}
+            }
         }
     }
 

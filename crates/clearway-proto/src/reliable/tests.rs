@@ -178,7 +178,15 @@ impl Traffic {
             let into = RemoteSpan { region: self.targets[to as usize], offset: start };
             let (from_span, bytes) = (Span { length: length as u32, ..body }, bytes[..length as usize].to_vec());
             let (path, immediate) = (PathId(0), self.posted);
-            let write = Operation::Write { to: Rank(to), path, class, from: from_span, into, immediate, token };
+            let write = Operation::Write {
+                to: Rank(to),
+                path,
+                class,
+                from: from_span,
+                into,
+                immediate: Some(immediate),
+                token,
+            };
             let answer = self.job.post(from, write, &[]);
             if answer == Answer::Posted {
                 self.expected.landings.entry(key).or_default().push_back((immediate, into, bytes));
@@ -284,7 +292,7 @@ fn write(job: &mut Job, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Stat
     let from = Span { region: source, offset: 0, length };
     let (path, class, into) = (PathId(0), Class::Bulk, RemoteSpan { region: target, offset: 0 });
     let begin = job.fabric.now();
-    let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: 1, token: Some(Token(9)) };
+    let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(1), token: Some(Token(9)) };
     assert_eq!(job.post(0, write, &[]), Answer::Posted);
     let mut ended = None;
     while ended.is_none() {
@@ -414,7 +422,7 @@ fn post__what_cannot_be_is_refused_by_name() {
     let from = Span { region: own, offset: 0, length: 64 };
     let (path, class) = (PathId(0), Class::Bulk);
     let mut write = |to, from, into| {
-        job.post(0, Operation::Write { to, path, class, from, into, immediate: 0, token: Some(Token(0)) }, &[])
+        job.post(0, Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(0)) }, &[])
     };
     let beyond = RemoteSpan { region: own, offset: u64::MAX - 3 };
     assert_eq!(write(Rank(1), from, beyond), Answer::Refused(Missing::Memory));
@@ -483,7 +491,8 @@ mod strangers {
         let message = (any::<u32>(), 0usize..HEAD_MAX).prop_map(|(length, head)| {
             Some(Tail::Message { length: length % 5_000, head: Head::of(&vec![1; head]).expect("short") })
         });
-        let landed = any::<u32>().prop_map(|length| Some(Tail::Landed { length, immediate: 3 }));
+        let landed =
+            any::<(u32, Option<u64>)>().prop_map(|(length, immediate)| Some(Tail::Landed { length, immediate }));
         prop_oneof![Just(None), message, landed]
     }
 

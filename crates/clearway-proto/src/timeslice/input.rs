@@ -436,8 +436,9 @@ impl Input {
                 class: cx.config.class,
                 from,
                 into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
-                immediate: Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()])
-                    .word(),
+                immediate: Some(
+                    Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()]).word(),
+                ),
                 token: Some(token),
             });
         }

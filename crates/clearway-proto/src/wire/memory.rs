@@ -66,7 +66,7 @@ impl MemoryConfig {
 #[derive(Clone, Debug)]
 enum Flight {
     Message { from: Rank, path: PathId, class: Class, head: Box<[u8]>, body: Box<[u8]> },
-    Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: u64, token: Option<Token> },
+    Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: Option<u64>, token: Option<Token> },
     Read { from: Rank, source: RemoteSpan, into: Span, token: Token },
     ReadReply { bytes: Box<[u8]>, into: Span, token: Token },
     Atomic { from: Rank, kind: AtomicKind, at: RemoteSpan, token: Token },
@@ -279,7 +279,8 @@ impl MemoryFabric {
                 let status = match self.wires[target.index()].bytes_mut(into) {
                     Ok(place) => {
                         place.copy_from_slice(&bytes);
-                        self.wires[target.index()].ready.push_back(Ready::Landed { from, into, immediate, at });
+                        let landed = immediate.map(|immediate| Ready::Landed { from, into, immediate, at });
+                        self.wires[target.index()].ready.extend(landed);
                         Status::Complete
                     }
                     Err(missing) => Status::Refused(missing),

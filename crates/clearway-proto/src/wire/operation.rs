@@ -132,7 +132,7 @@ pub enum Operation {
         /// Completes when the network has the message.
         token: Option<Token>,
     },
-    /// Writes a span into a peer's memory; the peer sees `Landed` when all of it is there.
+    /// Writes a span into a peer's memory.
     Write {
         /// Whose memory.
         to: Rank,
@@ -144,8 +144,8 @@ pub enum Operation {
         from: Span,
         /// Where to.
         into: RemoteSpan,
-        /// A word for the peer's `Landed`.
-        immediate: u64,
+        /// The word of the `Landed` that the peer gets when all bytes are there; `None` tells the peer nothing.
+        immediate: Option<u64>,
         /// Completes when the bytes are in the peer's memory.
         token: Option<Token>,
     },

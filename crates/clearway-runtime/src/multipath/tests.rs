@@ -235,7 +235,7 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
         assert!(clock::now() < until, "{done} of {posted} are done; carried {} of {since}", carried.get());
         while !is_enough && posted < done + 8 {
             let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: posted, token };
+            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
             let mut answers = Vec::new();
             source.post(&[write], &[], &mut answers);
             assert_eq!(answers, [Answer::Posted]);

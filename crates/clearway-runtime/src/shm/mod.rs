@@ -195,14 +195,19 @@ impl ShmWire {
         class: Class,
         from: Span,
         into: RemoteSpan,
-        immediate: u64,
+        immediate: Option<u64>,
         token: Option<Token>,
     ) -> Result<Answer, Missing> {
         let place = self.neighbours.place(to)?;
         let bytes = self.memory.bytes(&self.arena[..self.received_bytes], from)?;
-        if self.neighbours.remote(place, into, bytes.len())?.is_none() {
+        let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())? else {
             return Ok(self.flushed(token));
-        }
+        };
+        let Some(immediate) = immediate else {
+            segment.write(offset, bytes);
+            self.counters.sent += 1;
+            return Ok(Answer::Done(0));
+        };
         let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
         let mut put = self.neighbours.reserve(place, class, opening);
         if put == Put::Taken

@@ -216,8 +216,15 @@ fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flu
     let (path, class, region) = (PathId(0), Class::Bulk, regions[0]);
     let own = host.wires[0].register(Bytes(8)).expect("room");
     let (from, at) = (Span { region: own, offset: 0, length: 8 }, RemoteSpan { region, offset: 0 });
-    let write =
-        |token| Operation::Write { to: Rank(1), path, class, from, into: at, immediate: 0, token: Some(Token(token)) };
+    let write = |token| Operation::Write {
+        to: Rank(1),
+        path,
+        class,
+        from,
+        into: at,
+        immediate: Some(0),
+        token: Some(Token(token)),
+    };
     let kind = AtomicKind::Swap(1);
     let asked = [
         write(1),

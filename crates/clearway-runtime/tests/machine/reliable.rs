@@ -126,7 +126,7 @@ fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
                 class: Class::Bulk,
                 from: Span { region: regions[from as usize].0, offset: 0, length: LENGTH },
                 into: RemoteSpan { region: regions[to as usize].1, offset: u64::from(from * LENGTH) },
-                immediate: u64::from(from),
+                immediate: Some(u64::from(from)),
                 token: Some(Token(u64::from(to))),
             };
             let mut answers = Vec::new();

@@ -198,13 +198,13 @@ impl Courier {
                 let into = self.layout.inbox(self.me, 0);
                 let token = self.token(Job::OneSided(State::Written));
                 let into = RemoteSpan { region: REGION, offset: into.offset };
-                out.operate(Operation::Write { to, path, class, from, into, immediate: 1, token: Some(token) });
+                out.operate(Operation::Write { to, path, class, from, into, immediate: Some(1), token: Some(token) });
             }
             7 => {
                 let into = RemoteSpan { region: REGION, offset: self.layout.size() - u64::from(length) / 2 };
                 let from = self.layout.pattern(length.max(2));
                 let token = self.token(Job::Outside);
-                out.operate(Operation::Write { to, path, class, from, into, immediate: 2, token: Some(token) });
+                out.operate(Operation::Write { to, path, class, from, into, immediate: Some(2), token: Some(token) });
             }
             8 => {
                 let (from, into) = (self.layout.pattern(length), self.layout.inbox(to, length));

@@ -48,7 +48,7 @@ pub(super) enum Cargo {
     /// For the engine at the other end.
     Message { head: Head, body: Body },
     /// For the memory at the other end.
-    Write { into: RemoteSpan, length: u32, body: Body, immediate: u64 },
+    Write { into: RemoteSpan, length: u32, body: Body, immediate: Option<u64> },
     /// Asks the other end's interface for memory.
     ReadRequest { source: RemoteSpan, into: Span },
     /// Asks the other end's interface to change a word.

@@ -137,7 +137,7 @@ fn write(region: RegionId, into: RegionId, offset: u64, length: u32) -> Operatio
         class: Class::Bulk,
         from: Span { region, offset: 0, length },
         into: RemoteSpan { region: into, offset },
-        immediate: 5,
+        immediate: Some(5),
         token: Some(Token(2)),
     }
 }

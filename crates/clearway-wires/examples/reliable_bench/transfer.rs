@@ -34,7 +34,7 @@ pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
         while posted < count && posted - done < WINDOW {
             let into = RemoteSpan { region, offset: 0 };
             let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: posted, token };
+            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
             let mut answers = Vec::new();
             wire.post(&[write], &[], &mut answers);
             if answers != [Answer::Posted] {

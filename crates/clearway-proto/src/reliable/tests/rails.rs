@@ -23,7 +23,7 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
     while landed < count {
         while posted < count && posted < landed + 32 {
             let (immediate, token) = (posted, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate, token };
+            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(immediate), token };
             if job.post(0, write, &[]) != Answer::Posted {
                 break;
             }

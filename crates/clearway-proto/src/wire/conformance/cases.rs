@@ -34,6 +34,11 @@ pub(super) const ALL: &[Case] = &[
     Case { name: "a full queue says so and then says when it has room", needs: &[Send], run: room },
     Case { name: "a group's members get a message once, others and its sender never", needs: &[Multicast], run: group },
     Case { name: "a write lands whole, with its word, and completes once", needs: &[Write], run: write },
+    Case {
+        name: "a silent write lands whole, completes once, and tells the peer nothing",
+        needs: &[Write],
+        run: silent,
+    },
     Case { name: "a write outside the peer's memory is refused, not applied", needs: &[Write], run: write_outside },
     Case { name: "a read brings the peer's bytes", needs: &[Read], run: read },
     Case { name: "fetch-add, swap and compare-swap change one word and return the old", needs: &[Atomic], run: atomic },
@@ -302,7 +307,7 @@ fn write_of(region: RegionId, into: RemoteSpan, length: u32) -> Operation {
         class: Class::Bulk,
         from,
         into,
-        immediate: 42,
+        immediate: Some(42),
         token: Some(Token(1)),
     }
 }
@@ -320,6 +325,37 @@ fn write(fabric: &mut dyn Fabric) -> Result<(), String> {
     }
     let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
     expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
+}
+
+fn silent(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let source = memory(fabric, Rank(0), b"one-sided")?;
+    let target = memory(fabric, Rank(1), &[0; 32])?;
+    for (offset, length, token) in [(5, 9, 1), (20, 0, 2)] {
+        let into = RemoteSpan { region: target, offset };
+        let Operation::Write { to, path, class, from, .. } = write_of(source, into, length) else { return Ok(()) };
+        let token = Some(Token(token));
+        let write = Operation::Write { to, path, class, from, into, immediate: None, token };
+        if post(fabric, Rank(0), write, &[]) == Answer::Posted {
+            completion_alone(fabric, token)?;
+        }
+    }
+    await_arrivals(fabric, Rank(1), 0)?;
+    let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
+    expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
+}
+
+/// Waits until `token` completes at rank 0, while rank 1 makes progress and gets nothing.
+fn completion_alone(fabric: &mut dyn Fabric, token: Option<Token>) -> Result<(), String> {
+    for _ in 0..PATIENCE {
+        let told = look(fabric, Rank(1));
+        expect("arrivals at the target", &told, &Vec::new())?;
+        if let Some(seen) = look(fabric, Rank(0)).into_iter().next() {
+            let token = token.unwrap_or(Token(0));
+            return expect("completion", &seen, &Seen::Done { token, status: Status::Complete, value: 0 });
+        }
+        fabric.pass_time();
+    }
+    Err("the write never completed".into())
 }
 
 fn write_outside(fabric: &mut dyn Fabric) -> Result<(), String> {

@@ -136,7 +136,7 @@ impl<C: Carrier> Network<C> {
                     Reach::Stale => Status::Refused(Missing::Memory),
                     Reach::Down => Status::Flushed,
                 };
-                if outcome == Status::Complete {
+                if let (Status::Complete, Some(immediate)) = (outcome, immediate) {
                     let at = end.clock.local(at);
                     end.arrive(Ready::Landed { from, into, immediate, at });
                     self.woken.push(to);
