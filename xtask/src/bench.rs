@@ -2,7 +2,6 @@
 //! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
 //! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
-//! `cargo xtask bench collectives`: barrier, allreduce and allgather beside Open MPI's (module `collectives`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
 //! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
@@ -22,7 +21,6 @@
 //! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
 
 mod afterwards;
-mod collectives;
 mod contest;
 mod crowd;
 mod fabric;
@@ -65,7 +63,7 @@ struct Asked {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -74,7 +72,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
-        Some("collectives") => collectives::run(&parse("collectives", rest)?),
         Some("start") => start::run(&parse("start", rest)?),
         Some("reliable") => reliable::run(&parse("reliable", rest)?),
         Some("rails") => rails::run(&parse("rails", rest)?),
@@ -84,7 +81,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|collectives|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
         ),
     }
 }

@@ -371,7 +371,7 @@ mod tests {
         let word = |i: u64| Word {
             into: RemoteSpan { region: RegionId(i as u16), offset: i << 33 },
             length: i as u32 + 1,
-            immediate: (i % 3 != 0).then_some(!i),
+            immediate: (!i.is_multiple_of(3)).then_some(!i),
         };
         for count in [1, WORDS_MAX] {
             let message = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));

@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`broadcast`], [`channels`], [`collective`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
+//! their files); the engines: [`broadcast`], [`channels`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,7 +21,6 @@ pub mod base;
 pub mod broadcast;
 pub mod channels;
 pub mod clock;
-pub mod collective;
 pub mod congestion;
 pub mod gpcnet;
 pub mod microslice;

@@ -26,7 +26,7 @@ pub use nomial::{NOMIAL_BASE, elder, juniors};
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
 pub use reader::ByteReader;
-pub(crate) use schedule::{Place, STEPS_MAX, Schedule, Step};
+pub use schedule::{Place, STEPS_MAX, Schedule, Step};
 pub use smooth::Smoothed;
 pub use time::{LocalNs, Nanos, PeerNs, SharedClock};
 pub use units::{BitsPerSec, Bytes, UnitError};

@@ -15,11 +15,11 @@
 //! I2. Nobody takes the last step of any of these before all ranks have begun the first.
 
 /// Steps of the longest schedule: a reduction among 2^24 ranks, for rank numbers have 24 bits in tokens of wires.
-pub(crate) const STEPS_MAX: usize = 26;
+pub const STEPS_MAX: usize = 26;
 
 /// Which schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Schedule {
+pub enum Schedule {
     /// Nobody is through before all have come: in step `s` each tells who is `2^s` places ahead.
     Barrier,
     /// Everyone gets what the values of all make together.
@@ -30,22 +30,22 @@ pub(crate) enum Schedule {
 
 /// What a rank does in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// Place of the rank that gets a message of this one.
-    pub(crate) to: Option<u32>,
+    pub to: Option<u32>,
     /// Place of the rank whose message this one waits for.
-    pub(crate) from: Option<u32>,
+    pub from: Option<u32>,
     /// Blocks that travel: the first ones that the sender has, which the receiver puts behind those it has.
-    pub(crate) blocks: u32,
+    pub blocks: u32,
 }
 
-/// One rank among those who act together.
+/// One rank among those who act together. Its methods panic where `ranks` is 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub struct Place {
     /// Below `ranks`.
-    pub(crate) rank: u32,
+    pub rank: u32,
     /// At least 1.
-    pub(crate) ranks: u32,
+    pub ranks: u32,
 }
 
 impl Place {
@@ -60,7 +60,7 @@ impl Place {
     }
 
     /// Steps of `schedule`, the same for all ranks. The first and the last of a reduction are empty where nobody is folded in.
-    pub(crate) const fn steps(self, schedule: Schedule) -> u32 {
+    pub const fn steps(self, schedule: Schedule) -> u32 {
         match schedule {
             Schedule::Barrier | Schedule::Allgather => self.doublings(),
             Schedule::Allreduce if self.ranks == 1 => 0,
@@ -69,7 +69,7 @@ impl Place {
     }
 
     /// What this rank does in `step`, which is below [`Place::steps`]. Of a reduction it sends what it has so far, and what it gets in the last step is the result.
-    pub(crate) fn step(self, schedule: Schedule, step: u32) -> Step {
+    pub fn step(self, schedule: Schedule, step: u32) -> Step {
         let Self { rank, ranks } = self;
         let distance = 1u32 << step.min(31);
         let (ahead, behind) = (Some((rank + distance) % ranks), Some((rank + ranks - distance % ranks) % ranks));
@@ -101,11 +101,6 @@ impl Place {
             (partner, partner)
         };
         Step { to, from, blocks: 0 }
-    }
-
-    /// Those to whom a failure is told: who hears tells on, until all know.
-    pub(crate) fn neighbours(self) -> impl Iterator<Item = u32> {
-        (0..self.doublings()).filter_map(move |step| self.step(Schedule::Barrier, step).to)
     }
 }
 
@@ -234,18 +229,6 @@ mod tests {
                 let expected: Vec<u32> = (0..ranks).map(|place| (rank + place) % ranks).collect();
                 assert_eq!(blocks, expected, "{rank} of {ranks}");
             }
-        }
-    }
-
-    #[test]
-    fn neighbours__word_of_mouth_reaches_all() {
-        for ranks in COUNTS {
-            let mut told = BTreeSet::from([ranks - 1]);
-            let mut fresh = vec![ranks - 1];
-            while let Some(rank) = fresh.pop() {
-                fresh.extend(Place { rank, ranks }.neighbours().filter(|to| told.insert(*to)));
-            }
-            assert_eq!(told.len(), ranks as usize);
         }
     }
 }
