@@ -22,7 +22,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{LocalNs, Nanos, Rank};
+use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Destination, Missing, Operation, PathId, RegionId, Span, Wire, bytes_of,
     forward_wire,
@@ -246,11 +246,6 @@ impl<F: Wire + Source> Wire for Joined<F> {
             }
         }
         0
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.near.abandon(peer);
-        self.far.abandon(peer);
     }
 
     fn counters(&self) -> Counters {

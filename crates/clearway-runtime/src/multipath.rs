@@ -19,10 +19,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{GroupId, LocalNs, Nanos, Rank};
+use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Missing, Operation, OperationKind,
-    OperationSet, PathId, RegionId, Span, Wire, forward_wire,
+    OperationSet, PathId, Queue, RegionId, Span, Wire, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -191,7 +191,10 @@ impl<F: Wire + Source> Multipath<F> {
             Operation::Digest { of, .. } if self.side_of(of) == Side::Second => {
                 self.second.digest(of).map(|digest| Turn::Done(Answer::Done(u64::from(digest))))
             }
-            Operation::Copy { .. } | Operation::Digest { .. } => Ok(Turn::For(Side::First, *operation)),
+            // A datagram of the second wire is over when the kernel has it.
+            Operation::Copy { .. } | Operation::Digest { .. } | Operation::Abandon { .. } => {
+                Ok(Turn::For(Side::First, *operation))
+            }
             _ => Err(Missing::Operation(operation.kind())),
         }
     }
@@ -223,7 +226,9 @@ impl<F: Wire + Source> Multipath<F> {
                     Arrival::Datagram(datagram) => {
                         Arrival::Datagram(Datagram { path: shift(datagram.path), ..datagram })
                     }
-                    Arrival::Room { path, class } => Arrival::Room { path: shift(path), class },
+                    Arrival::Room { queue: Queue::Path { path, class } } => {
+                        Arrival::Room { queue: Queue::Path { path: shift(path), class } }
+                    }
                     Arrival::PathState { path, rate } => Arrival::PathState { path: shift(path), rate },
                     other => other,
                 });
@@ -288,11 +293,6 @@ impl<F: Wire + Source> Wire for Multipath<F> {
 
     fn deadline(&self) -> Option<LocalNs> {
         [self.first.deadline(), self.second.deadline()].into_iter().flatten().min()
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.first.abandon(peer);
-        self.second.abandon(peer);
     }
 
     fn counters(&self) -> Counters {

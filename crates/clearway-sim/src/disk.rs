@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use clearway_proto::base::{BitsPerSec, Bytes};
-use clearway_proto::wire::{FileId, FileKind};
+use clearway_proto::wire::{Fault, FileId, FileKind};
 
 use crate::memory::{Body, Memory};
 use crate::time::{Pace, Picos};
@@ -50,7 +50,7 @@ pub enum DiskFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Well,
-    Badly,
+    Badly(Fault),
 }
 
 /// A node's disk.
@@ -149,15 +149,15 @@ impl Disk {
     /// Ends `request`; the body holds what was read.
     pub(crate) fn end(&mut self, request: &mut Request) -> Ended {
         if request.fault == Some(DiskFault::Fails) {
-            return Ended::Badly;
+            return Ended::Badly(Fault::Io);
         }
         let used: u64 = self.files.values().map(|file| file.contents.length()).sum();
-        let Some(file) = self.files.get_mut(&request.file) else { return Ended::Badly };
+        let Some(file) = self.files.get_mut(&request.file) else { return Ended::Badly(Fault::Gone) };
         let end = request.at.saturating_add(request.length);
         match request.kind {
             FileKind::Read => {
                 if end > file.contents.length() {
-                    return Ended::Badly;
+                    return Ended::Badly(Fault::Io);
                 }
                 request.body = file.contents.take(request.at..end);
                 Ended::Well
@@ -168,10 +168,10 @@ impl Disk {
                 let grows = end.saturating_sub(file.contents.length());
                 let full = used + grows > self.spec.capacity.0 || request.fault == Some(DiskFault::Full);
                 if grows > 0 && full {
-                    return Ended::Badly;
+                    return Ended::Badly(Fault::NoSpace);
                 }
                 file.write(request.at, kept, &request.body);
-                if kept == request.length { Ended::Well } else { Ended::Badly }
+                if kept == request.length { Ended::Well } else { Ended::Badly(Fault::Io) }
             }
             FileKind::Sync => {
                 file.replaced.clear();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(ended, Ended::Well);
         assert!(matches!(body, Body::Bytes(bytes) if *bytes == [1, 1]));
         let (_, ended, _) = run(&mut disk, Picos::ZERO, FileKind::Read, 999, &[0; 2]);
-        assert_eq!(ended, Ended::Badly);
+        assert_eq!(ended, Ended::Badly(Fault::Io), "behind the end");
     }
 
     #[test]
@@ -253,11 +253,14 @@ mod tests {
         disk.inject(Picos::from_micros(1_000), DiskFault::Torn(Bytes(2)));
         disk.inject(Picos::from_micros(500), DiskFault::Fails);
         assert_eq!(run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"abc").1, Ended::Well);
-        assert_eq!(run(&mut disk, Picos::from_micros(600), FileKind::Write, 0, b"xyz").1, Ended::Badly);
+        assert_eq!(run(&mut disk, Picos::from_micros(600), FileKind::Write, 0, b"xyz").1, Ended::Badly(Fault::Io));
         assert_eq!(holds(&disk), b"abc");
-        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 0, b"xyz").1, Ended::Badly);
+        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 0, b"xyz").1, Ended::Badly(Fault::Io));
         assert_eq!(holds(&disk), b"xyc");
-        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 9_999, b"xy").1, Ended::Badly);
+        assert_eq!(
+            run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 9_999, b"xy").1,
+            Ended::Badly(Fault::NoSpace)
+        );
         assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 3, b"d").1, Ended::Well);
     }
 

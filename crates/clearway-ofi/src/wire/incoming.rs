@@ -1,7 +1,7 @@
 //! What arrives: completions become ends of slots, used-up buffers, messages and notes.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
-use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp, Status};
+use clearway_proto::wire::{Arrival, Datagram, PathId, Queue, RegionId, Span, Stamp, Status};
 
 use super::layout::{self, BUFFERS, RECEIVE};
 use super::peers::{Proof, lane_of};
@@ -230,7 +230,7 @@ impl OfiWire {
             if self.has_room_again(class) {
                 self.no_room[class.index()] = false;
                 given += 1;
-                sink(Arrival::Room { path: PathId(0), class });
+                sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } });
             }
         }
         given

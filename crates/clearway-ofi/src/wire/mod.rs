@@ -315,6 +315,10 @@ impl OfiWire {
                 self.check_peer(path, to)?;
                 self.start_atomic(to, class, kind, at, token)
             }
+            Operation::Abandon { peer } => {
+                self.leave(peer);
+                Ok(Answer::Done(0))
+            }
             _ => Err(Missing::Operation(operation.kind())),
         }
     }
@@ -463,10 +467,6 @@ impl Wire for OfiWire {
         }
         let given = self.give(limit, sink);
         given + self.give_room(sink)
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.leave(peer);
     }
 
     fn counters(&self) -> Counters {

@@ -145,7 +145,7 @@ impl Loopback {
                 Arrival::Datagram(d) => Some(Seen::Message(d.from, d.head.to_vec(), Vec::new())),
                 Arrival::Landed { from, into, immediate, .. } => Some(Seen::Landed(from, into, immediate)),
                 Arrival::Done { token, status, value, .. } => Some(Seen::Done(token, status, value)),
-                Arrival::Room { class, .. } => Some(Seen::Room(class)),
+                Arrival::Room { queue } => queue.class().map(Seen::Room),
                 _ => None,
             });
         });
@@ -522,7 +522,7 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         while job.post(0, write(Rank(1), posted), &[]) != Answer::NoRoom {
             posted += 1;
         }
-        job.wires[0].abandon(Rank(1));
+        job.post(0, Operation::Abandon { peer: Rank(1) }, &[]);
         job.post(0, write(Rank(2), posted), &[]);
         let mut ended = Vec::new();
         for () in turns() {

@@ -115,7 +115,7 @@ impl Node {
                 Some(Label::Sent { line, sequence }) => self.state.sent(line, sequence, status),
                 None => {}
             },
-            Arrival::Room { class, .. } if class == self.state.config.class => self.state.outgoing.set_room(),
+            Arrival::Room { queue } if queue.class() == Some(self.state.config.class) => self.state.outgoing.set_room(),
             _ => {}
         }
     }

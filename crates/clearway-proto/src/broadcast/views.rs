@@ -19,7 +19,7 @@ use super::node::Node;
 use super::root::Root;
 use super::tree::View;
 use crate::base::{LocalNs, Nanos};
-use crate::wire::Out;
+use crate::wire::{Operation, Out};
 
 /// Looks at who is silent, in one silence.
 const LOOKS: u64 = 4;
@@ -194,7 +194,9 @@ impl Node {
         self.watch.helpless = false;
         let lost = before.places().filter(|place| !self.state.view.is_in(*place));
         for place in lost {
-            out.tell(Event::Lost { rank: self.state.config.members[usize::from(place)].rank });
+            let rank = self.state.config.members[usize::from(place)].rank;
+            out.operate(Operation::Abandon { peer: rank });
+            out.tell(Event::Lost { rank });
         }
         self.state.rewire(now);
         if before.root() != self.state.view.root() {

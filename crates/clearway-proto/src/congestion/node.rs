@@ -10,7 +10,7 @@
 use alloc::collections::VecDeque;
 
 use crate::base::{LocalNs, Nanos, Rank, Schedule};
-use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Span, Status};
+use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Queue, Span, Status};
 
 use super::context::{Context, Event, NodeConfig};
 use super::exchange::Exchange;
@@ -166,7 +166,7 @@ impl Node {
                     _ => load.refused(token, cx.record),
                 });
             }
-            Arrival::Room { class, .. } => {
+            Arrival::Room { queue: Queue::Path { class, .. } } => {
                 if let Some(running) = &mut self.running {
                     running.loads.iter_mut().for_each(|load| load.room(class));
                 }

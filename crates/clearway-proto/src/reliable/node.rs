@@ -20,7 +20,9 @@ use super::lane::IsAnswer;
 use super::outgoing::{Next, Outgoing};
 use super::{Command, Event, NodeConfig, Receipt};
 use crate::base::{Class, LocalNs, Rank};
-use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Span, Status, Token};
+use crate::wire::{
+    Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, Span, Status, Token,
+};
 
 /// Effects that one thing to do needs at most.
 const EFFECTS: usize = 4;
@@ -506,7 +508,7 @@ impl Engine for Node {
             Input::Arrival(arrival) => match arrival {
                 Arrival::Datagram(datagram) => self.datagram(now, datagram, out),
                 Arrival::Done { token, status, value, .. } => self.done(now, token, status, value, out),
-                Arrival::Room { path, class } => self.unblock(now, path, class, out),
+                Arrival::Room { queue: Queue::Path { path, class } } => self.unblock(now, path, class, out),
                 Arrival::PathState { path, rate: None } => self.path_down(now, path, out),
                 _ => {}
             },

@@ -347,7 +347,7 @@ fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() 
     let body = Span { region: source, offset: 0, length: 4_000 };
     job.send(0, 1, Class::Bulk, b"lost", body, Some(Token(1)));
     job.send(0, 2, Class::Bulk, b"heard", body, Some(Token(2)));
-    job.wire(0).abandon(Rank(1));
+    job.post(0, Operation::Abandon { peer: Rank(1) }, &[]);
     let mut ended = BTreeMap::new();
     job.wire(0).harvest(64, &mut |arrival| {
         if let Arrival::Done { token, status, .. } = arrival {

@@ -18,7 +18,7 @@ use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
     Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
+    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
 };
 
 /// Ranks that a token can name.
@@ -154,6 +154,10 @@ impl<W: Wire> Reliable<W> {
                 self.check(of)?;
                 Ok(self.forward(Operation::Digest { of: self.translate(of), token }))
             }
+            Operation::Abandon { peer } => {
+                self.driver.command(self.below.now(), Command::Abandon(peer));
+                Ok(self.forward(*operation))
+            }
             _ => Err(Missing::Operation(operation.kind())),
         }
     }
@@ -224,7 +228,7 @@ impl<W: Wire> Reliable<W> {
                 roomy + usize::from(token.is_some())
             }
             Event::Room { class } => {
-                sink(Arrival::Room { path: PathId(0), class });
+                sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } });
                 1
             }
         }
@@ -235,7 +239,7 @@ impl<W: Wire> Reliable<W> {
         self.kept.give(kept);
         let starved = core::mem::take(&mut self.starved);
         let classes = Class::ALL.into_iter().filter(|class| starved[class.index()]);
-        classes.map(|class| sink(Arrival::Room { path: PathId(0), class })).count()
+        classes.map(|class| sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } })).count()
     }
 }
 
@@ -306,11 +310,6 @@ impl<W: Wire> Wire for Reliable<W> {
             given += self.give(event, sink);
         }
         given
-    }
-
-    fn abandon(&mut self, peer: Rank) {
-        self.driver.command(self.below.now(), Command::Abandon(peer));
-        self.step();
     }
 
     fn counters(&self) -> Counters {

@@ -295,8 +295,8 @@ impl Builder {
                 Some(Label::Write { sequence, .. }) => self.fetched(cx, sequence, status),
                 None => {}
             },
-            Arrival::Room { class, .. } => {
-                if class == cx.config.control {
+            Arrival::Room { queue } => {
+                if queue.class() == Some(cx.config.control) {
                     self.outbox.room();
                 }
                 self.fetch_again(cx);

@@ -182,13 +182,13 @@ impl Input {
                 Some(Label::Write { place, sequence, piece }) => self.written(cx, place, sequence, piece, status),
                 None => {}
             },
-            Arrival::Room { class, .. } if class == cx.config.control => {
+            Arrival::Room { queue } if queue.class() == Some(cx.config.control) => {
                 self.outbox.room();
                 if cx.config.control == cx.config.class || cx.config.policy == Policy::Put {
                     self.room(cx);
                 }
             }
-            Arrival::Room { class, .. } if class == cx.config.class => self.room(cx),
+            Arrival::Room { queue } if queue.class() == Some(cx.config.class) => self.room(cx),
             _ => return More::No,
         }
         self.go_on(cx)

@@ -19,7 +19,7 @@ use super::membership::{self, Change, Decision, FIRST_KIND, Journal, Member, Mem
 use super::record::Record;
 use super::supply::Pieces;
 use crate::base::{LocalNs, Rank};
-use crate::wire::{Arrival, Destination, Engine, More, Out, Span};
+use crate::wire::{Arrival, Destination, Engine, More, Operation, Out, Span};
 
 /// What the application may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Node {
     /// Whether headers that wait can leave now.
     fn has_room(&mut self, arrival: &Arrival<'_>) -> bool {
         let Some(membership) = &mut self.membership else { return false };
-        let has = matches!(arrival, Arrival::Room { class, .. } if *class == self.config.control);
+        let has = matches!(arrival, Arrival::Room { queue } if queue.class() == Some(self.config.control));
         if has {
             membership.room();
         }

@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::{Answer, Arrival, Effect, Engine, HeadRef, Input, More, Operation, Out, Status, Token, Wire};
-use crate::base::LocalNs;
+use crate::base::{LocalNs, Rank};
 
 /// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine that writes up to 16
 /// effects for each.
@@ -184,7 +184,12 @@ impl<E: Engine> Driver<E> {
                 Effect::Tell(event) => told(event),
                 Effect::Operate(timed) => match timed.not_before {
                     Some(at) if at > now => self.hold(at, timed.operation, heads),
-                    _ => batch.push(timed.operation),
+                    _ => {
+                        if let Operation::Abandon { peer } = timed.operation {
+                            self.drop_held(peer);
+                        }
+                        batch.push(timed.operation);
+                    }
                 },
             }
         }
@@ -203,6 +208,18 @@ impl<E: Engine> Driver<E> {
         }
         self.held.insert((at, self.held_count), Held { operation, head: kept });
         self.held_count += 1;
+    }
+
+    /// Ends the held operations for `peer`.
+    fn drop_held(&mut self, peer: Rank) {
+        let completed = &mut self.completed;
+        self.held.retain(|_, held| {
+            let is_kept = held.operation.peer() != Some(peer);
+            if let (false, Some(token)) = (is_kept, held.operation.token()) {
+                completed.push_back((token, Status::Flushed, 0));
+            }
+            is_kept
+        });
     }
 
     fn post(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {

@@ -3,7 +3,7 @@
 /// Implements the named methods of [`Wire`](crate::wire::Wire) by those of a field; to be called inside the implementation of that trait.
 ///
 /// What is not named the caller implements, or leaves to the trait's own default. A default knows nothing of the field: who changes nothing about
-/// `deadline`, `abandon` and `digest` names them.
+/// `deadline` and `digest` names them.
 ///
 /// ```
 /// use clearway_proto::wire::{Arrival, Wire, forward_wire};
@@ -12,7 +12,7 @@
 /// struct Deaf<W>(W);
 ///
 /// impl<W: Wire> Wire for Deaf<W> {
-///     forward_wire!(0: rank, capabilities, now, register, region, region_mut, join, post, deadline, abandon, counters, digest);
+///     forward_wire!(0: rank, capabilities, now, register, region, region_mut, join, post, deadline, counters, digest);
 ///
 ///     fn harvest(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
 ///         0
@@ -74,11 +74,6 @@ macro_rules! forward_wire {
     (@deadline $to:tt) => {
         fn deadline(&self) -> Option<$crate::base::LocalNs> {
             self.$to.deadline()
-        }
-    };
-    (@abandon $to:tt) => {
-        fn abandon(&mut self, peer: $crate::base::Rank) {
-            self.$to.abandon(peer)
         }
     };
     (@counters $to:tt) => {

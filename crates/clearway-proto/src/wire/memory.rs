@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use self::rough::{Fate, Weather};
 use super::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
+    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
 
@@ -406,7 +406,7 @@ impl MemoryWire {
     }
 
     fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
-        if !self.capabilities.operations.has(operation.kind()) {
+        if !self.capabilities.operations.has(operation.kind()) && operation.kind() != OperationKind::Abandon {
             return Err(Missing::Operation(operation.kind()));
         }
         let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
@@ -441,6 +441,7 @@ impl MemoryWire {
             }
             Operation::Digest { of, .. } => self.bytes(body_of(of)).map(drop),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+            Operation::Abandon { .. } => Ok(()),
         }
     }
 
@@ -482,6 +483,8 @@ impl MemoryWire {
             }
             Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+            // Here every operation ends one latency later, whatever its peer does.
+            Operation::Abandon { .. } => Ok(Answer::Done(0)),
         }
     }
 }
@@ -561,7 +564,7 @@ impl Wire for MemoryWire {
                     sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) })
                 }
                 Ready::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
-                Ready::Room { class } => sink(Arrival::Room { path: PathId(0), class }),
+                Ready::Room { class } => sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } }),
             }
         }
         count

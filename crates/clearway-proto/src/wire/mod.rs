@@ -28,7 +28,8 @@
 //!
 //! # Invariants
 //! I1. Bulk bytes never pass through an engine: a [`Span`] names them.
-//! I2. What a wire cannot do it refuses by name ([`Missing`]); nothing above a wire asks which wire it is.
+//! I2. What a wire cannot do it refuses by name ([`Missing`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
+//!     wire it is.
 //!
 //! # Not here
 //! Sockets (`clearway-runtime`); reliability over a lossy wire (an engine); which rank runs where (launch).
@@ -131,12 +132,10 @@ pub enum Arrival<'a> {
         /// When it ended.
         at: LocalNs,
     },
-    /// A transmit queue that answered [`Status::NoRoom`] takes operations again.
+    /// A queue that answered [`Status::NoRoom`] takes operations again.
     Room {
-        /// The path of the queue.
-        path: PathId,
-        /// The class of the queue.
-        class: Class,
+        /// Which queue.
+        queue: Queue,
     },
     /// A path went up, went down, or changed its rate.
     PathState {
@@ -145,6 +144,30 @@ pub enum Arrival<'a> {
         /// Its rate, or nothing while it is down.
         rate: Option<BitsPerSec>,
     },
+}
+
+/// A queue of a wire that can be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Queue {
+    /// The transmit queue of a path and class.
+    Path {
+        /// The path.
+        path: PathId,
+        /// The class.
+        class: Class,
+    },
+    /// File operations.
+    Files,
+}
+
+impl Queue {
+    /// The class of a transmit queue, whatever its path.
+    pub const fn class(self) -> Option<Class> {
+        match self {
+            Self::Path { class, .. } => Some(class),
+            Self::Files => None,
+        }
+    }
 }
 
 /// When something arrived.
@@ -199,6 +222,36 @@ pub enum Status {
     Refused(Missing),
     /// Started and given up: the peer or the path is gone.
     Flushed,
+    /// Started and failed, for this reason.
+    Failed(Fault),
+}
+
+/// Why an operation failed that had what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The file system or the quota is full.
+    NoSpace,
+    /// The device or the file system reported an error.
+    Io,
+    /// Permission is missing.
+    Denied,
+    /// The file, or the server that holds it, is not there any more.
+    Gone,
+    /// The bytes are not in the form that the operation expects.
+    Malformed,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSpace => "no space is left",
+            Self::Io => "the device reported an error",
+            Self::Denied => "permission is missing",
+            Self::Gone => "the file is not there any more",
+            Self::Malformed => "the bytes are malformed",
+        })
+    }
 }
 
 /// What an operation needs that is not there.
@@ -324,11 +377,6 @@ pub trait Wire {
     fn deadline(&self) -> Option<LocalNs> {
         None
     }
-
-    /// Gives up what is under way to `peer`, whom its job goes on without: it ends as [`Status::Flushed`] with the next harvests, and holds no
-    /// place that operations to others need. What the peer was already sent may still arrive there. Wires that end every operation in a short
-    /// time, whatever its peer does, have nothing to do.
-    fn abandon(&mut self, _peer: Rank) {}
 
     /// CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
     ///

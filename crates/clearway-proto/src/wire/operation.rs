@@ -193,6 +193,13 @@ pub enum Operation {
         /// Completes with the digest, at once.
         token: Token,
     },
+    /// Gives up a peer that the job continues without. Operations for it that were posted or that the driver holds end as
+    /// [`Status::Flushed`](super::Status::Flushed) in bounded time, and hold no place that operations for others need. What the
+    /// peer was already sent may still arrive there. Every wire accepts it.
+    Abandon {
+        /// The peer.
+        peer: Rank,
+    },
     /// Reads, writes or syncs a file.
     File {
         /// What to do.
@@ -229,12 +236,23 @@ pub enum OperationKind {
     File,
     /// A digest of local memory.
     Digest,
+    /// The end of what is under way to a peer.
+    Abandon,
 }
 
 impl OperationKind {
     /// All kinds.
-    pub const ALL: [Self; 8] =
-        [Self::Send, Self::Multicast, Self::Write, Self::Read, Self::Atomic, Self::Copy, Self::File, Self::Digest];
+    pub const ALL: [Self; 9] = [
+        Self::Send,
+        Self::Multicast,
+        Self::Write,
+        Self::Read,
+        Self::Atomic,
+        Self::Copy,
+        Self::File,
+        Self::Digest,
+        Self::Abandon,
+    ];
 
     /// The name used in reports and refusals.
     pub const fn name(self) -> &'static str {
@@ -247,6 +265,7 @@ impl OperationKind {
             Self::Copy => "local copy",
             Self::File => "file operation",
             Self::Digest => "local digest",
+            Self::Abandon => "abandonment of a peer",
         }
     }
 }
@@ -263,6 +282,7 @@ impl Operation {
             Self::Copy { .. } => OperationKind::Copy,
             Self::File { .. } => OperationKind::File,
             Self::Digest { .. } => OperationKind::Digest,
+            Self::Abandon { .. } => OperationKind::Abandon,
         }
     }
 
@@ -274,7 +294,19 @@ impl Operation {
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
             | Self::Digest { token, .. } => Some(token),
-            Self::Copy { .. } => None,
+            Self::Copy { .. } | Self::Abandon { .. } => None,
+        }
+    }
+
+    /// The one rank that takes part in it beside this one, if any.
+    pub const fn peer(&self) -> Option<Rank> {
+        match *self {
+            Self::Send { to: Destination::One(peer), .. }
+            | Self::Write { to: peer, .. }
+            | Self::Read { peer, .. }
+            | Self::Atomic { to: peer, .. }
+            | Self::Abandon { peer } => Some(peer),
+            _ => None,
         }
     }
 
@@ -286,7 +318,7 @@ impl Operation {
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
             | Self::Digest { token, .. } => *token = label(*token),
-            Self::Copy { .. } => {}
+            Self::Copy { .. } | Self::Abandon { .. } => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use clearway_proto::base::{Bytes, Class};
+use clearway_proto::base::{Bytes, Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{Delivery, Granted, OperationKind, Out, StampSource, Token};
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_proto::base::{Bytes, Class};
+use clearway_proto::base::{Bytes, Class, Rank};
 use clearway_proto::reliable::{Config, Reliable};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
 use clearway_proto::wire::{Out, RemoteSpan, Status, Token, bytes_of, forward_wire};
@@ -31,7 +31,7 @@ struct Cut {
 
 impl Wire for Cut {
     forward_wire!(
-        wire: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, abandon, counters, digest
+        wire: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, counters, digest
     );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
+    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 
 use self::bell::Bell;
@@ -265,6 +265,8 @@ impl ShmWire {
                 self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| Answer::Done(0))
             }
             Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
+            // Every operation ends when it is posted.
+            Operation::Abandon { .. } => Ok(Answer::Done(0)),
             _ => Err(Missing::Operation(operation.kind())),
         }
     }
@@ -278,7 +280,7 @@ impl ShmWire {
             given += 1;
             sink(match news {
                 News::Done { token, status } => Arrival::Done { token, status, value: 0, at: clock::now() },
-                News::Room { class } => Arrival::Room { path: PathId(0), class },
+                News::Room { class } => Arrival::Room { queue: Queue::Path { path: PathId(0), class } },
                 News::Alone => Arrival::PathState { path: PathId(0), rate: None },
             });
         }

@@ -82,7 +82,7 @@ fn await_news(wire: &mut ShmWire) -> Vec<String> {
         wire.harvest(64, &mut |arrival| match arrival {
             Arrival::Datagram(_) => {}
             Arrival::Done { token, status, .. } => news.push(format!("{token:?} {status:?}")),
-            Arrival::Room { class, .. } => news.push(format!("room {class}")),
+            Arrival::Room { queue } => news.push(format!("room {}", queue.class().expect("a class"))),
             Arrival::PathState { rate, .. } => news.push(format!("path {rate:?}")),
             other => news.push(format!("{other:?}")),
         });

@@ -41,7 +41,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::{
     Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, RegionId, Span, StampSource, Wire,
+    OperationKind, OperationSet, PathId, Queue, RegionId, Span, StampSource, Wire,
 };
 
 use self::guard::Guard;
@@ -318,7 +318,8 @@ impl UdpWire {
                 self.listener.watch(number, Writing::Ignored);
                 lane.blocked = None;
                 given += 1;
-                sink(Arrival::Room { path: PathId((number % rails) as u8), class: Class::ALL[number / rails] });
+                let (path, class) = (PathId((number % rails) as u8), Class::ALL[number / rails]);
+                sink(Arrival::Room { queue: Queue::Path { path, class } });
             }
         }
         given
@@ -443,6 +444,8 @@ impl Wire for UdpWire {
                         .push(self.digest(of).map_or_else(Answer::Refused, |digest| Answer::Done(u64::from(digest))));
                     continue;
                 }
+                // A datagram is over when the kernel has it.
+                Operation::Abandon { .. } => Ok(()),
                 _ => Err(Missing::Operation(operation.kind())),
             };
             answers.push(answer.map_or_else(Answer::Refused, |()| Answer::Done(0)));

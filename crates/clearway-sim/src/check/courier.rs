@@ -303,7 +303,7 @@ impl Courier {
                 self.refused = true;
                 State::NoRoom
             }
-            (_, Status::Flushed) if job == Job::File => State::FileFailed,
+            (Job::File, Status::Failed(_)) => State::FileFailed,
             (_, Status::Flushed) => State::Flushed,
             (Job::Outside, Status::Refused(Missing::Memory)) => State::OutsideRefused,
             // Memory of a node that was started again is not the memory that was meant.

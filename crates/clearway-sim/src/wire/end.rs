@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
     Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation, OperationKind, PathId,
-    RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
+    Queue, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::Digest;
@@ -30,7 +30,7 @@ use crate::disk::{Disk, Request};
 use crate::memory::{Body, Extent, Kept, Memory, Origin};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
-use queue::Queue;
+use queue::TransmitQueue;
 
 /// Regions one end can register: as many as the memory wire.
 const REGIONS_MAX: usize = 64;
@@ -75,7 +75,7 @@ pub struct SimWire {
     pub(super) up: bool,
     regions: Vec<Memory>,
     receive: Memory,
-    queues: Vec<Queue>,
+    queues: Vec<TransmitQueue>,
     pub(super) outbox: Vec<Outgoing>,
     pub(super) file_jobs: Vec<FileJob>,
     pub(super) joins: Vec<GroupId>,
@@ -96,7 +96,7 @@ impl SimWire {
             rank,
             ranks: parts.ranks,
             bodies: parts.bodies,
-            queues: vec![Queue::default(); parts.capabilities.paths.len() * Class::ALL.len()],
+            queues: vec![TransmitQueue::default(); parts.capabilities.paths.len() * Class::ALL.len()],
             capabilities: parts.capabilities,
             copy_pace: parts.copy_pace,
             lossy: parts.lossy,
@@ -219,7 +219,7 @@ impl SimWire {
         self.incarnation += 1;
         self.regions.clear();
         self.receive.truncate(0);
-        self.queues.fill(Queue::default());
+        self.queues.fill(TransmitQueue::default());
         self.outbox.clear();
         self.file_jobs.clear();
         self.joins.clear();
@@ -257,7 +257,7 @@ impl SimWire {
             }
             Ready::Room { path, class } => {
                 self.digest.event(now, 4, class.index() as u64);
-                sink(Arrival::Room { path, class });
+                sink(Arrival::Room { queue: Queue::Path { path, class } });
             }
         }
     }
@@ -301,6 +301,11 @@ impl Wire for SimWire {
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         (0..core::mem::take(&mut self.owed_inputs)).for_each(|_| self.processor.take_input());
         for operation in operations {
+            if matches!(operation, Operation::Abandon { .. }) {
+                // An interface gives up by itself, after its repetitions.
+                answers.push(Answer::Done(0));
+                continue;
+            }
             self.processor.post_operation();
             let answer = self.start(operation, heads).unwrap_or_else(Answer::Refused);
             self.note(operation, heads, answer);

@@ -3,8 +3,8 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::conformance::{self, Outcome};
 use clearway_proto::wire::{
-    Answer, Arrival, AtomicKind, Delivery, Destination, FileId, FileKind, Granted, Missing, Operation, OperationKind,
-    Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Answer, Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, Missing, Operation,
+    OperationKind, Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 
 use super::stand_in::StandIn;
@@ -308,14 +308,14 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
         done(1, Status::Complete, 4),
         done(2, Status::Complete, 0),
         done(3, Status::Complete, 5),
-        done(4, Status::Flushed, 0),
+        done(4, Status::Failed(Fault::Io), 0),
     ];
     assert_eq!(look(&mut network, 0), ended);
     assert_eq!(&network.wire(Rank(0)).region(region).expect("real")[8..13], b"\0kept");
     network.wire(Rank(0)).disk.as_mut().expect("a disk").inject(Picos::ZERO, DiskFault::Fails);
     post(&mut network, 0, job(FileKind::Write, 0, span(0, 4), 5), &[]);
     pass(&mut network);
-    assert_eq!(look(&mut network, 0), [done(5, Status::Flushed, 0)]);
+    assert_eq!(look(&mut network, 0), [done(5, Status::Failed(Fault::Io), 0)]);
     let closed =
         Operation::File { kind: FileKind::Sync, file: FileId(9), at: 0, memory: Span::EMPTY, class, token: Token(6) };
     assert_eq!(post(&mut network, 0, closed, &[]), Answer::Refused(Missing::Memory));

@@ -87,7 +87,11 @@ impl Node {
             Change::Retire { member } if Some(member) == me => {
                 cx.out.tell(Event::Retired { timeslice: decision.from });
             }
-            Change::Remove { member, .. } => cx.out.tell(Event::Lost { rank: self.journal.rank(member) }),
+            Change::Remove { member, .. } => {
+                let rank = self.journal.rank(member);
+                cx.out.operate(Operation::Abandon { peer: rank });
+                cx.out.tell(Event::Lost { rank });
+            }
             _ => {}
         }
         match &mut self.part {

@@ -43,6 +43,7 @@ pub(super) const ALL: &[Case] = &[
     Case { name: "a read brings the peer's bytes", needs: &[Read], run: read },
     Case { name: "fetch-add, swap and compare-swap change one word and return the old", needs: &[Atomic], run: atomic },
     Case { name: "a digest is that of the bytes, of copied ones too", needs: &[Digest, Copy], run: digest },
+    Case { name: "what is for a peer that is given up ends once, others go on", needs: &[Send], run: abandon },
     Case { name: "what is not in the capabilities is refused by name", needs: &[], run: missing },
 ];
 
@@ -428,6 +429,36 @@ fn digest(fabric: &mut dyn Fabric) -> Result<(), String> {
     let wanted =
         [Answer::Done(0x8a91_36aa), Answer::Done(0), Answer::Done(0x62a8_ab43), Answer::Refused(Missing::Memory)];
     expect("answers", &answers.as_slice(), &wanted.as_slice())
+}
+
+fn abandon(fabric: &mut dyn Fabric) -> Result<(), String> {
+    const COUNT: u64 = 20;
+    let mut open = alloc::collections::BTreeSet::new();
+    for number in 0..COUNT {
+        let to = Destination::One(Rank(1 + (number % 2) as u32));
+        let (send, heads) = send_to(to, Class::Bulk, b"given up", Span::EMPTY, Some(Token(number)));
+        if post(fabric, Rank(0), send, &heads) == Answer::Posted {
+            open.insert(Token(number));
+        }
+    }
+    let answer = post(fabric, Rank(0), Operation::Abandon { peer: Rank(1) }, &[]);
+    expect("answer", &answer, &Answer::Done(0))?;
+    let mut heard = 0;
+    for _ in 0..PATIENCE {
+        for seen in look(fabric, Rank(0)) {
+            let Seen::Done { token, status, .. } = seen else { continue };
+            if !matches!(status, Status::Complete | Status::Flushed) || !open.remove(&token) {
+                return Err(format!("{token:?} ended with {status:?}, or twice"));
+            }
+        }
+        look(fabric, Rank(1));
+        heard += look(fabric, Rank(2)).len() as u64;
+        if open.is_empty() && heard == COUNT / 2 {
+            return Ok(());
+        }
+        fabric.pass_time();
+    }
+    Err(format!("{} operations never ended, and another rank got {heard} of {} messages", open.len(), COUNT / 2))
 }
 
 fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{Class, Nanos, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Destination, Missing, PathId, Span, forward_wire};
+use crate::wire::{Destination, Missing, PathId, Queue, Span, forward_wire};
 
 /// What a [`Script`] does at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ enum Act {
     Send { byte: u8, not_before: Option<LocalNs> },
     /// Sends to a rank that does not exist.
     Stray,
+    /// Gives up rank 1.
+    Abandon,
 }
 
 /// An engine that does what it is told and notes every input.
@@ -70,6 +72,7 @@ impl Script {
         let (to, byte, not_before) = match act {
             Act::Send { byte, not_before } => (Rank(1), byte, not_before),
             Act::Stray => (Rank(77), 0, None),
+            Act::Abandon => return out.operate(Operation::Abandon { peer: Rank(1) }),
         };
         let (to, path, class, head) = (Destination::One(to), PathId(0), Class::Bulk, out.head(&[byte]));
         let send = Operation::Send { to, path, class, head, body: Span::EMPTY, token: Some(Token(u64::from(byte))) };
@@ -151,6 +154,15 @@ fn step__every_token_comes_back_once_whatever_becomes_of_it() {
 }
 
 #[test]
+fn step__operations_that_are_held_for_a_peer_that_is_given_up_end_flushed() {
+    let acts = [send(1, 1, Some(900)), (LocalNs(2), Act::Abandon), send(3, 2, Some(950))];
+    let [sender, receiver] = run(MemoryConfig::lossless(2), &acts, 0);
+    let done: Vec<Seen> = sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != Seen::Tick).collect();
+    assert_eq!(done, [Seen::Done(1, Status::Flushed), Seen::Done(2, Status::Complete)]);
+    assert_eq!(bytes(&receiver).len(), 1, "the engine may call a peer that it gave up");
+}
+
+#[test]
 fn step__what_a_command_asked_for_and_ended_at_once_needs_no_other_input() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
@@ -175,7 +187,7 @@ struct Drained<'a> {
 
 impl Wire for Drained<'_> {
     forward_wire!(
-        wire: rank, capabilities, now, register, region, region_mut, join, deadline, abandon, counters, digest
+        wire: rank, capabilities, now, register, region, region_mut, join, deadline, counters, digest
     );
 
     fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<Answer>) {
@@ -187,7 +199,7 @@ impl Wire for Drained<'_> {
         if !core::mem::take(&mut self.refused) {
             return 0;
         }
-        sink(Arrival::Room { path: PathId(0), class: Class::Bulk });
+        sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class: Class::Bulk } });
         1
     }
 }

@@ -20,14 +20,14 @@ const QUEUE_BYTES: u64 = BODY_MAX as u64;
 
 /// A transmit queue: one path, one class.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct TransmitQueue {
     messages: u32,
     bytes: u64,
     /// Somebody was told `NoRoom`.
     refused: bool,
 }
 
-impl Queue {
+impl TransmitQueue {
     /// Whether somebody who was refused should try again, where a queue holds `most` messages.
     fn is_roomy(&self, most: Option<u32>) -> bool {
         let most = most.unwrap_or(QUEUE_MESSAGES);

@@ -303,7 +303,7 @@ impl<C: Carrier> Network<C> {
                 end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
             }
             Ended::Well => Status::Complete,
-            Ended::Badly => Status::Flushed,
+            Ended::Badly(fault) => Status::Failed(fault),
         };
         let moved = if status == Status::Complete { request.length } else { 0 };
         self.complete(rank, incarnation, token, status, moved, self.now);

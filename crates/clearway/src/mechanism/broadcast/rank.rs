@@ -308,10 +308,7 @@ impl<'a> Casting<'a> {
             Event::Stable { object, .. } => self.settle(object, now),
             Event::Aborted { object } => self.account.aborted = Some(object),
             Event::Switched { way } => self.say(Said::Switched(way, now)),
-            Event::Lost { rank } => {
-                wire.abandon(rank);
-                self.say(Said::Lost(rank.0));
-            }
+            Event::Lost { rank } => self.say(Said::Lost(rank.0)),
             Event::Out => {
                 self.is_done = true;
                 self.say(Said::Out);

@@ -263,7 +263,7 @@ impl<'a> Running<'a> {
     }
 
     /// Does what an event of the engine asks for.
-    fn heed(&mut self, event: Event, wire: &mut dyn Wire) {
+    fn heed(&mut self, event: Event) {
         match (event, &mut self.part) {
             (Event::Ready, _) => self.say(Said::Ready),
             (Event::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
@@ -282,10 +282,7 @@ impl<'a> Running<'a> {
             (Event::Refused { missing, .. }, _) => {
                 self.fail(format!("timeslices cannot be built over this wire: {missing}"))
             }
-            (Event::Lost { rank }, _) => {
-                wire.abandon(rank);
-                self.say(Said::Lost(rank.0));
-            }
+            (Event::Lost { rank }, _) => self.say(Said::Lost(rank.0)),
             (Event::Helpless, _) => self.say(Said::Helpless),
             (Event::Retired { timeslice }, part) => {
                 match part {
@@ -494,7 +491,7 @@ impl progress::Host<Node> for Host<'_, '_> {
     ) -> ControlFlow<(), Option<LocalNs>> {
         let running = &mut *self.running;
         while let Some(event) = running.events.pop_front() {
-            running.heed(event, wire);
+            running.heed(event);
         }
         if running.begin_at.is_some_and(|at| at <= now) {
             running.begin_at = None;
