@@ -23,6 +23,7 @@ mod job;
 mod munge;
 mod pmi1;
 mod pmix;
+mod remote;
 mod rendezvous;
 mod slurm;
 mod ssh;
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 pub use error::LaunchError;
 pub use job::{Job, Voucher};
+pub use remote::{Reason, Remote, quoted, ssh_command};
 pub use start::{SshOptions, start_over_ssh};
 
 use environment::Environment;

@@ -107,13 +107,6 @@ struct Secrets {
     job: Key,
 }
 
-/// The line that carries a rank's secret and the job's.
-pub(super) fn secret_line(own: &[u8; SECRET], job: &[u8; SECRET]) -> String {
-    let mut line: String = own.iter().chain(job).map(|byte| format!("{byte:02x}")).collect();
-    line.push('\n');
-    line
-}
-
 fn read_secret_line(line: &str) -> Option<Secrets> {
     let digits = line.trim_end();
     let value = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
@@ -160,11 +153,12 @@ fn watch_standard_input(found: &Sender<Option<Secrets>>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::remote::secret_line;
     use super::*;
 
     #[test]
     fn secret__is_one_line_that_only_its_reader_takes() {
-        let line = secret_line(&[0xa5; SECRET], &[0x0f; SECRET]);
+        let line = secret_line(&[[0xa5; SECRET], [0x0f; SECRET]].concat());
         assert_eq!(line, format!("{}{}\n", "a5".repeat(SECRET), "0f".repeat(SECRET)));
         let secrets = read_secret_line(&line).unwrap();
         assert_eq!((secrets.own.bytes(), secrets.job.bytes()), (&[0xa5; SECRET][..], &[0x0f; SECRET][..]));

@@ -13,16 +13,14 @@
 //! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
 //! # Not here
-//! The rank's side (`ssh`), and what ssh said (`words`). A host's own settings, keys and passwords: ssh is asked not to ask,
-//! the rest is its configuration.
+//! The rank's side (`ssh`). The process of one rank, its secret, and why it ended (`remote`).
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,13 +28,13 @@ use clearway_proto::base::Rank;
 
 use super::hostfile::HostEntry;
 use super::job::{Job, Link};
+use super::remote::{Reason, Remote, quoted, ssh_command};
 use super::rendezvous::LOST;
 use super::rendezvous::frame::{self, Key};
 use super::rendezvous::hall::{Event, Hall};
 use super::rendezvous::hub::{End, Hub, Keys};
 use super::rendezvous::member::{Claim, Member};
-use super::ssh::{MEET, RANK, SECRET, SIZE, secret_line};
-use super::words::Words;
+use super::ssh::{MEET, RANK, SECRET, SIZE};
 use super::{Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
@@ -47,12 +45,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
-
-/// What ssh ends with when it is ssh that failed (ssh(1)).
-const SSH_FAILED: i32 = 255;
-
-/// What a shell and `env` end with when there is no such program (POSIX).
-const NOT_FOUND: i32 = 127;
 
 /// How [`start_over_ssh`] starts ranks.
 #[derive(Clone, Debug)]
@@ -88,35 +80,21 @@ impl Default for SshOptions {
 struct Started {
     hall: Hall,
     program: String,
-    ranks: Vec<Remote>,
+    ranks: Vec<Placed>,
     /// A rank that ends before the job does is a failure of the job.
     needs_all: bool,
 }
 
 /// One rank and its ssh.
 #[derive(Debug)]
-struct Remote {
+struct Placed {
     rank: u32,
     host: String,
-    /// Gone once it has ended and was seen to.
-    child: Option<Child>,
-    words: Words,
+    ssh: Remote,
     has_joined: bool,
 }
 
-impl Remote {
-    /// How its ssh ended, the first time that it is asked after the end.
-    fn ended(&mut self) -> Option<ExitStatus> {
-        let status = self.child.as_mut()?.try_wait().ok()??;
-        self.child = None;
-        Some(status)
-    }
-
-    /// Forgets its ssh if that has ended.
-    fn see_to_end(&mut self) {
-        let _ = self.ended();
-    }
-
+impl Placed {
     fn error(&self, what: String) -> LaunchError {
         LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what }
     }
@@ -124,11 +102,11 @@ impl Remote {
     /// Why it never joined: its ssh ended with `status`.
     fn refused(&self, status: ExitStatus, program: &str) -> LaunchError {
         let host = self.host.clone();
-        let said = self.words.last();
-        match status.code() {
-            Some(SSH_FAILED) => LaunchError::Unreachable { what: said.unwrap_or_else(|| status.to_string()), host },
-            Some(NOT_FOUND) => LaunchError::NoProgram { host, program: program.to_owned() },
-            _ => {
+        let said = self.ssh.last_words();
+        match Reason::of(status) {
+            Reason::Unreachable => LaunchError::Unreachable { what: said.unwrap_or_else(|| status.to_string()), host },
+            Reason::NoProgram => LaunchError::NoProgram { host, program: program.to_owned() },
+            Reason::Ended => {
                 let said = said.map_or_else(String::new, |said| format!(" ({said})"));
                 self.error(format!("ended with {status} before it joined{said}"))
             }
@@ -170,7 +148,7 @@ pub fn start_over_ssh(
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
             let rank = started.ranks.len();
             let line = command_line(rank, size, &meet, program, arguments, options);
-            started.ranks.push(spawn(rank, host, &line, &secret_line(&secrets[rank], &secret_of_job), options)?);
+            started.ranks.push(spawn(rank, host, &line, &[secrets[rank], secret_of_job].concat(), options)?);
         }
         if watch().is_break() {
             return Err(LaunchError::Stopped);
@@ -265,31 +243,15 @@ fn command_line(
     line
 }
 
-/// `word` as a shell reads it back.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-fn spawn(rank: usize, host: &str, line: &str, secrets: &str, options: &SshOptions) -> Result<Remote, LaunchError> {
-    let program = options.ssh.to_string_lossy().into_owned();
+fn spawn(rank: usize, host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<Placed, LaunchError> {
+    let program = options.ssh.to_string_lossy();
     // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
-    let connecting = (options.patience / 2).as_secs().max(1);
-    let mut child = Command::new(&options.ssh)
-        .args(["-T", "-o", "BatchMode=yes", "-o"])
-        .arg(format!("ConnectTimeout={connecting}"))
-        .args(["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"])
-        .args(&options.ssh_arguments)
-        .args([host, line])
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))?;
-    // A pipe that is closed already belongs to a child that ended, which is noticed where children are watched.
-    let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secrets.as_bytes()));
-    let words = Words::of(&mut child, host)?;
+    let mut command = ssh_command(&options.ssh, options.patience / 2);
+    command.args(&options.ssh_arguments).args([host, line]).process_group(0);
+    let started = Remote::start(&mut command, host, secrets);
+    let ssh = started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))?;
     let rank = u32::try_from(rank).expect("the number of ranks was checked");
-    Ok(Remote { rank, host: host.to_owned(), child: Some(child), words, has_joined: false })
+    Ok(Placed { rank, host: host.to_owned(), ssh, has_joined: false })
 }
 
 impl Started {
@@ -308,14 +270,14 @@ impl Started {
             Some(Event::Joined(rank)) => {
                 for one in self.ranks.iter_mut().filter(|one| one.rank == rank) {
                     one.has_joined = true;
-                    one.words.speak_out();
+                    one.ssh.speak_out();
                 }
             }
             Some(Event::Over(outcome)) => return outcome.map_err(|end| self.name_the_end(end)),
             None => {}
         }
         for one in self.ranks.iter_mut().filter(|one| !one.has_joined) {
-            if let Some(status) = one.ended() {
+            if let Some(status) = one.ssh.ended() {
                 return Err(one.refused(status, &self.program));
             }
         }
@@ -329,15 +291,21 @@ impl Started {
     /// Waits, not forever, until the processes of the ranks have ended, which all have left.
     fn wait(mut self) -> Result<(), LaunchError> {
         let until = Instant::now() + FAREWELL;
-        while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
+        loop {
+            let mut is_over = true;
             for one in &mut self.ranks {
-                if let Some(status) = one.ended().filter(|status| self.needs_all && !status.success()) {
-                    return Err(one.error(format!("ended with {status}")));
+                match one.ssh.ended() {
+                    Some(status) if self.needs_all && !status.success() => {
+                        return Err(one.error(format!("ended with {status}")));
+                    }
+                    status => is_over &= status.is_some(),
                 }
+            }
+            if is_over || Instant::now() >= until {
+                return Ok(());
             }
             thread::sleep(LOOK_EVERY / 10);
         }
-        Ok(())
     }
 
     /// How the job came to its end, when it did not end well.
@@ -352,9 +320,9 @@ impl Started {
         let reason = self.ranks.iter_mut().find(|one| Some(one.rank) == end.rank);
         let Some(one) = reason else { return ended(end) };
         loop {
-            match one.ended() {
+            match one.ssh.ended() {
                 Some(status) => return one.error(format!("ended with {status} before the job did")),
-                None if one.child.is_none() || Instant::now() >= until => return ended(end),
+                None if Instant::now() >= until => return ended(end),
                 None => thread::sleep(LOOK_EVERY),
             }
         }
@@ -363,21 +331,16 @@ impl Started {
     /// Ends all that is left.
     fn end(&mut self) {
         // That their conductor is gone, which they may notice first, is no news here.
-        self.ranks.iter().for_each(|one| one.words.fall_silent());
+        self.ranks.iter().for_each(|one| one.ssh.fall_silent());
         self.hall.end(LOST, "the conductor of this job ended it".to_owned());
         for one in &mut self.ranks {
             // The end of its standard input ends the rank, and with it its ssh.
-            drop(one.child.as_mut().and_then(|child| child.stdin.take()));
+            drop(one.ssh.input());
         }
         let until = Instant::now() + FAREWELL;
-        while self.ranks.iter().any(|one| one.child.is_some()) && Instant::now() < until {
-            self.ranks.iter_mut().for_each(Remote::see_to_end);
-            thread::sleep(LOOK_EVERY / 10);
-        }
-        for mut child in self.ranks.iter_mut().filter_map(|one| one.child.take()) {
-            // Both fail only when the child has ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
+        for mut one in self.ranks.drain(..) {
+            // How it ended is no news either.
+            let _ = one.ssh.end_within(until.saturating_duration_since(Instant::now()));
         }
     }
 }

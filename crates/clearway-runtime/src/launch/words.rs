@@ -1,10 +1,10 @@
-//! What an ssh says on its standard error: kept while its rank has not joined, printed afterwards.
+//! What a process says on its standard error: the last line is kept, or each is printed.
 //!
 //! # Invariants
-//! I1. Memory: one line of at most `LINE_MAX` bytes for each ssh, whatever it says.
-//! I2. Nobody waits for an ssh to fall silent: what it left in the background may keep the pipe open for ever.
+//! I1. Memory: one line of at most `LINE_MAX` bytes for each process, whatever it says.
+//! I2. Nobody waits for a process to fall silent: what it left in the background may keep the pipe open for ever.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,15 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::LaunchError;
-
 /// Longest line that is shown: a sentence with a path in it.
 const LINE_MAX: u64 = 500;
 
 /// The last words of a process that has ended are in its pipe already; a busy machine needs some scheduler slices to bring them.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The standard error of one ssh.
+/// The standard error of one process.
 #[derive(Debug)]
 pub(super) struct Words {
     heard: Arc<Heard>,
@@ -36,14 +34,13 @@ struct Heard {
 
 impl Words {
     /// Listens to `child`, whose standard error is a pipe.
-    pub(super) fn of(child: &mut Child, host: &str) -> Result<Self, LaunchError> {
+    pub(super) fn of(child: &mut Child, host: &str) -> io::Result<Self> {
         let heard = Arc::new(Heard::default());
         let (alive, silence) = channel();
         if let Some(pipe) = child.stderr.take() {
             let (heard, host) = (Arc::clone(&heard), host.to_owned());
             let life = move || listen(pipe, &host, &heard, &alive);
-            let started = thread::Builder::new().name("ssh".to_owned()).spawn(life);
-            started.map_err(LaunchError::system("start a thread"))?;
+            thread::Builder::new().name("words".to_owned()).spawn(life)?;
         }
         Ok(Self { heard, silence })
     }
@@ -58,7 +55,7 @@ impl Words {
         self.heard.is_public.store(false, Ordering::Release);
     }
 
-    /// The last line that was not printed, of an ssh that has ended.
+    /// The last line that was not printed, of a process that has ended.
     pub(super) fn last(&self) -> Option<String> {
         let _ = self.silence.recv_timeout(PATIENCE);
         self.heard.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -77,7 +74,7 @@ fn listen(pipe: ChildStderr, host: &str, heard: &Heard, _alive: &Sender<()>) {
         let Some(line) = printable(&line) else { continue };
         if heard.is_public.load(Ordering::Acquire) {
             // Nobody may be there to read it, which is no reason to stop listening.
-            let _ = writeln!(std::io::stderr(), "{host}: {line}");
+            let _ = writeln!(io::stderr(), "{host}: {line}");
         } else {
             *heard.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         }

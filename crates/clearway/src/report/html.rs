@@ -10,6 +10,8 @@
 
 use std::fmt::Write;
 
+use clearway_runtime::launch::quoted;
+
 use super::model::{Labels, Outcome, Report, Verdict, labels};
 use super::present::Presenter;
 
@@ -239,18 +241,14 @@ fn warnings(report: &Report) -> String {
     section("warnings", "Warnings", "", &body)
 }
 
-/// `word` as a shell reads it back.
-fn quoted(word: &str) -> String {
+/// `word` as a shell reads it back, without quotes where it needs none.
+fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }
 }
 
 fn reproduce(report: &Report) -> String {
-    let command = report.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+    let command = report.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
     let commit = report.program.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
     let version = text(&format!("{} {}{commit}", report.program.name, report.program.version));
     let body = format!(
@@ -304,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn quoted__is_what_a_shell_reads_back() {
+    fn shell_word__is_what_a_shell_reads_back() {
         assert_eq!(
-            (quoted("--seed=1"), quoted("a b"), quoted("it's")),
+            (shell_word("--seed=1"), shell_word("a b"), shell_word("it's")),
             ("--seed=1".into(), "'a b'".into(), "'it'\\''s'".into())
         );
     }

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, Policy, Record};
+use clearway_runtime::launch::{Reason, quoted, ssh_command};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
@@ -32,10 +33,8 @@ use crate::run::job::host_name;
 const EVERY: Duration = Duration::from_secs(1);
 /// How often a watcher looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// What ssh ends with when it is ssh that failed (ssh(1)).
-const SSH_FAILED: i32 = 255;
-/// What a shell ends with when there is no such program (POSIX).
-const NOT_FOUND: i32 = 127;
+/// How long a host may take to answer ssh, which may have to ask a name server or two.
+const SSH_PATIENCE: Duration = Duration::from_secs(30);
 /// A rank that did less than this part of what the median did is a straggler.
 const STRAGGLER: f64 = 0.9;
 
@@ -306,17 +305,17 @@ fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
     }
     let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()));
     let program = program.context("the path of this program")?.display().to_string();
-    let line = format!("exec '{}' timeslice watch {job}", program.replace('\'', r"'\''"));
-    let mut ssh = Command::new("ssh");
-    ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", host, &line]).stdin(Stdio::null());
-    let status = ssh.status().context("ssh, which reaches other hosts, cannot be started")?;
-    match status.code() {
-        Some(0) => Ok(Exit::Good),
-        Some(SSH_FAILED) => bail!("host {host} cannot be reached over ssh"),
-        Some(NOT_FOUND) => {
+    let line = format!("exec {} timeslice watch {job}", quoted(&program));
+    let mut ssh = ssh_command("ssh", SSH_PATIENCE);
+    let status = ssh.args([host, &line]).stdin(Stdio::null()).status();
+    let status = status.context("ssh, which reaches other hosts, cannot be started")?;
+    match Reason::of(status) {
+        _ if status.success() => Ok(Exit::Good),
+        Reason::Unreachable => bail!("host {host} cannot be reached over ssh"),
+        Reason::NoProgram => {
             bail!("host {host} has no program {program}; put the same there, or say where it is with --remote-program")
         }
-        _ => Ok(Exit::Failed),
+        Reason::Ended => Ok(Exit::Failed),
     }
 }
 

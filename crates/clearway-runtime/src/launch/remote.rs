@@ -1,0 +1,200 @@
+//! Starts one process, on another host over ssh or on this one, gives it a secret, and names why it ended.
+//!
+//! # Model
+//! The secret is the first line of the process's standard input, in hexadecimal digits. Standard input stays open behind it: the
+//! process reads its end when the caller drops it. The last line on standard error is kept, for the sentence that says why the
+//! process ended (`words`).
+//!
+//! # Invariants
+//! I1. A secret stands in no command line, no environment and no file.
+//! I2. When a [`Remote`] is dropped its process has ended.
+//!
+//! # Not here
+//! A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its configuration.
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::words::Words;
+
+/// How often [`Remote::end_within`] looks whether the process has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What ssh ends with when it is ssh that failed (ssh(1)).
+const SSH_FAILED: i32 = 255;
+
+/// What a shell and `env` end with when there is no such program (POSIX).
+const NOT_FOUND: i32 = 127;
+
+/// Makes the command of an ssh that never asks, gives up on a host that does not answer within `connecting` (whole seconds, at least
+/// one), and ends when its host falls silent. `program` is its path or name. The caller appends further options, the host, and one
+/// word, the line for the host's shell.
+pub fn ssh_command(program: impl AsRef<OsStr>, connecting: Duration) -> Command {
+    let mut ssh = Command::new(program);
+    ssh.args(["-T", "-oBatchMode=yes", "-oServerAliveInterval=15", "-oServerAliveCountMax=3"]);
+    ssh.arg(format!("-oConnectTimeout={}", connecting.as_secs().max(1)));
+    ssh
+}
+
+/// Quotes `word` so that a shell reads it back as one word.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Says why a process ended, from the exit status of its ssh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// ssh could not reach the host.
+    Unreachable,
+    /// The host has no such program.
+    NoProgram,
+    /// The process ended by itself or by a signal.
+    Ended,
+}
+
+impl Reason {
+    /// Reads `status`, which is that of ssh or of the process itself.
+    pub fn of(status: ExitStatus) -> Self {
+        match status.code() {
+            Some(SSH_FAILED) => Self::Unreachable,
+            Some(NOT_FOUND) => Self::NoProgram,
+            _ => Self::Ended,
+        }
+    }
+}
+
+/// Holds a process that was given a secret, and ends it when it is dropped. Reading gives what the process prints, where its command
+/// makes a pipe of standard output.
+#[derive(Debug)]
+pub struct Remote {
+    child: Child,
+    words: Words,
+}
+
+impl Remote {
+    /// Starts `command`, an [`ssh_command`] or a program of this host, and writes `secret` to its standard input. `host` stands in
+    /// front of each line of its standard error that is printed.
+    ///
+    /// # Errors
+    /// The system has no such program, or no process or thread for it.
+    pub fn start(command: &mut Command, host: &str, secret: &[u8]) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let words = Words::of(&mut child, host).inspect_err(|_| end(&mut child))?;
+        // A pipe that is closed already belongs to a process that ended, which is noticed where its status is asked for.
+        let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secret_line(secret).as_bytes()));
+        Ok(Self { child, words })
+    }
+
+    /// Takes the standard input of the process, whose end the process reads when this is dropped. Nothing is left after the first call.
+    pub fn input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Returns the exit status, once the process has ended. Does not wait.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Closes the input and output of the process, waits until it has ended, and kills it when it has not within `patience`.
+    ///
+    /// # Errors
+    /// The system cannot say how the process ended.
+    pub fn end_within(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+        drop((self.child.stdin.take(), self.child.stdout.take()));
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            if let Some(status) = self.ended() {
+                return Ok(status);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        // This fails only when the process has ended meanwhile.
+        let _ = self.child.kill();
+        self.child.wait()
+    }
+
+    /// Prints from now on every line of standard error.
+    pub(super) fn speak_out(&self) {
+        self.words.speak_out();
+    }
+
+    /// Prints nothing any more.
+    pub(super) fn fall_silent(&self) {
+        self.words.fall_silent();
+    }
+
+    /// Returns the last line of standard error that was not printed. Call it when the process has ended: it waits, not forever, until
+    /// nothing more comes.
+    pub fn last_words(&self) -> Option<String> {
+        self.words.last()
+    }
+}
+
+impl Read for Remote {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.child.stdout.as_mut().map_or(Ok(0), |output| output.read(bytes))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) {
+    // Both fail only when the process has ended and was seen to.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The line that carries a secret.
+pub(super) fn secret_line(secret: &[u8]) -> String {
+    let mut line: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Remote {
+        Remote::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped()), "n1", &[0xa5, 0x0f]).unwrap()
+    }
+
+    #[test]
+    fn start__the_process_reads_its_secret_and_its_last_words_are_kept() {
+        let mut remote = shell("read secret; echo \"$secret\"; echo first >&2; echo last >&2; exit 127");
+        let mut printed = String::new();
+        remote.read_to_string(&mut printed).unwrap();
+        let status = remote.end_within(Duration::from_secs(60)).unwrap();
+        assert_eq!((printed.as_str(), Reason::of(status)), ("a50f\n", Reason::NoProgram));
+        assert_eq!(remote.last_words().as_deref(), Some("last"));
+    }
+
+    #[test]
+    fn end_within__a_process_that_does_not_end_is_killed() {
+        let status = shell("exec sleep 1000").end_within(Duration::ZERO).unwrap();
+        assert_eq!((status.code(), Reason::of(status)), (None, Reason::Ended));
+    }
+
+    #[test]
+    fn of__each_exit_status_has_its_reason() {
+        let reason = |script: &str| Reason::of(Command::new("sh").args(["-c", script]).status().unwrap());
+        let scripts = ["exit 255", "exit 127", "/no/such/program 2>/dev/null", "exit 1", "kill -9 $$"];
+        let [unreachable, said, missing, failed, killed] = scripts.map(reason);
+        assert_eq!([unreachable, said, missing], [Reason::Unreachable, Reason::NoProgram, Reason::NoProgram]);
+        assert_eq!([failed, killed], [Reason::Ended; 2]);
+    }
+
+    #[test]
+    fn quoted__a_shell_reads_back_one_word() {
+        let word = "it's $HOME \"a\" `b` \\ *\n";
+        let line = format!("printf %s {}", quoted(word));
+        assert_eq!(Command::new("sh").args(["-c", &line]).output().unwrap().stdout, word.as_bytes());
+    }
+}
