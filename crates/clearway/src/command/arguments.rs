@@ -12,6 +12,7 @@ use clearway_proto::microslice::Sizes;
 use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
+use super::results::ReportFlags;
 use super::setup_node::MarkRule;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
@@ -208,12 +209,8 @@ pub(crate) struct Output {
     /// Seed of every random choice, instead of the scenario's.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so on; out/NAME/latest is the newest].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Overwrite the report of an earlier run in --out, which is refused otherwise.
-    #[arg(long, requires = "out")]
-    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) report: ReportFlags,
 }
 
 /// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.

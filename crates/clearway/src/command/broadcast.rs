@@ -144,7 +144,7 @@ impl BroadcastFlags {
     /// Where the report goes; tests of the program itself have none.
     fn results(&self) -> Result<Option<Results>> {
         let is_of_users = self.faults.is_none() && self.roots.is_none();
-        is_of_users.then(|| self.report.results(NAME)).transpose()
+        is_of_users.then(|| Results::of(NAME, &self.report)).transpose()
     }
 
     /// What is in force of `plan` in `place`, by the names of flags.
@@ -261,7 +261,7 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let plan = flags.plan(ranks, flags.rate)?;
     let name = flags.fabric_name();
     let ground = Ground::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
-    let results = flags.report.results(NAME)?;
+    let results = Results::of(NAME, &flags.report)?;
     let fabric = Fabric::machine(name.to_owned(), Some(ranks));
     let spec = LaunchSpec::new::<Casts>(plan.seed);
     let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearway_proto::base::{BitsPerSec, Class};
 
-use super::results::claim;
+use super::results::{ReportFlags, claim};
 use super::run::{JobFlags, across, topology_of};
-use super::{JobArguments, Output, print};
+use super::{JobArguments, print};
 use crate::mechanism::gpcnet;
 use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetOrder, Suite};
 use crate::run::Place;
@@ -73,7 +73,7 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     let usual = Class::BestEffort;
     let job = JobFlags::of(Some(&flags.job));
     let places = places(flags, &job)?;
-    let output = Output { seed: flags.seed, out: flags.out.clone(), overwrite: flags.overwrite };
+    let report = ReportFlags { out: flags.out.clone(), overwrite: flags.overwrite };
     let order = GpcnetOrder {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
@@ -86,9 +86,9 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         flags: &flags.tests,
     };
     let run = |site: Option<&Site>| {
-        let directory = output.out.as_deref();
+        let directory = report.out.as_deref();
         // What cannot be written shall not be measured first.
-        directory.map(|directory| claim(directory, TEXT_NAME, &output)).transpose()?;
+        directory.map(|directory| claim(directory, TEXT_NAME, &report)).transpose()?;
         let text = gpcnet::run(&order, flags.suite, site)?;
         if let Some(directory) = directory {
             let path = directory.join(TEXT_NAME);

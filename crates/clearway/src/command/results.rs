@@ -15,30 +15,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::Output;
 use super::registry::presenters;
 use crate::report::model::Report;
 use crate::report::store;
 
-/// Where the report of a run goes that flags describe.
+/// Where the report of a run goes.
 #[derive(Clone, Debug, Args)]
-pub(super) struct ReportFlags {
+pub(crate) struct ReportFlags {
     /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so on; out/NAME/latest is the newest].
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Overwrite the report of an earlier run in --out, which is refused otherwise.
     #[arg(long, requires = "out")]
-    overwrite: bool,
-}
-
-impl ReportFlags {
-    /// Where the report of a run called `name` goes.
-    ///
-    /// # Errors
-    /// As [`Results::of`].
-    pub(super) fn results(&self, name: &str) -> Result<Results> {
-        Results::of(name, &Output { seed: None, out: self.out.clone(), overwrite: self.overwrite })
-    }
+    pub(super) overwrite: bool,
 }
 
 /// Where reports of a run go.
@@ -51,17 +40,17 @@ pub(super) enum Results {
 }
 
 impl Results {
-    /// Where `output` wants the report of a run called `name`. What cannot be written is known before anything is measured.
+    /// Where `flags` want the report of a run called `name`. What cannot be written is known before anything is measured.
     ///
     /// # Errors
     /// One sentence: the directory holds a report, or cannot be written.
-    pub(super) fn of(name: &str, output: &Output) -> Result<Self> {
-        let results = match &output.out {
+    pub(super) fn of(name: &str, flags: &ReportFlags) -> Result<Self> {
+        let results = match &flags.out {
             Some(directory) => Self::In(directory.clone()),
             None => Self::Below(PathBuf::from("out").join(name)),
         };
         match &results {
-            Self::In(directory) => claim(directory, store::JSON_NAME, output)?,
+            Self::In(directory) => claim(directory, store::JSON_NAME, flags)?,
             Self::Below(directory) => try_writing(directory)?,
         }
         Ok(results)
@@ -88,8 +77,8 @@ impl Results {
 ///
 /// # Errors
 /// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot be written.
-pub(super) fn claim(directory: &Path, file: &str, output: &Output) -> Result<()> {
-    if directory.join(file).exists() && !output.overwrite {
+pub(super) fn claim(directory: &Path, file: &str, flags: &ReportFlags) -> Result<()> {
+    if directory.join(file).exists() && !flags.overwrite {
         let shown = directory.display();
         bail!("{shown} holds the {file} of an earlier run; name another directory, or add --overwrite");
     }
@@ -161,12 +150,12 @@ mod tests {
     #[test]
     fn of__a_directory_with_a_report_is_taken_only_if_it_is_said() {
         let directory = scratch("held");
-        let output = |overwrite| Output { seed: None, out: Some(directory.clone()), overwrite };
-        let first = Results::of("bench", &output(false)).expect("empty");
+        let flags = |overwrite| ReportFlags { out: Some(directory.clone()), overwrite };
+        let first = Results::of("bench", &flags(false)).expect("empty");
         first.write(&sample::incast_demo()).expect("written");
-        let said = Results::of("bench", &output(false)).expect_err("held").to_string();
+        let said = Results::of("bench", &flags(false)).expect_err("held").to_string();
         assert!(said.ends_with("holds the report.json of an earlier run; name another directory, or add --overwrite"));
-        assert!(Results::of("bench", &output(true)).is_ok());
+        assert!(Results::of("bench", &flags(true)).is_ok());
         fs::remove_dir_all(directory).expect("removed");
     }
 }

@@ -11,7 +11,7 @@ use clearway_proto::congestion::{CongestorKind, Placement};
 use toml::de::DeTable;
 
 use super::registry::{self, presenters};
-use super::results::Results;
+use super::results::{ReportFlags, Results};
 use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rank::Phases;
@@ -100,7 +100,8 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "\nAnd a machine that is not here: 384 simulated nodes of an InfiniBand tree, GPCNeT's congestors on four fifths\n\
          of them, first on the lane of everybody, then beside victims with a lane of their own."
     );
-    let there = Output { out: Some(directory.join("machine")), ..output.clone() };
+    let report = ReportFlags { out: Some(directory.join("machine")), overwrite: output.report.overwrite };
+    let there = Output { seed: output.seed, report };
     shipped("demo-machine", Place::Sim, &there)?;
     Ok(exit)
 }
@@ -109,7 +110,7 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let mut scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
-    let results = Results::of(&scenario.name, output)?;
+    let results = Results::of(&scenario.name, &output.report)?;
     scenario.seed = output.seed.unwrap_or(scenario.seed);
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
     measure(&scenario, text, &[place], flags, &results)
@@ -166,7 +167,7 @@ fn here(
 ) -> Result<Exit> {
     let mut scenario = scenario.clone();
     scenario.seed = output.seed.unwrap_or(scenario.seed);
-    let results = Results::of(&scenario.name, output)?;
+    let results = Results::of(&scenario.name, &output.report)?;
     let complete = keeping(&results);
     let order = Order { scenario: &scenario, text, flags, complete: complete.clone() };
     let report = kept(&complete, congestion::run_here(&order, programs))?;
@@ -212,7 +213,7 @@ fn conduct(
         bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
     }
     // What cannot be written must not be measured first.
-    let results = Results::of(&scenario.name, output)?;
+    let results = Results::of(&scenario.name, &output.report)?;
     measure(&scenario, text, &places, flags, &results).map(|(exit, _)| exit)
 }
 
@@ -284,7 +285,7 @@ fn conduct_job(
     if let Some(hosts) = &order.hosts {
         // What cannot run on so many ranks is known before any is started.
         on_job(hosts.ranks(), None)?;
-        Results::of(&scenario.name, output)?;
+        Results::of(&scenario.name, &output.report)?;
     }
     across(&order, |site| {
         let (_, chosen) = on_job(site.size(), None)?;
@@ -292,7 +293,7 @@ fn conduct_job(
         if let Some(chosen) = &chosen {
             eprintln!("{chosen}");
         }
-        let results = Results::of(&scenario.name, output)?;
+        let results = Results::of(&scenario.name, &output.report)?;
         let mechanism = registry::mechanism_of(scenario)?;
         let mut venue = venue::of_job(Some(site), &mechanism.launch(scenario))?;
         let measured = match (job.rate, site.rate()) {

@@ -79,7 +79,7 @@ pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
         let feed = flags.stream.feed(&flags.shape, &plan)?;
         let task = flags.shape.task(feed, &plan, ground.job_name())?;
         // What cannot be written must not be built first.
-        Ok((plan, (task, flags.report.results(NAME)?)))
+        Ok((plan, (task, Results::of(NAME, &flags.report)?)))
     };
     ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }

@@ -65,7 +65,7 @@ pub(super) fn command(flags: &CompareFlags) -> Result<Exit> {
         let feed = flags.made.feed(&flags.shape, &plan)?;
         let task = flags.shape.task(feed, &plan, ground.job_name())?;
         // What cannot be written must not be measured first.
-        Ok((plan, (task, flags.report.results(NAME)?)))
+        Ok((plan, (task, Results::of(NAME, &flags.report)?)))
     };
     ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }
@@ -77,7 +77,7 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
     let parts = flags.ground.parts(32);
     let plan = flags.plan(Place::Sim, parts)?;
     let (fabric, queue) = flags.fabric.open(&flags.ground, parts.iter().sum())?;
-    let results = flags.report.results(NAME)?;
+    let results = Results::of(NAME, &flags.report)?;
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let spec = LaunchSpec::new::<Building>(seed);
     let mut venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;
