@@ -34,6 +34,7 @@ use self::finding::{Section, Status};
 use self::marking::Mark;
 use crate::report::terminal::Paint;
 use crate::run::exit::Exit;
+use crate::run::json_text;
 
 /// The form of the JSON document; a change that readers notice gets the next number.
 const SCHEMA: &str = "clearway-doctor/1";
@@ -147,7 +148,7 @@ impl Writer {
     fn json(&self, diagnosis: &Diagnosis) -> Result<()> {
         match self.form {
             Form::Text => Ok(()),
-            Form::Json => write(&(serde_json::to_string_pretty(diagnosis)? + "\n")),
+            Form::Json => write(&json_text(diagnosis)?),
         }
     }
 }

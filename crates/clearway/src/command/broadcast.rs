@@ -9,7 +9,7 @@ use clearway_proto::broadcast::Reach;
 use super::flagged::{FlaggedRun, Values, joined};
 use super::results::{ReportFlags, Results};
 use super::run::{JobFlags, across};
-use super::{JobArguments, print};
+use super::{JobArguments, json_text, print};
 use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
 use crate::mechanism::broadcast::simulated::Ground;
@@ -269,7 +269,7 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let outcomes = ground.run(&plan)?;
     let figures = simulated::figures(&ground, &outcomes);
     if flags.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+        print(&json_text(&figures)?)?;
     } else {
         print(&simulated::table(&ground, &outcomes))?;
         if flags.explain {
@@ -286,7 +286,7 @@ fn from_roots(venue: &mut dyn ProcessVenue, plan: &Plan, roots: u32, flags: &Bro
     let runs = with_roots(venue, plan, roots)?;
     if flags.json {
         let figures: Vec<_> = runs.iter().flat_map(RootsRun::figures).collect();
-        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+        print(&json_text(&figures)?)?;
         return Ok(Exit::Good);
     }
     let rows: Vec<String> = runs.iter().map(RootsRun::row).collect();
@@ -313,7 +313,7 @@ fn on_ranks(
     let outcomes = conduct(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&figures)?))?;
+        print(&json_text(&figures)?)?;
     } else {
         print(&table(&venue.about(), plan, &figures))?;
         if flags.explain {

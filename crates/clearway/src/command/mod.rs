@@ -27,8 +27,8 @@ use clap::Parser;
 
 use crate::doctor::Form;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
-pub(crate) use crate::run::print;
 use crate::run::rank;
+pub(crate) use crate::run::{json_text, print};
 
 pub(crate) use arguments::{
     Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand, TopoCommand,

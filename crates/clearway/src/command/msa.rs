@@ -7,7 +7,7 @@ use clearway_proto::archive::{Compression, Item, Limits, Versions};
 use clearway_proto::microslice::{Checksum, GeneratorPlan};
 
 use super::arguments::{MsaFiles, MsaForm, MsaLimits};
-use super::{MsaCommand, print};
+use super::{MsaCommand, json_text, print};
 use crate::mechanism::timeslice::archive::{
     Depth, FileReport, Form, INPUT, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey,
 };
@@ -64,7 +64,7 @@ fn look(files: &MsaFiles, depth: Depth, page: fn(&[FileReport]) -> String) -> Re
             reports.push(survey(&path, limits, depth)?);
         }
     }
-    print(&if files.json { serde_json::to_string_pretty(&reports)? + "\n" } else { page(&reports) })?;
+    print(&if files.json { json_text(&reports)? } else { page(&reports) })?;
     Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Congested } else { Exit::Good })
 }
 

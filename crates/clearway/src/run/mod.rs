@@ -42,7 +42,7 @@ use crate::scenario::{Scenario, SectionKind};
 
 pub(crate) use complete::Complete;
 pub(crate) use place::Place;
-pub(crate) use print::print;
+pub(crate) use print::{json_text, print};
 pub(crate) use summary::{begun, begun_without_scenario, ended};
 
 /// What to run and how it came about.

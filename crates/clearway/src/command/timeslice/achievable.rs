@@ -5,7 +5,7 @@ use clap::Args;
 use clearway_proto::base::Bytes;
 
 use super::ground::{FabricFlags, GroundFlags, TimedFlags, Usual};
-use crate::command::print;
+use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
     LENGTHS, Plan, SIMULATED, achievable_table, measure_achievable, simulate_achievable,
 };
@@ -63,7 +63,7 @@ pub(super) fn command(flags: &AchievableFlags) -> Result<Exit> {
 fn show(about: &str, plan: &Plan, figures: &[Figure], flags: &AchievableFlags) -> Result<Exit> {
     let parts = [plan.inputs, plan.builders];
     let text = match flags.ground.json {
-        true => serde_json::to_string_pretty(figures)? + "\n",
+        true => json_text(figures)?,
         false => achievable_table(about, parts, figures),
     };
     print(&text)?;

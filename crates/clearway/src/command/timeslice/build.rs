@@ -9,8 +9,8 @@ use super::ground::{GroundFlags, TIME_MAX};
 use super::schedule::ScheduleFlags;
 use super::values::{of_plan, of_task};
 use crate::command::flagged::FlaggedRun;
-use crate::command::print;
 use crate::command::results::{ReportFlags, Results};
+use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{Plan, Task, build, page, told, write_built};
 use crate::run::Place;
 use crate::run::exit::Exit;
@@ -96,7 +96,7 @@ fn on_ranks(
     let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task)?;
     let text = match flags.ground.json {
-        true => serde_json::to_string_pretty(&told(&built))? + "\n",
+        true => json_text(&told(&built))?,
         false => page(&venue.about(), plan, &built),
     };
     print(&text)?;

@@ -9,8 +9,8 @@ use super::ground::{FabricFlags, GroundFlags, TimedFlags};
 use super::schedule::ScheduleFlags;
 use super::values::{of_plan, of_task, of_times};
 use crate::command::flagged::FlaggedRun;
-use crate::command::print;
 use crate::command::results::{ReportFlags, Results};
+use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
     Building, Plan, Task, account, compare, costs, digests, figures, simulate, table, write_remarks, write_runs,
 };
@@ -113,7 +113,6 @@ fn on_ranks(
 }
 
 fn show(about: &str, plan: &Plan, figures: &[Figure], flags: &CompareFlags) -> Result<()> {
-    let text =
-        if flags.ground.json { serde_json::to_string_pretty(figures)? + "\n" } else { table(about, plan, figures) };
+    let text = if flags.ground.json { json_text(figures)? } else { table(about, plan, figures) };
     print(&text)
 }

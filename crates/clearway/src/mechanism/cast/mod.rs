@@ -50,6 +50,7 @@ use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
+use crate::run::{json_text, print};
 use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
 use message::{Check, Task};
@@ -146,10 +147,10 @@ fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
         other => other?,
     };
     let text = match request.json {
-        true => serde_json::to_string_pretty(&summary).context("a summary that JSON cannot hold")? + "\n",
+        true => json_text(&summary)?,
         false => summary.table(),
     };
-    crate::run::print(&text)?;
+    print(&text)?;
     Ok(if summary.is_complete() { Exit::Good } else { Exit::Failed })
 }
 
