@@ -21,6 +21,7 @@
 //! # Invariants
 //! I1. A message is told once, whole, in order within its stream, or its sender hears that it was not.
 //! I2. What one peer sends changes no stream of another, and no memory but its inbox and the regions that writes may go to.
+//! I3. A process in a rank's place gets and ends no message of the process that had the place before, once both ends forgot that one.
 //!
 //! # Not here
 //! Who may send at all: sealing is the wire's below. Broadcast (an engine of its own).
@@ -147,6 +148,15 @@ pub enum Command {
     Free(Receipt),
     /// Gives up everything that is for this rank: it ends as flushed.
     Abandon(Rank),
+    /// Forgets a rank whose number another process gets: what is under way to it ends as flushed, and what it sent counts for nothing from now
+    /// on. Both ends begin their streams anew with the newcomer's incarnation, which whoever gives the number draws: newer than that of
+    /// every process that had the number before. The newcomer boots with it, and forgets each peer that knew its predecessor.
+    Forget {
+        /// The rank.
+        peer: Rank,
+        /// The newcomer's incarnation.
+        incarnation: u32,
+    },
 }
 
 /// What a message leaves in the inbox until it is freed.
@@ -154,6 +164,7 @@ pub enum Command {
 pub struct Receipt {
     from: Rank,
     class: Class,
+    generation: u16,
     position: u64,
 }
 

@@ -29,6 +29,8 @@ const EFFECTS: usize = 4;
 /// One peer's streams, by [`Class::index`].
 #[derive(Debug, Default)]
 struct Peer {
+    /// The oldest generation that counts, and the first of this end's streams; none before the rank was given to another process.
+    oldest: Option<u16>,
     outgoing: [Option<Box<Outgoing>>; Class::ALL.len()],
     incoming: [Option<Box<Incoming>>; Class::ALL.len()],
 }
@@ -116,11 +118,12 @@ impl Node {
         match command {
             Command::Send { to, class, message } => {
                 let key = Key { peer: to.0, class };
-                let (generation, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
+                let (usual, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
                 let Some(peer) = self.peer(to) else {
                     let status = Status::Flushed;
                     return out.tell(Event::Done { ticket: message.ticket, status });
                 };
+                let generation = peer.oldest.unwrap_or(usual);
                 let stream = peer.outgoing[class.index()]
                     .get_or_insert_with(|| Box::new(Outgoing::new(generation, measures, paths.max(1))));
                 stream.push(now, message);
@@ -134,14 +137,34 @@ impl Node {
                     }
                 }
             }
-            Command::Free(Receipt { from, class, position }) => {
+            Command::Forget { peer, incarnation } => self.forget(peer, generation_of(incarnation), out),
+            Command::Free(Receipt { from, class, generation, position }) => {
                 let key = Key { peer: from.0, class };
-                if let Some(stream) = self.incoming(key) {
+                if let Some(stream) = self.incoming(key).filter(|stream| stream.generation == generation) {
                     stream.free(now, position);
                     self.arm_incoming(key);
                 }
             }
         }
+    }
+
+    /// Drops all streams with `rank`; only those of `oldest` and later count from now on.
+    fn forget(&mut self, rank: Rank, oldest: u16, out: &mut Out<Event>) {
+        for key in Class::ALL.map(|class| Key { peer: rank.0, class }) {
+            if let Some(stream) = self.outgoing(key) {
+                stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+                self.tell_room(key, out);
+            }
+        }
+        if let Some(peer) = self.peer(rank) {
+            *peer = Peer { oldest: Some(oldest), ..Peer::default() };
+        }
+    }
+
+    /// Whether a stream of `key` with `generation` may be of the process that has the rank now.
+    fn is_of_this_life(&self, key: Key, generation: u16) -> bool {
+        let peer = self.peers.get(key.peer as usize).and_then(|peer| peer.as_deref());
+        peer.and_then(|peer| peer.oldest).is_none_or(|oldest| !is_newer(oldest, generation))
     }
 
     /// Does what the outgoing stream of `key` can do now.
@@ -209,6 +232,10 @@ impl Node {
             return;
         };
         let key = Key { peer: datagram.from.0, class: frame.class };
+        if matches!(frame.kind, Kind::Data(_) | Kind::Question) && !self.is_of_this_life(key, frame.generation) {
+            self.strange += 1;
+            return;
+        }
         match frame.kind {
             Kind::Data(data) => self.data(now, key, frame, data, datagram, out),
             Kind::Question => {
@@ -312,14 +339,16 @@ impl Node {
 
     /// Tells what has arrived of `key` in order.
     fn tell(&mut self, key: Key, out: &mut Out<Event>) {
-        while let Some(arrived) = self.incoming(key).and_then(Incoming::tell) {
+        while let Some((generation, arrived)) =
+            self.incoming(key).and_then(|stream| Some((stream.generation, stream.tell()?)))
+        {
             if arrived.is_skipped {
                 continue;
             }
             let (from, class, at, body) = (key.rank(), key.class, arrived.at, arrived.body);
             match arrived.tail {
                 Tail::Message { head, .. } => {
-                    let receipt = Receipt { from, class, position: arrived.end };
+                    let receipt = Receipt { from, class, generation, position: arrived.end };
                     out.tell(Event::Message { from, class, head, body, at, receipt });
                 }
                 Tail::Landed { immediate: Some(immediate), .. } => {
@@ -472,6 +501,11 @@ impl Node {
     }
 }
 
+/// The first generation of an incarnation. Streams that are given up count on from it, 256 of them until the next incarnation.
+const fn generation_of(incarnation: u32) -> u16 {
+    (incarnation as u16) << 8
+}
+
 /// Whether generation `a` came after `b`.
 const fn is_newer(a: u16, b: u16) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 15
@@ -502,7 +536,7 @@ impl Engine for Node {
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
         match input {
-            Input::Boot { incarnation } => self.generation = (incarnation as u16) << 8,
+            Input::Boot { incarnation } => self.generation = generation_of(incarnation),
             Input::Tick => return self.tick(now, out),
             Input::Command(command) => self.command(now, command, out),
             Input::Arrival(arrival) => match arrival {

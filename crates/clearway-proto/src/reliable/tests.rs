@@ -12,6 +12,7 @@ use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire, Rough};
 use crate::wire::{Answer, Arrival, Destination, Missing, Operation, OperationKind, Out, PathId, Wire};
 
 mod rails;
+mod reuse;
 
 /// Wires of all ranks, and the fabric between them.
 struct Job {

@@ -89,6 +89,18 @@ impl<W: Wire> Reliable<W> {
         &mut self.below
     }
 
+    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`Command::Forget`]. Its messages that were not harvested are
+    /// dropped.
+    pub fn forget(&mut self, peer: Rank, incarnation: u32) {
+        let is_of_peer = |event: &Event| match event {
+            Event::Message { from, .. } | Event::Landed { from, .. } => *from == peer,
+            Event::Done { .. } | Event::Room { .. } => false,
+        };
+        self.events.retain(|event| !is_of_peer(event));
+        self.driver.command(self.below.now(), Command::Forget { peer, incarnation });
+        self.step();
+    }
+
     /// Whether the next harvest gives something at once.
     pub fn has_arrivals(&self) -> bool {
         !self.events.is_empty()
