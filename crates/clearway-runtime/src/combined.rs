@@ -7,14 +7,13 @@ use crate::RuntimeError;
 
 /// Copies bytes of one wire's memory into another's.
 pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), Missing> {
-    let bytes = bytes_of(source.region(from.region), from)?;
-    let region = target.region_mut(into.region).ok_or(Missing::Memory)?;
-    let place = into.range_in(region.len()).and_then(|range| region.get_mut(range)).ok_or(Missing::Memory)?;
-    if place.len() != bytes.len() {
-        return Err(Missing::Memory);
+    if let Ok(bytes) = bytes_of(source.region(from.region), from) {
+        return target.copy_in(into, bytes);
     }
-    place.copy_from_slice(bytes);
-    Ok(())
+    // Adopted memory gives no reference.
+    let mut bytes = vec![0; from.length as usize];
+    source.copy_out(from, &mut bytes)?;
+    target.copy_in(into, &bytes)
 }
 
 /// Memory of `wire` for bodies that lie in the other one's.
@@ -40,6 +39,10 @@ pub(crate) fn weaker(name: &'static str, near: &Capabilities, far: &Capabilities
         stamp: if near.stamp == far.stamp { near.stamp } else { StampSource::Reading },
         shared_clock: near.shared_clock.and(far.shared_clock),
         classes,
+        sends_follow_writes: near.sends_follow_writes && far.sends_follow_writes,
+        adopts: far.adopts,
+        any_local: far.any_local,
+        groups_max: far.groups_max,
         paths: far.paths.clone(),
     }
 }

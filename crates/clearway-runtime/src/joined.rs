@@ -49,6 +49,8 @@ pub struct Joined<F> {
     pause: Pause,
     /// Whose arrivals the last harvest gave.
     received: Side,
+    /// A body of adopted memory on its way to the near wire.
+    scratch: Vec<u8>,
     /// Memory of the far wire, for one body that came over the near one and leaves over the far one.
     passage: RegionId,
     /// Operations for the far wire, and the places of their answers.
@@ -76,6 +78,7 @@ impl<F: Wire + Source> Joined<F> {
             capabilities,
             pause: Pause::new(waiting),
             received: Side::Far,
+            scratch: Vec::new(),
             passage,
             batch: Vec::new(),
             places: Vec::new(),
@@ -119,8 +122,12 @@ impl<F: Wire + Source> Joined<F> {
             self.near.post(&[send], heads, &mut answers);
             return answers.pop().ok_or(Missing::Memory);
         }
-        let bytes = bytes_of(self.far.region(body.region), body)?;
-        self.near.send_bytes(to, class, head_bytes, bytes, token)
+        if let Ok(bytes) = bytes_of(self.far.region(body.region), body) {
+            return self.near.send_bytes(to, class, head_bytes, bytes, token);
+        }
+        self.scratch.resize(body.length as usize, 0);
+        self.far.copy_out(body, &mut self.scratch)?;
+        self.near.send_bytes(to, class, head_bytes, &self.scratch, token)
     }
 
     /// What names the near wire's arrivals and is for the far one: done by way of the far one's memory.
@@ -193,7 +200,7 @@ const fn source_of(operation: &Operation) -> Option<Span> {
 }
 
 impl<F: Wire + Source> Wire for Joined<F> {
-    forward_wire!(far: rank, now, register, region_mut, join, deadline);
+    forward_wire!(far: rank, now, register, adopt, region_mut, groups, deadline);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -204,6 +211,21 @@ impl<F: Wire + Source> Wire for Joined<F> {
             Side::Near if region == RegionId::RECEIVE => self.near.region(region),
             _ => self.far.region(region),
         }
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        match self.received {
+            Side::Near if from.region == RegionId::RECEIVE => self.near.copy_out(from, into),
+            _ => self.far.copy_out(from, into),
+        }
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.far.copy_in(into, from)
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        if self.is_from_near(of) { self.near.digest(of) } else { self.far.digest(of) }
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

@@ -15,7 +15,6 @@ mod error;
 pub mod joined;
 pub mod keys;
 pub mod launch;
-mod memory;
 pub mod multipath;
 pub mod noise;
 pub mod progress;

@@ -243,13 +243,15 @@ fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
     Capabilities {
         operations: kinds.and(first.operations).and(second.operations),
         delivery: Delivery::Lossy,
+        sends_follow_writes: false,
+        groups_max: 0,
         paths: first.paths.iter().chain(&second.paths).copied().collect(),
         ..weaker("multipath", first, second)
     }
 }
 
 impl<F: Wire + Source> Wire for Multipath<F> {
-    forward_wire!(first: rank, now, register, region_mut);
+    forward_wire!(first: rank, now, register, adopt, region_mut);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -259,6 +261,24 @@ impl<F: Wire + Source> Wire for Multipath<F> {
         match self.received {
             Side::Second if region == RegionId::RECEIVE => self.second.region(region),
             _ => self.first.region(region),
+        }
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        match self.side_of(from) {
+            Side::First => self.first.copy_out(from, into),
+            Side::Second => self.second.copy_out(from, into),
+        }
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.first.copy_in(into, from)
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        match self.side_of(of) {
+            Side::First => self.first.digest(of),
+            Side::Second => self.second.digest(of),
         }
     }
 
@@ -297,13 +317,6 @@ impl<F: Wire + Source> Wire for Multipath<F> {
 
     fn counters(&self) -> Counters {
         self.first.counters() + self.second.counters()
-    }
-
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
-        match self.side_of(of) {
-            Side::First => self.first.digest(of),
-            Side::Second => self.second.digest(of),
-        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::crc32c;
 use clearway_proto::wire::AtomicKind;
+use clearway_proto::wire::regions::Pages;
 
 use phantom::Phantom;
 
@@ -96,7 +97,7 @@ impl Body {
 #[derive(Clone, Debug)]
 pub(crate) enum Memory {
     /// Real bytes.
-    Real(Vec<u8>),
+    Real(Pages),
     /// Extents, and those words that atomics changed.
     Phantom(Phantom, BTreeMap<u64, u64>),
 }
@@ -104,7 +105,9 @@ pub(crate) enum Memory {
 impl Memory {
     /// Zeroed bytes.
     pub(crate) fn real(length: usize) -> Self {
-        Self::Real(vec![0; length])
+        let mut pages = Pages::default();
+        pages.grow(length);
+        Self::Real(pages)
     }
 
     /// `length` bytes that are `home`'s.
@@ -115,7 +118,7 @@ impl Memory {
     /// Bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
-            Self::Real(bytes) => bytes.len() as u64,
+            Self::Real(bytes) => bytes.as_ref().len() as u64,
             Self::Phantom(phantom, _) => phantom.length(),
         }
     }
@@ -126,7 +129,7 @@ impl Memory {
             _ if range.is_empty() => Body::Empty,
             Self::Real(bytes) => {
                 let range = range.start as usize..range.end as usize;
-                Body::Bytes(bytes.get(range).unwrap_or_default().into())
+                Body::Bytes(bytes.as_ref().get(range).unwrap_or_default().into())
             }
             Self::Phantom(phantom, _) => phantom.take(range),
         }
@@ -137,7 +140,7 @@ impl Memory {
         match self {
             Self::Real(bytes) => {
                 if let Body::Bytes(new) = body
-                    && let Some(place) = bytes.get_mut(at as usize..at as usize + new.len())
+                    && let Some(place) = bytes.as_mut().get_mut(at as usize..at as usize + new.len())
                 {
                     place.copy_from_slice(new);
                 }
@@ -163,7 +166,7 @@ impl Memory {
     /// Makes this memory at least `length` long.
     pub(crate) fn grow(&mut self, length: u64) {
         match self {
-            Self::Real(bytes) => bytes.resize(bytes.len().max(length as usize), 0),
+            Self::Real(bytes) => bytes.grow(length as usize),
             Self::Phantom(phantom, _) => phantom.grow(length),
         }
     }
@@ -184,12 +187,12 @@ impl Memory {
 
     /// The real bytes, if there are any.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        if let Self::Real(bytes) = self { Some(bytes) } else { None }
+        if let Self::Real(bytes) = self { Some(bytes.as_ref()) } else { None }
     }
 
     /// The same, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        if let Self::Real(bytes) = self { Some(bytes) } else { None }
+        if let Self::Real(bytes) = self { Some(bytes.as_mut()) } else { None }
     }
 
     /// Which bytes lie in `range`; none for real memory.
@@ -210,27 +213,18 @@ impl Memory {
     pub(crate) fn atomic(&mut self, at: u64, kind: AtomicKind) -> u64 {
         match self {
             Self::Real(bytes) => {
-                let Some(word) = bytes.get_mut(at as usize..at as usize + 8) else { return 0 };
+                let Some(word) = bytes.as_mut().get_mut(at as usize..at as usize + 8) else { return 0 };
                 let old = (&*word).try_into().map_or(0, u64::from_le_bytes);
-                word.copy_from_slice(&changed(old, kind).to_le_bytes());
+                word.copy_from_slice(&kind.next(old).to_le_bytes());
                 old
             }
             Self::Phantom(_, words) => {
                 let word = words.entry(at).or_default();
                 let old = *word;
-                *word = changed(old, kind);
+                *word = kind.next(old);
                 old
             }
         }
-    }
-}
-
-fn changed(old: u64, kind: AtomicKind) -> u64 {
-    match kind {
-        AtomicKind::FetchAdd(n) => old.wrapping_add(n),
-        AtomicKind::CompareSwap { expected, desired } if old == expected => desired,
-        AtomicKind::CompareSwap { .. } => old,
-        AtomicKind::Swap(new) => new,
     }
 }
 

@@ -70,7 +70,7 @@ impl Waitable for Libfabric {
 
 impl Wire for Libfabric {
     forward_wire!(
-        wire: rank, capabilities, now, register, region, region_mut, join, post, deadline, counters, digest
+        wire: rank, capabilities, now, memory, groups, post, deadline, counters
     );
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {

@@ -19,6 +19,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
+use std::sync::atomic::AtomicU64;
 
 use clearway_proto::wire::AtomicKind;
 
@@ -217,7 +218,20 @@ impl Device {
     /// No memory, or the provider does not take it.
     pub(crate) fn add_memory(&mut self, length: usize) -> Result<usize, OfiError> {
         let none = || refusal(&self.offer, "register memory", libc::ENOMEM);
-        let bytes = Bytes::zeroed(length).ok_or_else(none)?;
+        self.add(Bytes::zeroed(length).ok_or_else(none)?)
+    }
+
+    /// Adds the first `length` bytes of a file that others map too; the number of the piece. No reference to its bytes is given.
+    ///
+    /// # Errors
+    /// The file cannot be mapped or could become shorter, or the provider does not take it.
+    pub(crate) fn add_file(&mut self, file: BorrowedFd<'_>, length: usize) -> Result<usize, OfiError> {
+        let refused = |_| refusal(&self.offer, "map memory", libc::EINVAL);
+        let bytes = Bytes::mapped(file, length).map_err(refused)?;
+        self.add(bytes)
+    }
+
+    fn add(&mut self, bytes: Bytes) -> Result<usize, OfiError> {
         let access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
         let key = if self.offer.facts.mr_mode & FI_MR_PROV_KEY == 0 { self.draw_key() } else { 0 };
         let mut registration = ptr::null_mut();
@@ -227,7 +241,7 @@ impl Device {
             ((*(*domain).mr).reg)(
                 self.domain.fid(),
                 bytes.start.as_ptr().cast(),
-                bytes.layout.size(),
+                bytes.size(),
                 access,
                 0,
                 key,
@@ -283,19 +297,31 @@ impl Device {
         Some((begin, key))
     }
 
-    /// The bytes of a piece. Peers and the provider may write to registered memory at any time; what is read is what was
+    /// Bytes of a piece.
+    pub(crate) fn length(&self, piece: usize) -> Option<usize> {
+        self.pieces.get(piece).map(|piece| piece.bytes.length)
+    }
+
+    /// The 64-bit word at `offset` of a piece, a multiple of 8.
+    pub(crate) fn word(&self, piece: usize, offset: usize) -> Option<&AtomicU64> {
+        let (start, _) = self.pointer(Place { piece, offset, length: 8 })?;
+        // SAFETY: eight bytes inside a piece, which begins on a page; pieces live as long as the device.
+        offset.is_multiple_of(8).then(|| unsafe { AtomicU64::from_ptr(start.cast()) })
+    }
+
+    /// The bytes of a piece of this device's own. Peers and the provider may write to registered memory at any time; what is read is what was
     /// there at some instant.
     pub(crate) fn bytes(&self, piece: usize) -> Option<&[u8]> {
-        let bytes = &self.pieces.get(piece)?.bytes;
+        let bytes = &self.pieces.get(piece).filter(|piece| !piece.bytes.is_mapped())?.bytes;
         // SAFETY: allocated and initialised with this length. The library writes to it only inside calls that take
         // this device mutably, or as a device of its own, outside the program's memory model; every byte pattern is
         // a valid `u8`.
         Some(unsafe { std::slice::from_raw_parts(bytes.start.as_ptr(), bytes.length) })
     }
 
-    /// The bytes of a piece, to be written.
+    /// The bytes of a piece of this device's own, to be written.
     pub(crate) fn bytes_mut(&mut self, piece: usize) -> Option<&mut [u8]> {
-        let bytes = &self.pieces.get(piece)?.bytes;
+        let bytes = &self.pieces.get(piece).filter(|piece| !piece.bytes.is_mapped())?.bytes;
         // SAFETY: as in `bytes`; the exclusive borrow of the device keeps other slices away.
         Some(unsafe { std::slice::from_raw_parts_mut(bytes.start.as_ptr(), bytes.length) })
     }

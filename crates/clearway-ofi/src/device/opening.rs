@@ -4,10 +4,12 @@
 //! I1. What a value here owns is closed or freed once, when the value is dropped. In which order is the device's matter.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use rustix::event::epoll;
+use rustix::fs::SealFlags;
 
 use crate::abi::*;
 use crate::error::OfiError;
@@ -45,12 +47,20 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// Zeroed bytes at an address that stays.
+/// Bytes at an address that stays.
 #[derive(Debug)]
 pub(super) struct Bytes {
     pub(super) start: NonNull<u8>,
-    pub(super) layout: Layout,
     pub(super) length: usize,
+    origin: Origin,
+}
+
+/// Where bytes come from.
+#[derive(Debug)]
+enum Origin {
+    Allocated(Layout),
+    /// Mapped from a file, so many bytes.
+    Mapped(usize),
 }
 
 // SAFETY: memory of the process that this value alone owns; any thread may use and free it.
@@ -61,14 +71,53 @@ impl Bytes {
         let layout = Layout::from_size_align(length.max(1), PAGE).ok()?;
         // SAFETY: the layout is not of size zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, layout, length })
+        Some(Self { start, length, origin: Origin::Allocated(layout) })
+    }
+
+    /// Maps the first `length` bytes of a file that others map too.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file that is shorter or that could become shorter; what the system said otherwise.
+    pub(super) fn mapped(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        let is_sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        let holds = usize::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size >= length.max(1));
+        if !is_sealed || !holds {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (size, protection) = (length.max(1), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; failure is checked below.
+        let start = unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start, length, origin: Origin::Mapped(size) })
+    }
+
+    /// Bytes that are registered with the provider: never none.
+    pub(super) fn size(&self) -> usize {
+        match self.origin {
+            Origin::Allocated(layout) => layout.size(),
+            Origin::Mapped(size) => size,
+        }
+    }
+
+    /// Whether other owners change the bytes at any time, so that no reference to them may be given.
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.origin, Origin::Mapped(_))
     }
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, freed once. Device's drop closes everything that knows the address first.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        match self.origin {
+            // SAFETY: allocated with this layout, freed once. Device's drop closes everything that knows the address first.
+            Origin::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::Mapped(size) => {
+                // SAFETY: exactly what `mmap` gave, once, after everything that knows the address was closed.
+                let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), size) };
+            }
+        }
     }
 }
 

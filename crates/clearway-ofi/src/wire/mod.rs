@@ -42,15 +42,15 @@ mod remote;
 mod slots;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock, crc32c};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Delivery, Missing, Operation, OperationKind, OperationSet, PathId,
-    RegionId, Span, StampSource, Status, Token, Wire,
+    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Delivery, Missing, Operation, OperationKind, OperationSet,
+    PathId, Reach, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -152,6 +152,8 @@ pub struct OfiWire {
     /// Memory is reached through the first lane only.
     memory_on_first_lane: bool,
     counters: Counters,
+    /// Memory that is not the device's own, by region.
+    adopted: BTreeMap<RegionId, AdoptedMemory>,
 }
 
 /// This node's time.
@@ -177,6 +179,7 @@ impl OfiWire {
         let known = insert_peers(&mut device, marking, &published, peers, trust)?;
         let native_atomics = device.has_atomics();
         let facts = device.facts();
+        let ordered = facts.order & FI_ORDER_SAW != 0;
         let mut wire = Self {
             rank,
             proof: proof_of(trust),
@@ -204,11 +207,12 @@ impl OfiWire {
             waiting: 0,
             looked: now(),
             patience: config.patience,
-            ordered: facts.order & FI_ORDER_SAW != 0,
+            ordered,
             inject_max: facts.inject_size,
             native_atomics,
             memory_on_first_lane: facts.mr_mode & FI_MR_ENDPOINT != 0,
             counters: Counters::default(),
+            adopted: BTreeMap::new(),
             device,
         };
         wire.post_buffers();
@@ -274,7 +278,7 @@ impl OfiWire {
             RegionId(id) if usize::from(id) < REGIONS_MAX => usize::from(id) + OWN_PIECES,
             _ => return Err(Missing::Memory),
         };
-        let length = self.device.bytes(piece).ok_or(Missing::Memory)?.len();
+        let length = self.device.length(piece).ok_or(Missing::Memory)?;
         let range = span.range_in(length).ok_or(Missing::Memory)?;
         Ok(Place { piece, offset: range.start, length: range.len() })
     }
@@ -321,6 +325,14 @@ impl OfiWire {
             }
             _ => Err(Missing::Operation(operation.kind())),
         }
+    }
+
+    /// The number of the next region, for `length` bytes.
+    fn next_region(&self, length: u64) -> Result<(RegionId, usize), Missing> {
+        let length = usize::try_from(length).map_err(|_| Missing::Memory)?;
+        let next = self.device.pieces() - OWN_PIECES;
+        let is_possible = next < REGIONS_MAX && isize::try_from(length).is_ok();
+        if is_possible { Ok((RegionId(next as u16), length)) } else { Err(Missing::Memory) }
     }
 
     fn check_path(&self, path: PathId) -> Result<(), Missing> {
@@ -406,6 +418,11 @@ fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
             Placement::ManyMachines => None,
         },
         classes: marking.granted(),
+        // The first write to a region waits until the peer has said where that is; a message does not.
+        sends_follow_writes: false,
+        adopts: true,
+        any_local: false,
+        groups_max: 0,
         paths: vec![None],
     }
 }
@@ -424,16 +441,52 @@ impl Wire for OfiWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        let length = usize::try_from(length.0).map_err(|_| Missing::Memory)?;
-        if isize::try_from(length).is_err() {
-            return Err(Missing::Memory);
-        }
-        let next = self.device.pieces() - OWN_PIECES;
-        if next >= REGIONS_MAX {
-            return Err(Missing::Memory);
-        }
+        let (next, length) = self.next_region(length.0)?;
         self.device.add_memory(length).map_err(|_| Missing::Memory)?;
-        Ok(RegionId(next as u16))
+        Ok(next)
+    }
+
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        let (next, length) = self.next_region(memory.length())?;
+        let file = memory.file().and_then(|file| file.downcast_ref::<OwnedFd>());
+        // The provider reads and writes memory by itself.
+        let file = file.filter(|_| memory.reach() == Reach::Peers).ok_or(Missing::Memory)?;
+        self.device.add_file(file.as_fd(), length).map_err(|_| Missing::Memory)?;
+        self.adopted.insert(next, memory);
+        Ok(next)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        if from.length as usize != into.len() {
+            return Err(Missing::Memory);
+        }
+        match self.adopted.get(&from.region).filter(|_| from.length > 0) {
+            Some(memory) => memory.read(from.offset, into),
+            None => bytes_of(self.region(from.region), from).map(|bytes| into.copy_from_slice(bytes)),
+        }
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        if into.length as usize != from.len() {
+            return Err(Missing::Memory);
+        }
+        if let Some(memory) = self.adopted.get(&into.region).filter(|_| into.length > 0) {
+            return memory.write(into.offset, from);
+        }
+        let place = self.place_of_body(into)?;
+        if place.length == 0 {
+            return Ok(());
+        }
+        let bytes = self.device.bytes_mut(place.piece).filter(|_| into.region != RegionId::RECEIVE);
+        let bytes = bytes.and_then(|bytes| bytes.get_mut(place.offset..place.offset + place.length));
+        bytes.ok_or(Missing::Memory).map(|bytes| bytes.copy_from_slice(from))
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        match self.adopted.get(&of.region).filter(|_| of.length > 0) {
+            Some(memory) => memory.digest(of.offset, of.length),
+            None => bytes_of(self.region(of.region), of).map(crc32c),
+        }
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {

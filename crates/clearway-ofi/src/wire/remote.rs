@@ -136,7 +136,7 @@ impl OfiWire {
             return None;
         }
         let piece = usize::from(region.0) + OWN_PIECES;
-        let length = self.device.bytes(piece)?.len() as u64;
+        let length = self.device.length(piece)? as u64;
         let (begin, key) = self.device.handle_of(piece)?;
         Some(RegionHandle { begin, length, key })
     }
@@ -169,18 +169,12 @@ impl OfiWire {
         if usize::from(at.region.0) >= REGIONS_MAX || !at.offset.is_multiple_of(8) {
             return None;
         }
-        let memory = self.device.bytes_mut(usize::from(at.region.0) + OWN_PIECES)?;
-        let range = Span { region: at.region, offset: at.offset, length: 8 }.range_in(memory.len())?;
-        let word = memory.get_mut(range)?.first_chunk_mut::<8>()?;
-        let old = u64::from_ne_bytes(*word);
-        let new = match kind {
-            AtomicKind::FetchAdd(n) => old.wrapping_add(n),
-            AtomicKind::Swap(n) => n,
-            AtomicKind::CompareSwap { expected, desired } if old == expected => desired,
-            AtomicKind::CompareSwap { .. } => old,
-        };
-        *word = new.to_ne_bytes();
-        Some(old)
+        if let Some(memory) = self.adopted.get(&at.region) {
+            return memory.change(at.offset, kind).ok();
+        }
+        let offset = usize::try_from(at.offset).ok()?;
+        // An atomic operation of the processor: threads and ranks of this host may change the same word.
+        self.device.word(usize::from(at.region.0) + OWN_PIECES, offset).map(|word| kind.apply(word))
     }
 
     /// A peer answered an atomic. The answer may come before the provider says that the question

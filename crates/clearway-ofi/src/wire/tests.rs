@@ -3,12 +3,15 @@
 //! The system's libfabric is tested where there is one; further libraries are named, separated by colons, in
 //! `CLEARWAY_TEST_LIBFABRIC`.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
-use clearway_proto::wire::{AtomicKind, Destination, Out, RemoteSpan};
+use clearway_proto::wire::{AtomicKind, Destination, Foreign, Out, RemoteSpan};
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::peers::lane_of;
 use super::*;
@@ -65,6 +68,14 @@ impl Fabric for Loopback {
         &mut self.wires[rank.index()]
     }
 
+    fn foreign(&mut self, length: usize, _: clearway_proto::wire::Reach) -> Option<AdoptedMemory> {
+        let file =
+            rustix::fs::memfd_create("adopted", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        rustix::fs::ftruncate(&file, length as u64).expect("longer");
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+        Some(Arc::new(InFile { file, length: length as u64, changing: Mutex::new(()) }))
+    }
+
     /// Lets every end work a little without taking arrivals away, then gives the processor to whoever wants it.
     fn pass_time(&mut self) {
         for _ in 0..100 {
@@ -73,6 +84,50 @@ impl Fabric for Loopback {
             }
             std::thread::yield_now();
         }
+    }
+}
+
+/// Memory of a test: a file that the wire maps, and that the test reads and writes by system calls.
+#[derive(Debug)]
+struct InFile {
+    file: OwnedFd,
+    length: u64,
+    changing: Mutex<()>,
+}
+
+impl InFile {
+    fn check(&self, at: u64, length: usize) -> Result<(), Missing> {
+        let end = at.checked_add(length as u64).filter(|end| *end <= self.length);
+        end.map(drop).ok_or(Missing::Memory)
+    }
+}
+
+impl Foreign for InFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
+        self.check(at, into.len())?;
+        rustix::io::pread(&self.file, into, at).map(drop).map_err(|_| Missing::Memory)
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+        self.check(at, from.len())?;
+        rustix::io::pwrite(&self.file, from, at).map(drop).map_err(|_| Missing::Memory)
+    }
+
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+        let _alone = self.changing.lock().expect("nobody panics");
+        let mut word = [0; 8];
+        self.read(at, &mut word)?;
+        let old = u64::from_ne_bytes(word);
+        self.write(at, &kind.next(old).to_ne_bytes())?;
+        Ok(old)
+    }
+
+    fn file(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(&self.file)
     }
 }
 
@@ -111,6 +166,7 @@ fn conformance__on_every_library_and_provider() {
             match outcome {
                 Outcome::Passed => {}
                 Outcome::Skipped(kind) => eprintln!("skipped: {case}: {name} has no {}", kind.name()),
+                Outcome::Without(feature) => eprintln!("skipped: {case}: {name} has no {}", feature.name()),
                 Outcome::Failed(sentence) => panic!("{name}: {case}: {sentence}"),
             }
         }

@@ -20,7 +20,7 @@ mod time;
 mod units;
 
 pub use class::{Class, Dscp, UnknownClass};
-pub use digest::crc32c;
+pub use digest::{Crc32c, crc32c};
 pub use head::Head;
 pub use nomial::{NOMIAL_BASE, elder, juniors};
 pub use random::{RandomKey, RandomStream};

@@ -21,7 +21,7 @@ use super::outgoing::{Next, Outgoing};
 use super::{Command, Event, NodeConfig, Receipt};
 use crate::base::{Class, LocalNs, Rank};
 use crate::wire::{
-    Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, Span, Status, Token,
+    Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId, Span, Status, Token,
 };
 
 /// Effects that one thing to do needs at most.
@@ -308,8 +308,12 @@ impl Node {
         };
         let Some(stream) = self.incoming(key) else { return };
         let verdict = match stream.comes(now, coming, &data) {
-            // Inboxes are written by messages only.
-            Verdict::Take { into, .. } if data.place.region != INBOX && into.region == inboxes => Verdict::Refuse,
+            // Inboxes are written by messages only, and memory of this process by this process.
+            Verdict::Take { into, .. }
+                if data.place.region != INBOX && [inboxes, RegionId::PROCESS].contains(&into.region) =>
+            {
+                Verdict::Refuse
+            }
             verdict => verdict,
         };
         match verdict {

@@ -17,8 +17,9 @@ use super::kept::Kept;
 use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt, Target, Ticket};
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
+    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Missing,
+    Operation, OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, Token, Wire,
+    forward_wire,
 };
 
 /// Ranks that a token can name.
@@ -177,7 +178,7 @@ impl<W: Wire> Reliable<W> {
     /// Our own regions have the same numbers at every rank, and are not to be written to.
     fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), Missing> {
         let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
-        let is_ours = into.region == self.inboxes || into.region == RegionId::RECEIVE;
+        let is_ours = [self.inboxes, RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
         if end.is_some() && !is_ours { Ok(()) } else { Err(Missing::Memory) }
     }
 
@@ -275,6 +276,8 @@ fn above(below: &Capabilities, config: &Config) -> Result<Capabilities, Missing>
         head_max: HEAD_MAX,
         body_max,
         message_max: HEAD_MAX + body_max,
+        sends_follow_writes: true,
+        groups_max: 0,
         paths: alloc::vec![rates.map(|rates| BitsPerSec(rates.iter().map(|rate| rate.0).sum()))],
         ..below.clone()
     })
@@ -291,6 +294,23 @@ impl<W: Wire> Wire for Reliable<W> {
         let region = self.below.register(length)?;
         self.regions.push((region, length.0));
         Ok(region)
+    }
+
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        let length = memory.length();
+        let region = self.below.adopt(memory)?;
+        self.regions.push((region, length));
+        Ok(region)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        self.check(from)?;
+        self.below.copy_out(self.translate(from), into)
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.check(into)?;
+        if into.region == RegionId::RECEIVE { Err(Missing::Memory) } else { self.below.copy_in(into, from) }
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {

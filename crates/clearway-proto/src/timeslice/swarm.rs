@@ -53,7 +53,7 @@ struct Afflicted<'a> {
 
 impl Wire for Afflicted<'_> {
     forward_wire!(
-        wire: rank, capabilities, register, region, region_mut, join, post, deadline, counters, digest
+        wire: rank, capabilities, memory, groups, post, deadline, counters
     );
 
     fn now(&self) -> LocalNs {

@@ -90,6 +90,14 @@ pub struct Capabilities {
     pub shared_clock: Option<SharedClock>,
     /// What each class becomes, by [`Class::index`].
     pub classes: [Granted; Class::ALL.len()],
+    /// Whether a message to a peer is given to it only when the writes to it before, in the same class, are in its memory.
+    pub sends_follow_writes: bool,
+    /// Whether the wire adopts memory that is not its own ([`Wire::adopt`](super::Wire::adopt)).
+    pub adopts: bool,
+    /// Whether it adopts memory that only this rank may name, [`RegionId::PROCESS`](super::RegionId::PROCESS).
+    pub any_local: bool,
+    /// Groups that one end can be in at a time.
+    pub groups_max: usize,
     /// The rate of each path as far as known, by path number.
     pub paths: Vec<Option<BitsPerSec>>,
 }

@@ -10,15 +10,23 @@
 mod cases;
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{OperationKind, Wire};
+use super::foreign::Words;
+use super::{AdoptedMemory, Capabilities, OperationKind, Reach, Wire};
 use crate::base::Rank;
 
 /// Some ends of the wire under test.
 pub trait Fabric {
     /// The end of `rank`. The suite asks for ranks `0..RANKS`.
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire;
+
+    /// `length` bytes of memory that the wire did not allocate, and that its ends can adopt; `None` where ends cannot be given any, for
+    /// example in other processes.
+    fn foreign(&mut self, length: usize, reach: Reach) -> Option<AdoptedMemory> {
+        Some(Arc::new(Words::new(length, reach)))
+    }
 
     /// Lets time pass, long enough that what was posted has usually arrived: one latency of virtual time, or a wait for
     /// readable sockets of at most some milliseconds.
@@ -35,8 +43,47 @@ pub enum Outcome {
     Passed,
     /// The wire says it lacks what the case needs.
     Skipped(OperationKind),
+    /// The wire says that it does not promise this.
+    Without(Feature),
     /// Not as promised; the sentence says what was seen.
     Failed(String),
+}
+
+/// What a case needs beside operations: a capability that a wire may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// [`Capabilities::adopts`].
+    Adoption,
+    /// [`Capabilities::any_local`].
+    AnyLocal,
+    /// [`Capabilities::sends_follow_writes`].
+    SendsFollowWrites,
+}
+
+impl Feature {
+    fn is_in(self, capabilities: &Capabilities) -> bool {
+        match self {
+            Self::Adoption => capabilities.adopts,
+            Self::AnyLocal => capabilities.any_local,
+            Self::SendsFollowWrites => capabilities.sends_follow_writes,
+        }
+    }
+
+    /// The name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adoption => "adoption",
+            Self::AnyLocal => "local memory",
+            Self::SendsFollowWrites => "order of writes and sends",
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether the promise is kept, or the wire says that it lacks what the promise needs.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self, Self::Failed(_))
+    }
 }
 
 /// Runs every case on a fresh fabric from `make`; returns the cases in order.
@@ -55,6 +102,13 @@ fn run_one(case: &cases::Case, fabric: &mut dyn Fabric) -> Outcome {
     let operations = fabric.wire(Rank(0)).capabilities().operations;
     if let Some(missing) = case.needs.iter().find(|kind| !operations.has(**kind)) {
         return Outcome::Skipped(*missing);
+    }
+    if let Some(missing) = case.features.iter().find(|feature| !feature.is_in(fabric.wire(Rank(0)).capabilities())) {
+        return Outcome::Without(*missing);
+    }
+    let adopts = |feature: &&Feature| matches!(feature, Feature::Adoption | Feature::AnyLocal);
+    if let Some(feature) = case.features.iter().find(adopts).filter(|_| fabric.foreign(8, Reach::Peers).is_none()) {
+        return Outcome::Without(*feature);
     }
     match (case.run)(fabric) {
         Ok(()) => Outcome::Passed,

@@ -2,8 +2,9 @@
 
 /// Implements the named methods of [`Wire`](crate::wire::Wire) by those of a field; to be called inside the implementation of that trait.
 ///
-/// What is not named the caller implements, or leaves to the trait's own default. A default knows nothing of the field: who changes nothing about
-/// `deadline` and `digest` names them.
+/// What is not named the caller implements, or leaves to the trait's own default. A default knows nothing of the field: name `memory`, `groups`
+/// and `deadline` where the adaptor changes nothing about them. `memory` stands for all methods that concern memory, `groups` for `join` and
+/// `leave`.
 ///
 /// ```
 /// use clearway_proto::wire::{Arrival, Wire, forward_wire};
@@ -12,7 +13,7 @@
 /// struct Deaf<W>(W);
 ///
 /// impl<W: Wire> Wire for Deaf<W> {
-///     forward_wire!(0: rank, capabilities, now, register, region, region_mut, join, post, deadline, counters, digest);
+///     forward_wire!(0: rank, capabilities, now, memory, groups, post, deadline, counters);
 ///
 ///     fn harvest(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
 ///         0
@@ -41,9 +42,12 @@ macro_rules! forward_wire {
             self.$to.register(length)
         }
     };
-    (@region $to:tt) => {
-        fn region(&self, region: $crate::wire::RegionId) -> Option<&[u8]> {
-            self.$to.region(region)
+    (@adopt $to:tt) => {
+        fn adopt(
+            &mut self,
+            memory: $crate::wire::AdoptedMemory,
+        ) -> Result<$crate::wire::RegionId, $crate::wire::Missing> {
+            self.$to.adopt(memory)
         }
     };
     (@region_mut $to:tt) => {
@@ -51,9 +55,32 @@ macro_rules! forward_wire {
             self.$to.region_mut(region)
         }
     };
-    (@join $to:tt) => {
+    (@memory $to:tt) => {
+        $crate::wire::forward_wire!($to: register, adopt, region_mut);
+
+        fn region(&self, region: $crate::wire::RegionId) -> Option<&[u8]> {
+            self.$to.region(region)
+        }
+
+        fn copy_out(&self, from: $crate::wire::Span, into: &mut [u8]) -> Result<(), $crate::wire::Missing> {
+            self.$to.copy_out(from, into)
+        }
+
+        fn copy_in(&mut self, into: $crate::wire::Span, from: &[u8]) -> Result<(), $crate::wire::Missing> {
+            self.$to.copy_in(into, from)
+        }
+
+        fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::Missing> {
+            self.$to.digest(of)
+        }
+    };
+    (@groups $to:tt) => {
         fn join(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::Missing> {
             self.$to.join(group)
+        }
+
+        fn leave(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::Missing> {
+            self.$to.leave(group)
         }
     };
     (@post $to:tt) => {
@@ -79,11 +106,6 @@ macro_rules! forward_wire {
     (@counters $to:tt) => {
         fn counters(&self) -> $crate::wire::Counters {
             self.$to.counters()
-        }
-    };
-    (@digest $to:tt) => {
-        fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::Missing> {
-            self.$to.digest(of)
         }
     };
     ($to:tt: $($method:ident),+ $(,)?) => {

@@ -22,18 +22,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use self::rough::{Fate, Weather};
+use super::regions::{Pages, Regions};
 use super::{
-    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
-    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
+    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
+    Missing, Operation, OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource,
+    Status, Token, Wire,
 };
-use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock};
+use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c};
 
 /// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
 const HEAD_MAX: usize = 128;
 /// The longest message: what is left of a 1500-byte packet after IP (20), UDP (8) and the UDP wire's header (16).
 const MESSAGE_MAX: usize = 1_456;
-/// Regions one end can register.
-const REGIONS_MAX: usize = 64;
 
 /// How a [`MemoryFabric`] behaves.
 #[derive(Clone, Copy, Debug)]
@@ -107,10 +107,12 @@ pub struct MemoryWire {
     in_flight: usize,
     refused: BTreeSet<Class>,
     capabilities: Capabilities,
-    regions: Vec<Vec<u8>>,
+    memory: Regions<Pages>,
     receive: Vec<u8>,
     outbox: Vec<(Destination, Flight)>,
     joins: Vec<GroupId>,
+    leaves: Vec<GroupId>,
+    joined: BTreeSet<GroupId>,
     ready: VecDeque<Ready>,
     counters: Counters,
 }
@@ -218,6 +220,9 @@ impl MemoryFabric {
             for group in core::mem::take(&mut self.wires[i].joins) {
                 self.groups.entry(group).or_default().insert(rank);
             }
+            for group in core::mem::take(&mut self.wires[i].leaves) {
+                self.groups.entry(group).or_default().remove(&rank);
+            }
         }
         for i in 0..self.wires.len() {
             let from = Rank(i as u32);
@@ -276,9 +281,8 @@ impl MemoryFabric {
             }
             Flight::Write { from, into, bytes, immediate, token } => {
                 let into = Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
-                let status = match self.wires[target.index()].bytes_mut(into) {
-                    Ok(place) => {
-                        place.copy_from_slice(&bytes);
+                let status = match self.wires[target.index()].peer_copies_in(into, &bytes) {
+                    Ok(()) => {
                         let landed = immediate.map(|immediate| Ready::Landed { from, into, immediate, at });
                         self.wires[target.index()].ready.extend(landed);
                         Status::Complete
@@ -289,26 +293,22 @@ impl MemoryFabric {
             }
             Flight::Read { from, source, into, token } => {
                 let source = Span { region: source.region, offset: source.offset, length: into.length };
-                match self.wires[target.index()].bytes(source).map(Box::from) {
+                match self.wires[target.index()].peer_takes(source) {
                     Ok(bytes) => self.launch(from, Flight::ReadReply { bytes, into, token }),
                     Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
                 }
             }
             Flight::ReadReply { bytes, into, token } => {
                 let wire = &mut self.wires[target.index()];
-                let status = match wire.bytes_mut(into) {
-                    Ok(place) => {
-                        place.copy_from_slice(&bytes);
-                        Status::Complete
-                    }
-                    Err(missing) => Status::Refused(missing),
-                };
+                let status = wire.memory.copy_in(into, &bytes).map_or_else(Status::Refused, |()| Status::Complete);
                 wire.ready.push_back(Ready::Done { token, status, value: 0, at });
             }
-            Flight::Atomic { from, kind, at: word, token } => match self.wires[target.index()].atomic(kind, word) {
-                Ok(old) => self.answer(from, Some(token), Status::Complete, old),
-                Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
-            },
+            Flight::Atomic { from, kind, at: word, token } => {
+                match self.wires[target.index()].memory.change(word, kind) {
+                    Ok(old) => self.answer(from, Some(token), Status::Complete, old),
+                    Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
+                }
+            }
             Flight::Done { token, status, value } => {
                 self.wires[target.index()].ready.push_back(Ready::Done { token, status, value, at });
             }
@@ -351,12 +351,18 @@ impl MemoryWire {
                 stamp: StampSource::Virtual,
                 shared_clock: Some(SharedClock::asserted_by_wire()),
                 classes: [Granted::Marked; Class::ALL.len()],
+                sends_follow_writes: config.loss_per_million == 0,
+                adopts: true,
+                any_local: true,
+                groups_max: usize::MAX,
                 paths: vec![None; usize::from(config.paths)],
             },
-            regions: Vec::new(),
+            memory: Regions::default(),
             receive: Vec::new(),
             outbox: Vec::new(),
             joins: Vec::new(),
+            leaves: Vec::new(),
+            joined: BTreeSet::new(),
             ready: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -372,37 +378,25 @@ impl MemoryWire {
         }
     }
 
-    fn bytes(&self, span: Span) -> Result<&[u8], Missing> {
-        let region = self.region(span.region).ok_or(Missing::Memory)?;
-        let range = span.range_in(region.len()).ok_or(Missing::Memory)?;
-        Ok(&region[range])
+    /// A copy of the bytes of `span`.
+    fn take(&self, span: Span) -> Result<Box<[u8]>, Missing> {
+        let mut scratch = Vec::new();
+        self.memory.bytes_or_copy(&self.receive, span, &mut scratch).map(Box::from)
     }
 
-    fn bytes_mut(&mut self, span: Span) -> Result<&mut [u8], Missing> {
-        let region = self.region_mut(span.region).ok_or(Missing::Memory)?;
-        let range = span.range_in(region.len()).ok_or(Missing::Memory)?;
-        Ok(&mut region[range])
+    /// Copies bytes in for a peer.
+    fn peer_copies_in(&mut self, into: Span, bytes: &[u8]) -> Result<(), Missing> {
+        if self.memory.holds(into) { self.memory.copy_in(into, bytes) } else { Err(Missing::Memory) }
     }
 
-    fn atomic(&mut self, kind: AtomicKind, at: RemoteSpan) -> Result<u64, Missing> {
-        if !at.offset.is_multiple_of(8) {
-            return Err(Missing::Memory);
-        }
-        let word = self.bytes_mut(Span { region: at.region, offset: at.offset, length: 8 })?;
-        let old = word.try_into().map_or(0, u64::from_le_bytes);
-        let new = match kind {
-            AtomicKind::FetchAdd(n) => old.wrapping_add(n),
-            AtomicKind::CompareSwap { expected, desired } => {
-                if old == expected {
-                    desired
-                } else {
-                    old
-                }
-            }
-            AtomicKind::Swap(n) => n,
-        };
-        word.copy_from_slice(&new.to_le_bytes());
-        Ok(old)
+    /// A copy of bytes for a peer.
+    fn peer_takes(&self, from: Span) -> Result<Box<[u8]>, Missing> {
+        if self.memory.holds(from) { self.take(from) } else { Err(Missing::Memory) }
+    }
+
+    /// Whether this end may touch `span`.
+    fn holds(&self, span: Span) -> Result<(), Missing> {
+        self.memory.check(&self.receive, span)
     }
 
     fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
@@ -418,28 +412,28 @@ impl MemoryWire {
                 if let Destination::One(rank) = to {
                     known(rank)?;
                 }
-                self.bytes(body_of(body))?;
+                self.holds(body)?;
                 let head = head.of(heads).ok_or(Missing::Memory)?;
                 if self.capabilities.carries(head.len(), body.length as usize) { Ok(()) } else { Err(Missing::Length) }
             }
             Operation::Write { to, path, from, .. } => {
                 route(path)?;
                 known(to)?;
-                self.bytes(from).map(drop)
+                self.holds(from)
             }
             Operation::Read { peer, path, into, .. } => {
                 route(path)?;
                 known(peer)?;
-                self.bytes(into).map(drop)
+                self.holds(into)
             }
             Operation::Atomic { to, path, .. } => route(path).and_then(|()| known(to)),
             Operation::Copy { from, into } => {
-                self.bytes(from)?;
+                self.holds(from)?;
                 let writable = into.region != RegionId::RECEIVE && from.length == into.length;
-                self.bytes(into)?;
+                self.holds(into)?;
                 if writable { Ok(()) } else { Err(Missing::Memory) }
             }
-            Operation::Digest { of, .. } => self.bytes(body_of(of)).map(drop),
+            Operation::Digest { of, .. } => self.holds(of),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             Operation::Abandon { .. } => Ok(()),
         }
@@ -457,12 +451,12 @@ impl MemoryWire {
                 self.in_flight += 1;
                 self.counters.sent += 1;
                 let head = head.of(heads).unwrap_or_default().into();
-                let body = self.bytes(body_of(body))?.into();
+                let body = self.take(body)?;
                 self.outbox.push((to, Flight::Message { from: self.rank, path, class, head, body }));
                 Ok(Answer::Done(0))
             }
             Operation::Write { to, from, into, immediate, token, .. } => {
-                let bytes = self.bytes(from)?.into();
+                let bytes = self.take(from)?;
                 let flight = Flight::Write { from: self.rank, into, bytes, immediate, token };
                 self.outbox.push((Destination::One(to), flight));
                 Ok(Answer::Posted)
@@ -476,22 +470,13 @@ impl MemoryWire {
                 self.outbox.push((Destination::One(to), Flight::Atomic { from: self.rank, kind, at, token }));
                 Ok(Answer::Posted)
             }
-            Operation::Copy { from, into } => {
-                let bytes: Vec<u8> = self.bytes(from)?.into();
-                self.bytes_mut(into)?.copy_from_slice(&bytes);
-                Ok(Answer::Done(0))
-            }
+            Operation::Copy { from, into } => self.memory.copy(&self.receive, from, into).map(|()| Answer::Done(0)),
             Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             // Here every operation ends one latency later, whatever its peer does.
             Operation::Abandon { .. } => Ok(Answer::Done(0)),
         }
     }
-}
-
-/// An empty body names no memory, whatever region it says.
-fn body_of(body: Span) -> Span {
-    if body.length == 0 { Span { region: RegionId::RECEIVE, offset: 0, length: 0 } } else { body }
 }
 
 impl Wire for MemoryWire {
@@ -508,27 +493,43 @@ impl Wire for MemoryWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        let id = u16::try_from(self.regions.len()).map_err(|_| Missing::Memory)?;
-        let length = usize::try_from(length.0).map_err(|_| Missing::Memory)?;
-        if self.regions.len() >= REGIONS_MAX {
-            return Err(Missing::Memory);
-        }
-        self.regions.push(vec![0; length]);
-        Ok(RegionId(id))
+        self.memory.register_pages(length)
+    }
+
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        self.memory.adopt(memory)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        self.memory.copy_out(&self.receive, from, into)
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.memory.copy_in(into, from)
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        self.memory.digest(&self.receive, of, crc32c)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
-        if region == RegionId::RECEIVE {
-            return Some(&self.receive);
-        }
-        self.regions.get(usize::from(region.0)).map(Vec::as_slice)
+        self.memory.region(&self.receive, region)
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.regions.get_mut(usize::from(region.0)).map(Vec::as_mut_slice)
+        self.memory.region_mut(region)
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+        if self.joined.remove(&group) {
+            self.leaves.push(group);
+            return Ok(());
+        }
+        Err(Missing::Group)
     }
 
     fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.joined.insert(group);
         self.joins.push(group);
         Ok(())
     }

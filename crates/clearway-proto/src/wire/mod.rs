@@ -38,14 +38,17 @@ mod beside;
 mod capabilities;
 pub mod conformance;
 mod driver;
+pub mod foreign;
 mod forward;
 pub mod memory;
 mod operation;
 mod out;
+pub mod regions;
 
 pub use beside::{Ask, Beside, Told};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Driver, Progress};
+pub use foreign::{AdoptedMemory, Foreign, Reach};
 #[doc(inline)]
 pub use forward::forward_wire;
 pub use operation::{
@@ -350,7 +353,47 @@ pub trait Wire {
     /// [`Missing::Memory`] when the wire has no more room for regions.
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing>;
 
-    /// The bytes of a region; for [`RegionId::RECEIVE`] those of the last harvest.
+    /// Makes memory of others a region, which operations can name as those that [`Wire::register`] gives: the next number, or
+    /// [`RegionId::PROCESS`] for memory that only this rank may name ([`Capabilities::any_local`]). The wire touches it by the methods
+    /// of [`Foreign`] until it is dropped; a wire on which peers reach memory by themselves maps its file.
+    ///
+    /// # Errors
+    /// [`Missing::Memory`] when the wire has no more room for regions, or cannot reach this memory.
+    fn adopt(&mut self, _memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        Err(Missing::Memory)
+    }
+
+    /// Copies the bytes of a span out, of adopted memory too. `into` has the length of the span.
+    ///
+    /// # Errors
+    /// [`Missing::Memory`].
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        let bytes = bytes_of(self.region(from.region), from)?;
+        if bytes.len() != into.len() {
+            return Err(Missing::Memory);
+        }
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Copies `from` into a span, of adopted memory too. `from` has the length of the span.
+    ///
+    /// # Errors
+    /// [`Missing::Memory`].
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        if into.length as usize != from.len() {
+            return Err(Missing::Memory);
+        }
+        if from.is_empty() {
+            return Ok(());
+        }
+        let region = self.region_mut(into.region).ok_or(Missing::Memory)?;
+        let range = into.range_in(region.len()).ok_or(Missing::Memory)?;
+        region[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    /// The bytes of a region; for [`RegionId::RECEIVE`] those of the last harvest. `None` for adopted memory.
     fn region(&self, region: RegionId) -> Option<&[u8]>;
 
     /// The bytes of a registered region, to be filled by the application.
@@ -361,6 +404,14 @@ pub trait Wire {
     /// # Errors
     /// [`Missing::Operation`] without multicast, [`Missing::Group`] when the network refuses the group.
     fn join(&mut self, group: GroupId) -> Result<(), Missing>;
+
+    /// Receives what is sent to `group` no more, and gives the group's place in the network's tables back.
+    ///
+    /// # Errors
+    /// [`Missing::Operation`] without multicast, [`Missing::Group`] when this end has not joined it.
+    fn leave(&mut self, _group: GroupId) -> Result<(), Missing> {
+        Err(Missing::Operation(OperationKind::Multicast))
+    }
 
     /// Starts `operations` in order and pushes one answer for each onto `answers`. `heads` holds their headers.
     ///

@@ -4,6 +4,7 @@
 //! I1. A span is data: it proves nothing about memory. Wires check every span before they touch a byte.
 
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Class, GroupId, Rank};
 
@@ -22,6 +23,8 @@ pub struct RegionId(pub u16);
 impl RegionId {
     /// Where bodies of arrived datagrams lie until the next harvest. Read-only, never registered.
     pub const RECEIVE: Self = Self(u16::MAX);
+    /// All memory of this process, where the wire adopted it: offsets are addresses. Only this rank's operations can name it.
+    pub const PROCESS: Self = Self(u16::MAX - 1);
 }
 
 /// A file that the application opened for an engine.
@@ -98,6 +101,29 @@ pub enum AtomicKind {
     },
     /// Replaces the word and fetches the old value.
     Swap(u64),
+}
+
+impl AtomicKind {
+    /// What the word becomes that was `old`.
+    pub const fn next(self, old: u64) -> u64 {
+        match self {
+            Self::FetchAdd(n) => old.wrapping_add(n),
+            Self::CompareSwap { expected, desired } if old == expected => desired,
+            Self::CompareSwap { .. } => old,
+            Self::Swap(n) => n,
+        }
+    }
+
+    /// Changes `word` by an atomic operation of the processor; returns its old value.
+    pub fn apply(self, word: &AtomicU64) -> u64 {
+        match self {
+            Self::FetchAdd(n) => word.fetch_add(n, Ordering::SeqCst),
+            Self::Swap(n) => word.swap(n, Ordering::SeqCst),
+            Self::CompareSwap { expected, desired } => {
+                word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
+            }
+        }
+    }
 }
 
 /// What to do with a file.

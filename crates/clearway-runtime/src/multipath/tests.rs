@@ -31,7 +31,7 @@ struct Cut {
 
 impl Wire for Cut {
     forward_wire!(
-        wire: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, counters, digest
+        wire: rank, capabilities, now, memory, groups, harvest, deadline, counters
     );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

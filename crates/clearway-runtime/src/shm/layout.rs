@@ -28,9 +28,11 @@ use super::record::{self, WORD};
 pub(super) const PAGE: usize = 4_096;
 /// The offset of the owner's sleep epoch.
 pub(super) const SLEEP: usize = 0;
-/// One bit for each of 65,536 groups.
+/// Groups that there are, each with one bit.
+pub(super) const GROUPS_MAX: usize = 1 << 16;
+/// The bits of groups.
 const GROUPS: usize = PAGE;
-const GROUPS_LENGTH: usize = 8_192;
+const GROUPS_LENGTH: usize = GROUPS_MAX / 8;
 const LANES: usize = GROUPS + GROUPS_LENGTH;
 const LANE_LENGTH: usize = 256;
 /// In a lane: the word of classes that the writer found full.

@@ -24,7 +24,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
@@ -37,6 +37,10 @@ pub(super) struct Mapping {
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is unmapped only when the value is dropped.
 unsafe impl Send for Mapping {}
+
+// SAFETY: by a shared reference bytes are only copied and words changed atomically; the references that `bytes` gives are taken by wires
+// alone, for memory that peers are asked not to touch meanwhile.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Makes a segment of `length` zeroed bytes, all of them allocated.
@@ -147,6 +151,25 @@ impl Mapping {
             ptr::copy_nonoverlapping(from, first.as_mut_ptr(), first.len());
             ptr::copy_nonoverlapping(from.add(first.len()), second.as_mut_ptr(), second.len());
         }
+    }
+
+    /// Copies bytes out, one by one, each whole: where others write next to them.
+    pub(super) fn read_each(&self, offset: usize, into: &mut [u8]) {
+        for (index, byte) in into.iter_mut().enumerate() {
+            *byte = self.byte(offset + index).load(Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes in, one by one, each whole: where others write next to them.
+    pub(super) fn write_each(&self, offset: usize, from: &[u8]) {
+        for (index, byte) in from.iter().enumerate() {
+            self.byte(offset + index).store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: as in `word`, with one byte. A byte and the word it lies in are never touched at once by one protocol.
+        unsafe { AtomicU8::from_ptr(self.place(offset, 1)) }
     }
 
     /// Copies bytes out.

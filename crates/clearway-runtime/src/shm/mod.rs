@@ -27,20 +27,24 @@ mod region;
 mod ring;
 mod room;
 mod scan;
+mod shared;
 mod slot;
 
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};
+pub use shared::SharedMemory;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
+use clearway_proto::wire::regions::Regions;
 use clearway_proto::wire::{
-    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Missing, Operation,
-    OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
+    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
+    Missing, Operation, OperationKind, OperationSet, PathId, Queue, Reach, RegionId, RemoteSpan, Span, Stamp,
+    StampSource, Status, Token, Wire,
 };
 
 use self::bell::Bell;
+use self::layout::GROUPS_MAX;
 use self::mapping::Mapping;
 use self::meet::Met;
 use self::neighbours::{Neighbours, News, Put};
@@ -48,7 +52,6 @@ use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
 use self::region::Region;
 use crate::RuntimeError;
 use crate::clock;
-use crate::memory::Memory;
 use crate::waiting::{Pause, Waitable, Woken};
 
 /// Where bodies of one harvest lie: as many of the longest as a driver takes at a time.
@@ -64,7 +67,9 @@ pub struct ShmWire {
     capabilities: Capabilities,
     neighbours: Neighbours,
     pause: Pause,
-    memory: Memory<Region>,
+    memory: Regions<Region>,
+    /// Bytes of adopted memory on their way.
+    scratch: Vec<u8>,
     arena: Vec<u8>,
     received_bytes: usize,
     harvests: u32,
@@ -90,7 +95,8 @@ impl ShmWire {
             capabilities: capabilities(same_clock),
             neighbours: Neighbours::new(own, layout, me, bell, met),
             pause: Pause::yielding(config.waiting),
-            memory: Memory::default(),
+            memory: Regions::default(),
+            scratch: Vec::new(),
             arena: vec![0; ARENA],
             received_bytes: 0,
             harvests: 0,
@@ -138,7 +144,7 @@ impl ShmWire {
             Destination::One(rank) => Some(self.neighbours.place(rank)?),
             Destination::Group(_) => None,
         };
-        let body = self.memory.bytes(&self.arena[..self.received_bytes], body)?;
+        let body = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], body, &mut self.scratch)?;
         let head = head.ok_or(Missing::Memory)?;
         if head.len() > HEAD_MAX || body.len() > BODY_MAX {
             return Err(Missing::Length);
@@ -199,7 +205,7 @@ impl ShmWire {
         token: Option<Token>,
     ) -> Result<Answer, Missing> {
         let place = self.neighbours.place(to)?;
-        let bytes = self.memory.bytes(&self.arena[..self.received_bytes], from)?;
+        let bytes = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], from, &mut self.scratch)?;
         let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())? else {
             return Ok(self.flushed(token));
         };
@@ -223,11 +229,18 @@ impl ShmWire {
 
     fn read(&mut self, peer: Rank, from: RemoteSpan, into: Span, token: Token) -> Result<Answer, Missing> {
         let place = self.neighbours.place(peer)?;
-        let bytes = self.memory.bytes_mut(into)?;
-        let Some((segment, offset)) = self.neighbours.remote(place, from, bytes.len())? else {
+        self.memory.check(&[], into)?;
+        let Some((segment, offset)) = self.neighbours.remote(place, from, into.length as usize)? else {
             return Ok(self.flushed(Some(token)));
         };
-        segment.read(offset, bytes);
+        match self.memory.bytes_mut(into) {
+            Ok(bytes) => segment.read(offset, bytes),
+            Err(_) => {
+                self.scratch.resize(into.length as usize, 0);
+                segment.read(offset, &mut self.scratch);
+                self.memory.copy_in(into, &self.scratch)?;
+            }
+        }
         self.neighbours.tell(News::Done { token, status: Status::Complete });
         Ok(Answer::Posted)
     }
@@ -238,7 +251,7 @@ impl ShmWire {
             return Err(Missing::Memory);
         }
         match self.neighbours.remote(place, at, 8)? {
-            Some((segment, offset)) => Ok(Answer::Done(change_word(segment.word(offset), kind))),
+            Some((segment, offset)) => Ok(Answer::Done(kind.apply(segment.word(offset)))),
             None => Ok(self.flushed(Some(token))),
         }
     }
@@ -378,6 +391,10 @@ fn capabilities(same_clock: bool) -> Capabilities {
         stamp: StampSource::Reading,
         shared_clock: same_clock.then(SharedClock::asserted_by_wire),
         classes: [Granted::Separate; Class::ALL.len()],
+        sends_follow_writes: true,
+        adopts: true,
+        any_local: true,
+        groups_max: GROUPS_MAX,
         paths: vec![None],
     }
 }
@@ -406,16 +423,6 @@ fn put_to_all(
     Put::Taken
 }
 
-fn change_word(word: &AtomicU64, kind: AtomicKind) -> u64 {
-    match kind {
-        AtomicKind::FetchAdd(n) => word.fetch_add(n, Ordering::SeqCst),
-        AtomicKind::Swap(n) => word.swap(n, Ordering::SeqCst),
-        AtomicKind::CompareSwap { expected, desired } => {
-            word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
-        }
-    }
-}
-
 impl Wire for ShmWire {
     fn rank(&self) -> Rank {
         self.rank
@@ -435,6 +442,31 @@ impl Wire for ShmWire {
         Ok(region)
     }
 
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        let length = Bytes(memory.length());
+        let file = match (memory.reach(), memory.file().and_then(|file| file.downcast_ref::<OwnedFd>())) {
+            (Reach::Local, _) => return self.memory.adopt(memory),
+            // Peers write into their own mappings of it.
+            (Reach::Peers, None) => return Err(Missing::Memory),
+            (Reach::Peers, Some(file)) => file.try_clone().map_err(|_| Missing::Memory)?,
+        };
+        let region = self.memory.adopt(memory)?;
+        self.neighbours.announce(region, length, file.as_fd())?;
+        Ok(region)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        self.memory.copy_out(&self.arena[..self.received_bytes], from, into)
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.memory.copy_in(into, from)
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, Missing> {
+        self.memory.digest(&self.arena[..self.received_bytes], of, crc_fast::crc32_iscsi)
+    }
+
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         self.memory.region(&self.arena[..self.received_bytes], region)
     }
@@ -446,6 +478,10 @@ impl Wire for ShmWire {
     fn join(&mut self, group: GroupId) -> Result<(), Missing> {
         self.neighbours.join(group);
         Ok(())
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.neighbours.leave_group(group).ok_or(Missing::Group)
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

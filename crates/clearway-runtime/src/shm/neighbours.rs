@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use clearway_proto::base::{Bytes, Class, GroupId, Rank};
+use clearway_proto::wire::regions::REGIONS_MAX;
 use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
 
 use super::bell::{Bell, Knocker};
@@ -30,7 +31,6 @@ use super::record::{HEAD_MAX, Opening};
 use super::region::{Region, segment_length};
 use super::ring::{Corrupt, Reader, Room, Writer};
 use super::scan::{Lookout, Scan, bits};
-use crate::memory::REGIONS_MAX;
 
 /// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
 /// and its look at the tail costs little (measured on such a ring).
@@ -362,6 +362,12 @@ impl Neighbours {
     pub(super) fn join(&self, group: GroupId) {
         let (at, bit) = group_bit(group.0);
         self.own.half(at).fetch_or(bit, Ordering::Release);
+    }
+
+    /// Takes this rank out of a group; `None` when it is not in it.
+    pub(super) fn leave_group(&self, group: GroupId) -> Option<()> {
+        let (at, bit) = group_bit(group.0);
+        (self.own.half(at).fetch_and(!bit, Ordering::Release) & bit != 0).then_some(())
     }
 
     /// The places of a group's living members but this rank, as bits.

@@ -93,6 +93,25 @@ impl Listener {
         })
     }
 
+    /// Groups that one end can be in at a time.
+    pub(super) const fn groups_max(rails: usize) -> usize {
+        Inbox::slots_of(rails).saturating_sub(Class::ALL.len() * rails)
+    }
+
+    /// Closes the socket of `group`; `None` when there is none.
+    pub(super) fn remove_group(&mut self, group: GroupId) -> Option<()> {
+        let place = self.groups.iter().position(|joined| *joined == group)?;
+        let number = self.sockets.len() - self.groups.len() + place;
+        self.groups.remove(place);
+        self.readiness.remove(number);
+        self.sockets.remove(number);
+        // The sockets of groups are the last ones, and all of them are patient.
+        self.patient &= !(1 << self.sockets.len());
+        // What a wait found and who spoke last are by number, and numbers have moved.
+        (self.found, self.last_speaker) = (Ready::default(), 0);
+        Some(())
+    }
+
     /// The number of the socket of `class` on a rail.
     pub(super) const fn number(&self, class: Class, path: PathId) -> usize {
         class.index() * self.rails + path.0 as usize

@@ -39,9 +39,10 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
+use clearway_proto::wire::regions::{Pages, Regions};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing, Operation,
-    OperationKind, OperationSet, PathId, Queue, RegionId, Span, StampSource, Wire,
+    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing,
+    Operation, OperationKind, OperationSet, PathId, Queue, RegionId, Span, StampSource, Wire,
 };
 
 use self::guard::Guard;
@@ -52,7 +53,6 @@ use self::syscall::SendCall;
 use self::transmit::{Full, Outlet, Planned, Run};
 use crate::RuntimeError;
 use crate::clock;
-use crate::memory::Memory;
 use crate::waiting::{Pause, Source, Waitable, Woken};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
@@ -91,7 +91,9 @@ pub struct UdpWire {
     pause: Pause,
     /// By the number of their socket ([`Listener::number`]).
     lanes: Vec<Lane>,
-    memory: Memory<Vec<u8>>,
+    memory: Regions<Pages>,
+    /// A body of adopted memory on its way into the staging bytes.
+    scratch: Vec<u8>,
     /// Frames and engines' headers of planned messages.
     staging: Vec<u8>,
     /// Regions that planned bodies lie in, as bits.
@@ -135,7 +137,8 @@ impl UdpWire {
                 Members { rank: config.rank, session: config.session, rails: config.rails, guard },
             ),
             lanes: (0..Class::ALL.len() * rails).map(|_| Lane::default()).collect(),
-            memory: Memory::default(),
+            memory: Regions::default(),
+            scratch: Vec::new(),
             staging: Vec::new(),
             planned_regions: 0,
             runs: Vec::new(),
@@ -227,7 +230,7 @@ impl UdpWire {
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
             (Destination::Group(_), None) => return Err(Missing::Operation(OperationKind::Multicast)),
         };
-        self.memory.bytes(self.listener.inbox.arena(), body)?;
+        self.memory.check(self.listener.inbox.arena(), body)?;
         let head = head.ok_or(Missing::Memory)?;
         if !self.capabilities.carries(head.len(), body.length as usize) {
             return Err(Missing::Length);
@@ -244,7 +247,8 @@ impl UdpWire {
     /// it leaves from its place.
     fn stage(&mut self, to: Destination, path: PathId, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
         let is_blocked = self.lanes[self.listener.number(class, path)].blocked.is_some();
-        let bytes = self.memory.bytes(self.listener.inbox.arena(), body)?;
+        let is_adopted = self.memory.adopted(body.region).is_some();
+        let bytes = self.memory.bytes_or_copy(self.listener.inbox.arena(), body, &mut self.scratch)?;
         let Members { rank, session, guard, .. } = &mut self.listener.members;
         if let Some(guard) = guard {
             // What cannot leave need not be sealed, and uses up no number.
@@ -256,7 +260,7 @@ impl UdpWire {
         let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
         self.staging.extend_from_slice(&frame::write(*rank, *session, head_length));
         self.staging.extend_from_slice(head);
-        if bytes.len() <= COPIED_BODY_MAX {
+        if bytes.len() <= COPIED_BODY_MAX || is_adopted {
             self.staging.extend_from_slice(bytes);
             return Ok(Span::EMPTY);
         }
@@ -365,6 +369,10 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
             Placement::ManyMachines => None,
         },
         classes: [Granted::Marked; Class::ALL.len()],
+        sends_follow_writes: false,
+        adopts: true,
+        any_local: true,
+        groups_max: config.multicast.map_or(0, |_| Listener::groups_max(config.rails.len())),
         paths: vec![None; config.rails.len()],
     }
 }
@@ -404,8 +412,19 @@ impl Wire for UdpWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        let make = |length| isize::try_from(length).is_ok().then(|| (vec![0; length], ()));
-        self.memory.register(length, make).map(|(region, ())| region)
+        self.memory.register_pages(length)
+    }
+
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        self.memory.adopt(memory)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        self.memory.copy_out(self.listener.inbox.arena(), from, into)
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        self.memory.copy_in(into, from)
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
@@ -424,6 +443,12 @@ impl Wire for UdpWire {
         let socket = socket::group_socket(multicast.address(group), *self.addresses[0].ip(), self.buffers)
             .map_err(|_| Missing::Group)?;
         self.listener.add_group(group, socket).ok_or(Missing::Group)
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+        self.multicast.ok_or(Missing::Operation(OperationKind::Multicast))?;
+        // The kernel leaves the group when its socket is closed.
+        self.listener.remove_group(group).ok_or(Missing::Group)
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
@@ -463,7 +488,7 @@ impl Wire for UdpWire {
     }
 
     fn digest(&self, of: Span) -> Result<u32, Missing> {
-        self.memory.bytes(self.listener.inbox.arena(), of).map(crc_fast::crc32_iscsi)
+        self.memory.digest(self.listener.inbox.arena(), of, crc_fast::crc32_iscsi)
     }
 
     fn counters(&self) -> Counters {

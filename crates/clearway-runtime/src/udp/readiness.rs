@@ -55,6 +55,13 @@ impl Readiness {
         self.sockets = self.watched.len();
     }
 
+    /// Watches a socket no more; the numbers of those behind it go down by one.
+    pub(super) fn remove(&mut self, number: usize) {
+        self.watched.truncate(self.sockets);
+        self.watched.remove(number);
+        self.sockets = self.watched.len();
+    }
+
     /// Watches a socket for reading, and for writing as well while its class is full.
     pub(super) fn watch(&mut self, number: usize, writing: Writing) {
         self.watched[number].events = match writing {

@@ -144,8 +144,13 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
+    /// Slots with `rails` rails.
+    pub(super) const fn slots_of(rails: usize) -> usize {
+        SLOTS * rails
+    }
+
     pub(super) fn new(rails: usize) -> Self {
-        let slots = SLOTS * rails;
+        let slots = Self::slots_of(rails);
         Self {
             call: ReceiveCall::new(slots),
             slots,

@@ -108,7 +108,7 @@ fn run_suite_over(rails: u8, change: impl Fn(&mut UdpConfig)) {
         match outcome {
             Outcome::Passed => {}
             Outcome::Skipped(kind) => eprintln!("skipped: {name}: the UDP wire has no {}", kind.name()),
-            Outcome::Failed(sentence) => panic!("{name}: {sentence}"),
+            other => panic!("{name}: {other:?}"),
         }
     }
 }

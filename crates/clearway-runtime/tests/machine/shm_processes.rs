@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
-use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::conformance::{self, Fabric, Feature, Outcome};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, Out, PathId, RegionId, Span,
-    Stamp, Status, Token, Wire,
+    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, Out, PathId,
+    Reach, RegionId, Span, Stamp, Status, Token, Wire,
 };
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -98,6 +98,10 @@ fn play_remote(session: u64, rank: u32, ranks: u32) {
             "join" => {
                 wire.join(GroupId(words[1].parse().expect("a group"))).expect("joined");
                 String::new()
+            }
+            "leave" => {
+                let left = wire.leave(GroupId(words[1].parse().expect("a group")));
+                left.map_or_else(|missing| missing.to_string(), |()| "left".to_owned())
             }
             "harvest" => harvest_as_text(&mut wire),
             other => panic!("no command {other}"),
@@ -220,6 +224,11 @@ impl Wire for Remote {
         Ok(())
     }
 
+    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+        let answer = self.ask(&format!("leave {}", group.0));
+        if answer == "left" { Ok(()) } else { Err(Missing::Group) }
+    }
+
     fn post(&mut self, _: &[Operation], _: &[u8], _: &mut Vec<Answer>) {
         panic!("the suite posts from rank 0 only");
     }
@@ -298,6 +307,10 @@ impl Fabric for Processes {
         }
     }
 
+    fn foreign(&mut self, _: usize, _: Reach) -> Option<AdoptedMemory> {
+        None
+    }
+
     /// Memory has no latency.
     fn pass_time(&mut self) {}
 }
@@ -305,7 +318,9 @@ impl Fabric for Processes {
 #[test]
 fn conformance__between_processes_the_contract_is_kept() {
     for (name, outcome) in conformance::run(&mut Processes::new) {
-        assert_eq!(outcome, Outcome::Passed, "{name}");
+        // Memory cannot be handed to an end in another process.
+        let is_elsewhere = matches!(outcome, Outcome::Without(Feature::Adoption | Feature::AnyLocal));
+        assert!(outcome == Outcome::Passed || is_elsewhere, "{name}: {outcome:?}");
     }
 }
 

@@ -48,6 +48,10 @@ pub(super) fn of(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
         stamp: StampSource::Virtual,
         shared_clock: (spec.host.clock_ppm == 0).then(SharedClock::asserted_by_wire),
         classes: granted(&spec.classes),
+        sends_follow_writes: false,
+        adopts: true,
+        any_local: false,
+        groups_max: usize::MAX,
         paths: vec![rate; spec.host.rails.clamp(1, 256) as usize],
     }
 }

@@ -14,12 +14,12 @@
 mod post;
 mod queue;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation, OperationKind, PathId,
-    Queue, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation,
+    OperationKind, PathId, Queue, Reach, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::Digest;
@@ -74,6 +74,8 @@ pub struct SimWire {
     pub(super) incarnation: u32,
     pub(super) up: bool,
     regions: Vec<Memory>,
+    /// Memory that is not the wire's own, by region.
+    adopted: BTreeMap<RegionId, AdoptedMemory>,
     receive: Memory,
     queues: Vec<TransmitQueue>,
     pub(super) outbox: Vec<Outgoing>,
@@ -106,6 +108,7 @@ impl SimWire {
             incarnation: 0,
             up: true,
             regions: Vec::new(),
+            adopted: BTreeMap::new(),
             receive: memory(parts.bodies, 0, home(rank, RegionId::RECEIVE)),
             outbox: Vec::new(),
             file_jobs: Vec::new(),
@@ -165,12 +168,19 @@ impl SimWire {
         !self.ready.is_empty()
     }
 
+    fn length(&self, region: RegionId) -> Option<u64> {
+        match self.adopted.get(&region) {
+            Some(memory) => Some(memory.length()),
+            None => self.memory(region).map(Memory::length),
+        }
+    }
+
     fn memory(&self, region: RegionId) -> Option<&Memory> {
         if region == RegionId::RECEIVE { Some(&self.receive) } else { self.regions.get(usize::from(region.0)) }
     }
 
     fn range(&self, span: Span) -> Result<core::ops::Range<u64>, Missing> {
-        let length = self.memory(span.region).ok_or(Missing::Memory)?.length();
+        let length = self.length(span.region).ok_or(Missing::Memory)?;
         let end = span.offset.checked_add(u64::from(span.length)).filter(|end| *end <= length);
         end.map(|end| span.offset..end).ok_or(Missing::Memory)
     }
@@ -181,12 +191,24 @@ impl SimWire {
             return Ok(Body::Empty);
         }
         let range = self.range(span)?;
-        Ok(self.memory(span.region).ok_or(Missing::Memory)?.take(range))
+        let Some(memory) = self.adopted.get(&span.region) else {
+            return Ok(self.memory(span.region).ok_or(Missing::Memory)?.take(range));
+        };
+        let mut bytes = vec![0; span.length as usize];
+        memory.read(span.offset, &mut bytes)?;
+        Ok(Body::Bytes(bytes.into()))
     }
 
-    /// Puts `body` into `span` of registered memory.
+    /// Puts `body` into `span` of registered or adopted memory. Adopted memory has real bytes and takes no phantoms.
     pub(super) fn place(&mut self, span: Span, body: &Body) -> Result<(), Missing> {
         self.range(span)?;
+        if let Some(memory) = self.adopted.get(&span.region) {
+            return match body {
+                Body::Bytes(bytes) => memory.write(span.offset, bytes),
+                body if body.length() == 0 => Ok(()),
+                _ => Err(Missing::Memory),
+            };
+        }
         self.regions.get_mut(usize::from(span.region.0)).ok_or(Missing::Memory)?.place(span.offset, body);
         Ok(())
     }
@@ -197,6 +219,9 @@ impl SimWire {
         self.range(span)?;
         if !at.offset.is_multiple_of(8) {
             return Err(Missing::Memory);
+        }
+        if let Some(memory) = self.adopted.get(&at.region) {
+            return memory.change(at.offset, kind);
         }
         Ok(self.regions.get_mut(usize::from(at.region.0)).ok_or(Missing::Memory)?.atomic(at.offset, kind))
     }
@@ -218,6 +243,7 @@ impl SimWire {
         self.up = false;
         self.incarnation += 1;
         self.regions.clear();
+        self.adopted.clear();
         self.receive.truncate(0);
         self.queues.fill(TransmitQueue::default());
         self.outbox.clear();
@@ -285,11 +311,49 @@ impl Wire for SimWire {
         Ok(id)
     }
 
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+        if self.regions.len() >= REGIONS_MAX || memory.reach() == Reach::Local {
+            return Err(Missing::Memory);
+        }
+        let id = RegionId(self.regions.len() as u16);
+        // Keeps the number.
+        self.regions.push(Memory::real(0));
+        self.adopted.insert(id, memory);
+        Ok(id)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+        match self.take(from)? {
+            Body::Bytes(bytes) if bytes.len() == into.len() => into.copy_from_slice(&bytes),
+            Body::Empty if into.is_empty() => {}
+            _ => return Err(Missing::Memory),
+        }
+        Ok(())
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+        if from.len() != into.length as usize {
+            return Err(Missing::Memory);
+        }
+        if from.is_empty() { Ok(()) } else { self.place(into, &Body::Bytes(from.into())) }
+    }
+
     fn region(&self, region: RegionId) -> Option<&[u8]> {
-        self.memory(region)?.bytes()
+        if self.adopted.contains_key(&region) { None } else { self.memory(region)?.bytes() }
+    }
+
+    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+        let before = self.joins.len() + self.groups.len();
+        // Switches carry to this host still, as real ones do until they learn of it; its interface drops what comes.
+        self.joins.retain(|joined| *joined != group);
+        self.groups.retain(|joined| *joined != group);
+        if self.joins.len() + self.groups.len() < before { Ok(()) } else { Err(Missing::Group) }
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        if self.adopted.contains_key(&region) {
+            return None;
+        }
         self.regions.get_mut(usize::from(region.0))?.bytes_mut()
     }
 

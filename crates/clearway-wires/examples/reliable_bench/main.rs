@@ -101,7 +101,7 @@ struct Unchecked(UdpWire);
 
 impl Wire for Unchecked {
     forward_wire!(
-        0: rank, capabilities, now, register, region, region_mut, join, harvest, deadline, counters, digest
+        0: rank, capabilities, now, memory, groups, harvest, deadline, counters
     );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {

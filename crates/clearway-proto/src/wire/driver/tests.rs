@@ -187,7 +187,7 @@ struct Drained<'a> {
 
 impl Wire for Drained<'_> {
     forward_wire!(
-        wire: rank, capabilities, now, register, region, region_mut, join, deadline, counters, digest
+        wire: rank, capabilities, now, memory, groups, deadline, counters
     );
 
     fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<Answer>) {

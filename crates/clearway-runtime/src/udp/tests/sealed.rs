@@ -36,7 +36,7 @@ fn run_sealed_suite(change: impl Fn(&mut UdpConfig)) {
         match outcome {
             Outcome::Passed => {}
             Outcome::Skipped(kind) => eprintln!("skipped: {name}: the UDP wire has no {}", kind.name()),
-            Outcome::Failed(sentence) => panic!("{name}: {sentence}"),
+            other => panic!("{name}: {other:?}"),
         }
     }
 }

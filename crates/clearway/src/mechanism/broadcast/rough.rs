@@ -239,7 +239,7 @@ impl RoughWire {
 }
 
 impl Wire for RoughWire {
-    forward_wire!(wire: rank, capabilities, now, register, region, region_mut, join, counters, digest);
+    forward_wire!(wire: rank, capabilities, now, memory, groups, counters);
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
         if !self.is_filtered.get() {
