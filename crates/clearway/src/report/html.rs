@@ -128,15 +128,19 @@ fn queues(report: &Report) -> Vec<String> {
     queues
 }
 
+/// The place of `queue` in `queues`, which gives it its colour.
+pub(crate) fn queue_place(queue: &str, queues: &[String]) -> usize {
+    queues.iter().position(|known| known == queue).unwrap_or(0)
+}
+
 /// The style class that gives a queue its colour.
 pub(crate) fn queue_class(queue: &str, queues: &[String]) -> String {
-    let place = queues.iter().position(|known| known == queue).unwrap_or(0);
-    format!("q{}", place % 6)
+    drawing::colour(queue_place(queue, queues))
 }
 
 /// A queue's name behind a swatch of its colour.
 pub(crate) fn queue_name(queue: &str, queues: &[String]) -> String {
-    format!("<span class=\"queue {}\">{}</span>", queue_class(queue, queues), text(queue))
+    drawing::coloured(queue_place(queue, queues), queue)
 }
 
 /// The values of labels as a title: `ping-8B under incast-6:1, fifo`.
@@ -157,7 +161,11 @@ pub(crate) fn title_of(all: &Labels) -> String {
     title
 }
 
+/// A section of the page; nothing where it has no body.
 pub(crate) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
     let lead = if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{lead}</p>\n") };
     format!(
         "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{lead}{body}</section>\n"

@@ -2,7 +2,7 @@
 //! which way, and what links carried.
 
 use super::casting::{CastFilm, CastRun, Casting};
-use crate::report::html::drawing::{coloured, figure, legend, parts_legend, tick, time};
+use crate::report::html::drawing::{DOWN, coloured, figure, legend, pairs, parts_legend, sample, tick, time};
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text};
 use crate::report::model::{Figure, Labels, Real, Report, labels};
@@ -67,12 +67,7 @@ impl<'a> Shown<'a> {
 
     fn legend(&self, more: &[(&str, &str)]) -> String {
         let modes = self.modes.iter().map(|mode| self.name(mode));
-        let more = more.iter().map(|(class, name)| {
-            format!(
-                "<svg class=\"drawing\" width=\"16\" height=\"12\" aria-hidden=\"true\"><path class=\"{class}\" d=\"M8 0V12\"/></svg>{name}"
-            )
-        });
-        legend(modes.chain(more))
+        legend(modes.chain(more.iter().map(|(class, name)| sample(DOWN, class, name))))
     }
 
     /// What was cast under one loss and of one length, in the order in which it was.
@@ -203,9 +198,6 @@ impl<'a> Shown<'a> {
             figure(&format!("{}, {}", text(bytes), lost(loss)), "", &drawing::sequence(films, bound), caption)
         };
         let filmed = self.filmed();
-        if filmed.is_empty() {
-            return String::new();
-        }
         let has_switch = filmed.iter().flat_map(|(_, _, films)| films).any(|(_, _, film)| !film.switches.is_empty());
         let marks = [("line", "bound: bytes over the link\u{2019}s rate"), ("switch", "another way was taken")];
         let legend = self.legend(marks.get(..1 + usize::from(has_switch)).unwrap_or_default());
@@ -216,7 +208,7 @@ impl<'a> Shown<'a> {
             "Percent of one object\u{2019}s symbols that each receiver had, over time: thin lines are receivers, the thick one is the median, the dashed \
              one the last to be whole. Straight lines that end at the bound are a link that never rested; a flat stretch is a stall, a gap between \
              thick and dashed a laggard, and a bend at a mark is what a change of the way cost.",
-            &format!("{legend}<div class=\"pair\">\n{body}</div>\n"),
+            &pairs(&legend, &body),
         )
     }
 
@@ -245,7 +237,7 @@ impl<'a> Shown<'a> {
             "How even receivers are, and how soon one knows when all will be done: the time so far over the part that the slowest receiver has. A line that \
              is flat from the beginning on is an estimate to plan with; one that falls was pessimistic, one that climbs promised too much. The dashed \
              line of the same colour is when the last was whole.",
-            &format!("{}<div class=\"pair\">\n{body}</div>\n", self.legend(&[])),
+            &pairs(&self.legend(&[]), &body),
         )
     }
 
@@ -262,9 +254,12 @@ impl<'a> Shown<'a> {
         if rows.is_empty() {
             return match is_any_clean {
                 false => String::new(),
-                true => {
-                    section("repairs", "Why symbols left again", "None did: nothing was lost, damaged or early.", "")
-                }
+                true => section(
+                    "repairs",
+                    "Why symbols left again",
+                    "",
+                    "<p>None did: nothing was lost, damaged or early.</p>\n",
+                ),
             };
         }
         let caption = format!(
@@ -301,9 +296,6 @@ impl<'a> Shown<'a> {
             }
         }
         shown.sort_by_key(|(place, _, _)| *place);
-        if shown.is_empty() {
-            return String::new();
-        }
         let one = |(place, run, film): &Filmed<'_>| {
             let mode = label(run, MODE).unwrap_or_default();
             let way = match film.switches.last() {
@@ -320,7 +312,7 @@ impl<'a> Shown<'a> {
             "The way taken",
             "From whom symbols really came: lines are as thick as the part that came along them, so repairs by neighbours show as thin ones. Below each \
              name is when it had the whole object: down a chain or tree each level is a little later, and a member far behind those beside it is the one to look at.",
-            &format!("<div class=\"pair\">\n{body}</div>\n"),
+            &pairs("", &body),
         )
     }
 

@@ -1,11 +1,8 @@
 //! Shows how broadcasts on simulated machines grow with the number of ranks: time by mode, and what links carried.
 
-use std::fmt::Write;
-
 use super::pages::{distinct, lost};
 use crate::report::html::drawing::{
-    HALF, HALF_LEFT, Parted, RIGHT, Scale, colour, coloured, columns_at, decades, figure, legend, levels_named, line,
-    open, parted, parts_legend, tick, time_tick,
+    Axis, Chart, HALF, Parted, coloured, decades, figure, legend, pairs, parted, parts_legend, tick, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::{section, text};
@@ -36,8 +33,8 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
     for bytes in label("bytes") {
         // One scale for all machines, so that they can be compared.
         let alike: Vec<&Figure> = times.iter().copied().filter(|figure| figure.label("bytes") == Some(bytes)).collect();
-        let y = decades(alike.iter().map(|figure| figure.value.get()), 230.0, 14.0);
-        let x = decades(alike.iter().map(|figure| ranks_of(figure)), HALF_LEFT, HALF - RIGHT);
+        let y = decades(alike.iter().map(|figure| figure.value.get())).named(time_tick);
+        let x = decades(alike.iter().map(|figure| ranks_of(figure)));
         for loss in label("loss") {
             for fabric in label("fabric") {
                 let is_here =
@@ -53,38 +50,25 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
         "How broadcasts grow",
         "From the order until the last rank has the object, over the number of ranks, both scales logarithmic. A flat line is a way that does not mind \
          how many there are; a chain climbs with every rank, a tree with every power of four: where lines cross, the best way changes.",
-        &format!(
-            "{}<div class=\"pair\">\n{body}</div>\n",
-            legend(modes.iter().enumerate().map(|(place, mode)| coloured(place, mode)))
-        ),
+        &pairs(&legend(modes.iter().enumerate().map(|(place, mode)| coloured(place, mode))), &body),
     )
 }
 
 /// A curve for each mode.
-fn curves(figures: &[&Figure], modes: &[&str], x: &Scale, y: &Scale) -> String {
-    let mut svg = open([HALF, 260.0], "Time over the number of ranks, by mode");
-    svg.push_str(&levels_named(y, [HALF_LEFT, HALF - RIGHT], &time_tick));
+fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
     let mut ranks: Vec<f64> = figures.iter().map(|figure| ranks_of(figure)).collect();
     ranks.sort_by(f64::total_cmp);
     ranks.dedup();
-    svg.push_str(&columns_at(&ranks, x, [14.0, 230.0], &tick));
+    let mut chart = Chart::new("Time over the number of ranks, by mode", HALF, &x.clone().at(ranks), y);
     for (place, mode) in modes.iter().enumerate() {
         let of_mode = figures.iter().filter(|figure| figure.label("mode") == Some(mode) && figure.value.is_finite());
         let mut points: Vec<(f64, f64)> = of_mode.map(|figure| (ranks_of(figure), figure.value.get())).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let points: Vec<(f64, f64)> = points.into_iter().map(|(ranks, time)| (x.place(ranks), y.place(time))).collect();
-        let _ = write!(
-            svg,
-            "<g class=\"{}\"><path class=\"curve\" d=\"{}\"/>",
-            colour(place),
-            line(points.iter().copied())
-        );
-        for (x, y) in points {
-            let _ = write!(svg, "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
-        }
-        svg.push_str("</g>\n");
+        chart.series(place);
+        chart.line("curve", points.iter().copied());
+        points.into_iter().for_each(|point| chart.dot(point));
     }
-    svg + "</svg>\n"
+    chart.finish()
 }
 
 /// Bytes on links, of the longest object among most ranks.
@@ -119,9 +103,8 @@ fn links(report: &Report, modes: &[&str]) -> String {
             rows.push(Parted { name: format!("{fabric}, {name}"), parts, note: number(sum) });
         }
     }
-    let most = rows.iter().map(|row| row.parts.iter().sum::<f64>()).filter(|sum| sum.is_finite()).fold(0.0, f64::max);
     let names: Vec<String> = kinds.iter().map(|kind| kind.replace('-', " ")).collect();
-    let drawing = parted("Bytes on links, by machine and mode", &rows, most, "");
+    let drawing = parted("Bytes on links, by machine and mode", &rows, 0.0, "");
     let caption = "In objects for each receiver: 1 is the object\u{2019}s bytes once over one link. Headers, reports and repairs are counted; of \
                    <b>unicast to all</b>, on shortest ways, they are not.";
     let lead = format!(

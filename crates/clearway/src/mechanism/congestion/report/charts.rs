@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{heat, tables};
+use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
 use crate::report::model::{Heat, Labels, Real, Report, Survival, Timeline, labels, names};
@@ -14,10 +15,11 @@ const MAP_MIN: usize = 5;
 fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) -> String {
     let items = items.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let title = text(if title.is_empty() { "All messages" } else { title });
-    format!(
-        "<figure>\n<h3>{title}</h3>\n{legend}<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
-         <p class=\"readout\" aria-hidden=\"true\"></p>\n<figcaption>{caption}</figcaption>\n</figure>\n"
-    )
+    let place = format!(
+        "<div class=\"chart\" data-kind=\"{kind}\" data-items=\"{items}\" role=\"img\" aria-label=\"{title}. {caption}\"></div>\n\
+         <p class=\"readout\" aria-hidden=\"true\"></p>\n"
+    );
+    figure(&title, legend, &place, caption)
 }
 
 /// Labels without those that one chart lays over each other.
@@ -41,19 +43,12 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
 
 /// Survival curves: queues and phases over each other.
 pub(super) fn survival(report: &Report, queues: &[String]) -> String {
-    if report.survival.is_empty() {
-        return String::new();
-    }
     let caption = "The further a solid line lies to the right of its dashed one, the more the queue costs; \
                    a line that stays level up to the right edge stands for messages that never came back.";
     let groups = grouped(report.survival.iter().map(|curve| &curve.labels));
     let one = |(group, items): &(Labels, Vec<usize>)| {
-        let legend: String = items
-            .iter()
-            .filter_map(|i| report.survival.get(*i))
-            .map(|curve| legend_entry(report, curve, queues))
-            .collect();
-        let legend = format!("<ul class=\"legend\">\n{legend}</ul>\n");
+        let curves = items.iter().filter_map(|i| report.survival.get(*i));
+        let legend = legend(curves.map(|curve| legend_entry(report, curve, queues)));
         chart("survival", items, &title_of(group), &legend, caption)
     };
     let body: String = groups.iter().map(one).collect();
@@ -69,7 +64,7 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
 fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String {
     let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
     let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
-    let dash = if phase == labels::ISOLATED { " stroke-dasharray=\"5 4\"" } else { "" };
+    let dashed = if phase == labels::ISOLATED { " dashed" } else { "" };
     let name = [queue, phase].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
     let name = if name.is_empty() { "all messages".to_owned() } else { text(&name) };
     // The curve is of one draw, and the table of all: where the table tells what was lost, so does this.
@@ -82,17 +77,12 @@ fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String 
             .filter(|percent| percent.get() > 0.0)
             .map_or_else(String::new, |percent| format!(": {}\u{202f}% lost", number(percent))),
     };
-    format!(
-        "<li class=\"{}\"><svg width=\"34\" height=\"10\" aria-hidden=\"true\"><line x1=\"1\" x2=\"33\" y1=\"5\" y2=\"5\"{dash}/></svg>{name}{lost}</li>\n",
-        queue_class(queue, queues)
-    )
+    let class = format!("curve{dashed} {}", queue_class(queue, queues));
+    sample(ALONG, &class, &format!("{name}{lost}"))
 }
 
 /// Timelines: victim above, congestor and processors below.
 pub(super) fn timelines(report: &Report) -> String {
-    if report.timelines.is_empty() {
-        return String::new();
-    }
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
                    Bottom, where the machine is real: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
     let one = |(i, timeline): (usize, &Timeline)| chart("timeline", &[i], &title_of(&timeline.labels), "", caption);
@@ -107,22 +97,19 @@ pub(super) fn timelines(report: &Report) -> String {
 
 /// Heat maps with the hosts and pairs that stand out by name.
 pub(super) fn heat(report: &Report) -> String {
-    if report.heat.is_empty() {
-        return String::new();
-    }
     let caption = "Rows send, columns receive. All maps share one logarithmic scale from the 5 % to the 95 % quantile of all pairs, so that a single pair cannot hide the others.";
-    let mut body = String::from("<div class=\"pair\">\n");
+    let mut body = String::new();
     for (i, map) in report.heat.iter().enumerate() {
-        let pairs = heat::measured(map);
-        if pairs.len() < MAP_MIN {
-            let _ = writeln!(body, "<div>{}</div>", tables::pairs(&title_of(&map.labels), &pairs));
+        let measured = heat::measured(map);
+        if measured.len() < MAP_MIN {
+            let _ = writeln!(body, "<div>{}</div>", tables::pairs(&title_of(&map.labels), &measured));
         } else {
-            let figure = chart("heat", &[i], &title_of(&map.labels), "", caption);
-            let _ = writeln!(body, "<div>{figure}{}</div>", standouts(map, &pairs));
+            let map_of_pairs = chart("heat", &[i], &title_of(&map.labels), "", caption);
+            let _ = writeln!(body, "<div>{map_of_pairs}{}</div>", standouts(map, &measured));
         }
     }
-    body.push_str("</div>\n");
-    section("heat", "Which pairs suffer", "p99 of the victim between each two hosts, congested over isolated.", &body)
+    let lead = "p99 of the victim between each two hosts, congested over isolated.";
+    section("heat", "Which pairs suffer", lead, &pairs("", &body))
 }
 
 /// What stands out by name; when nothing does and yet pairs differ, from where to where they reach.

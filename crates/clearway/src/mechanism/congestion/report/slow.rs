@@ -15,7 +15,7 @@ pub(super) fn slowest(report: &Report) -> String {
     for slowest in &report.slowest {
         body.push_str(&one(slowest));
     }
-    if body.is_empty() { body } else { section("slowest", "Why were the slowest messages slow?", LEAD, &body) }
+    section("slowest", "Why were the slowest messages slow?", LEAD, &body)
 }
 
 fn one(slowest: &Slowest) -> String {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use super::heat;
 use super::impact::{self, Row};
 use super::programs;
+use crate::report::html::drawing::{Axis, cell_bar, logarithmic};
 use crate::report::html::tables::{cell, ends, few, head, number, or_dash, table};
-use crate::report::html::{queue_name, section, text};
+use crate::report::html::{queue_name, queue_place, section, text};
 use crate::report::model::{ClassShare, Figure, Real, Report, labels};
 
 /// The factor of every victim, congestor and queue, with its interval drawn to scale.
@@ -17,7 +18,7 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     }
     let unit = rows.iter().flat_map(|row| row.congested).flatten().next().map_or("us", |figure| figure.unit.as_str());
     let unit = &text(if unit == "us" { "\u{b5}s" } else { unit });
-    let scale = Scale::of(&rows);
+    let scale = scale_of(&rows);
     let mut body = String::new();
     let mut group = String::new();
     for row in &rows {
@@ -81,7 +82,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
     section("programs", "The program", lead, &table("cards", caption, &head(&columns), &body))
 }
 
-fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> String {
+fn impact_row(row: &Row<'_>, queues: &[String], scale: &Axis, unit: &str) -> String {
     let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
     let percent = |figure: Option<&Figure>| {
         figure.map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)))
@@ -90,7 +91,7 @@ fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> St
     let times = factor.map_or_else(String::new, |f| {
         format!("<span><b>{}\u{d7}</b> <small>{}{}</small></span>", number(f.value), ends(f), few(f))
     });
-    let bar = factor.map_or_else(String::new, |figure| scale.bar(figure));
+    let bar = factor.map_or_else(String::new, |figure| interval_bar(scale, figure));
     let [i50, i99] = row.isolated;
     let [c50, c99] = row.congested;
     format!(
@@ -107,37 +108,25 @@ fn impact_row(row: &Row<'_>, queues: &[String], scale: &Scale, unit: &str) -> St
     )
 }
 
-/// A logarithmic scale that holds 1 and every finite factor of the table.
-struct Scale {
-    low: f64,
-    high: f64,
+/// A logarithmic scale that holds 1 and every finite factor of `rows`.
+fn scale_of(rows: &[Row<'_>]) -> Axis {
+    let factors = rows.iter().filter_map(Row::factor);
+    let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(Real::get);
+    let [low, high] =
+        ends.filter(|n| n.is_finite() && *n > 0.0).fold([1.0, 2.0f64], |[low, high], n| [low.min(n), high.max(n)]);
+    logarithmic(low * 0.8, high * 1.25)
 }
 
-impl Scale {
-    fn of(rows: &[Row<'_>]) -> Self {
-        let factors = rows.iter().filter_map(Row::factor);
-        let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(Real::get);
-        let seen = ends
-            .filter(|n| n.is_finite() && *n > 0.0)
-            .fold((1.0, 2.0), |(low, high): (f64, f64), n| (low.min(n), high.max(n)));
-        Self { low: seen.0 * 0.8, high: seen.1 * 1.25 }
-    }
-
-    /// The place of `n`, in percent of the width.
-    fn place(&self, n: f64) -> f64 {
-        let share = (n.max(self.low) / self.low).ln() / (self.high / self.low).ln();
-        share.min(1.0) * 100.0
-    }
-
-    fn bar(&self, figure: &Figure) -> String {
-        let value = self.place(figure.value.get());
-        let [low, high] = [figure.low, figure.high].map(|end| end.map_or(value, |end| self.place(end.get())));
-        format!(
-            "<span class=\"interval\" aria-hidden=\"true\"><i class=\"one\" style=\"left:{:.2}%\"></i><i class=\"range\" style=\"left:{low:.2}%;width:{:.2}%\"></i><i class=\"dot\" style=\"left:{value:.2}%\"></i></span>",
-            self.place(1.0),
-            high - low
-        )
-    }
+/// A figure and its interval on `scale`.
+fn interval_bar(scale: &Axis, figure: &Figure) -> String {
+    let percent = |n: f64| 100.0 * scale.share(n);
+    let value = percent(figure.value.get());
+    let [low, high] = [figure.low, figure.high].map(|end| end.map_or(value, |end| percent(end.get())));
+    format!(
+        "<span class=\"interval\" aria-hidden=\"true\"><i class=\"one\" style=\"left:{:.2}%\"></i><i class=\"range\" style=\"left:{low:.2}%;width:{:.2}%\"></i><i class=\"dot\" style=\"left:{value:.2}%\"></i></span>",
+        percent(1.0),
+        high - low
+    )
 }
 
 /// The few pairs of a map that were measured.
@@ -222,14 +211,7 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
         |real: Option<Real>| real.map_or_else(|| "\u{2013}".to_owned(), |real| format!("{}\u{202f}%", number(real)));
     let width = |real: Real| real.get().clamp(0.0, 100.0);
     let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
-    let place = queues.iter().position(|known| known == queue).unwrap_or(0) % 6;
-    let mark = share
-        .configured
-        .map_or_else(String::new, |real| format!("<i class=\"mark\" style=\"left:{:.2}%\"></i>", width(real)));
-    let bar = format!(
-        "<span class=\"share q{place}\" aria-hidden=\"true\"><i class=\"fill\" style=\"width:{:.2}%\"></i>{mark}</span>",
-        share.reached.map_or(0.0, width)
-    );
+    let bar = cell_bar(queue_place(queue, queues), share.reached.map_or(0.0, width), share.configured.map(width), None);
     format!(
         "<tr><th scope=\"row\">{}{}</th>{}{}{}{}{}{}{}</tr>\n",
         queue_name(queue, queues),
@@ -242,16 +224,4 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
         cell("", "drawn", &bar),
         cell("longest gap", "n", &gap(share))
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scale__holds_one_and_keeps_infinite_ends_inside() {
-        let scale = Scale { low: 0.8, high: 500.0 };
-        assert!(scale.place(0.8) == 0.0 && scale.place(f64::INFINITY) == 100.0 && scale.place(0.0) == 0.0);
-        assert!((0.0..20.0).contains(&scale.place(1.0)));
-    }
 }

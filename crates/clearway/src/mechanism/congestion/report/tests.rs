@@ -97,7 +97,7 @@ fn page__names_each_curve_beside_a_sample_of_its_line() {
     ];
     assert_eq!(entries.len(), wanted.len());
     for (entry, (colour, dashed, name)) in entries.into_iter().zip(wanted) {
-        let right = entry.contains(colour) && entry.contains("dasharray") == dashed && entry.contains(name);
+        let right = entry.contains(colour) && entry.contains("dashed") == dashed && entry.contains(name);
         assert!(right, "{name}: {entry}");
     }
 }

@@ -2,7 +2,7 @@
 //! who sent to whom.
 
 use super::building::{Building, BuildingPolicy};
-use crate::report::html::drawing::{coloured, figure, legend};
+use crate::report::html::drawing::{coloured, figure, legend, pairs};
 use crate::report::html::section;
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::model::{Figure, Real, Report, labels};
@@ -117,18 +117,18 @@ fn fills(building: &Building) -> String {
     let body: String = those(building, |policy| !policy.fills.is_empty())
         .into_iter()
         .map(|(place, policy)| {
-            let caption = "Builders in the order of their medians. Line: median; dark band: p10 to p90; light band: least to most.";
-            figure(&name(place, policy), "", &drawing::fills(place, &policy.fills), caption)
+            let caption = format!(
+                "{} builders, fullest first. Line: median; dark band: p10 to p90; light band: least to most.",
+                policy.fills.len()
+            );
+            figure(&name(place, policy), "", &drawing::fills(place, &policy.fills), &caption)
         })
         .collect();
-    if body.is_empty() {
-        return body;
-    }
     section(
         "fills",
         "How full rings are",
         "Percent of each connection\u{2019}s ring that holds contributions to timeslices that are not complete, looked at whenever one is.",
-        &format!("<div class=\"pair\">\n{body}</div>\n"),
+        &pairs("", &body),
     )
 }
 
@@ -163,9 +163,6 @@ fn intervals(building: &Building) -> String {
             )
         })
         .collect();
-    if body.is_empty() {
-        return body;
-    }
     section(
         "intervals",
         "Intervals, proposed and measured",
@@ -198,8 +195,5 @@ fn films(building: &Building) -> String {
             Some(figure(&name(place, policy), "", &drawing::film(film, building.builders), caption))
         })
         .collect();
-    if body.is_empty() {
-        return body;
-    }
     section("film", "Who sends to whom", "Two rotations behind the end of what was counted; first seed.", &body)
 }
