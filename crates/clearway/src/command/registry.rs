@@ -80,7 +80,7 @@ mod tests {
     fn refusal__each_cell_of_the_table_runs_or_says_what_works() {
         let cells = [
             ("congestion", "topology", [None, None, None]),
-            ("congestion", "preset", [None, Some("--on sim"), None]),
+            ("congestion", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
             ("shares", "topology", [None, None, Some("only [congestion]")]),
             ("shares", "preset", [None, Some("--on sim"), Some("only [congestion]")]),
             ("timeslice", "topology", [None, None, Some("clearway timeslice compare --on cluster")]),
@@ -88,7 +88,7 @@ mod tests {
             ("broadcast", "topology", [Some("--on lab"), None, Some("clearway broadcast --on cluster")]),
             ("broadcast", "preset", [None, Some("--on sim"), Some("clearway broadcast --on cluster")]),
             ("echo", "topology", [None, None, None]),
-            ("echo", "preset", [None, Some("--on sim"), None]),
+            ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];
         for (section, fabric, expected) in cells {
             let scenario = scenario_of(section, fabric);

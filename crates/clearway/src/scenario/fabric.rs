@@ -220,12 +220,7 @@ impl Fabric {
     /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric tells how they are joined: a
     /// laboratory's topology says how a site is wired, a machine is not the site.
     pub(crate) fn of_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
-        let Self::Lab(LabFabric { topology, .. }) = *self else {
-            return Err(format!(
-                "the fabric `{self}` is not that of a job: [fabric] topology says how a site is wired"
-            ));
-        };
-        Ok(Self::Site(match topology {
+        Ok(Self::Site(match self.wiring()? {
             Topology::TwoSwitch { rate: usual, trunk, .. } => {
                 Topology::TwoSwitch { hosts: ranks, rate: rate.unwrap_or(usual), trunk }
             }
@@ -240,6 +235,16 @@ impl Fabric {
             }
             Topology::Star { rate: usual, .. } => Topology::Star { hosts: ranks, rate: rate.unwrap_or(usual) },
         }))
+    }
+
+    /// How the site of a job is wired.
+    pub(crate) fn wiring(&self) -> Result<Topology, String> {
+        match self {
+            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(*topology),
+            Self::Machine(_) => {
+                Err(format!("the fabric `{self}` is not that of a job: [fabric] topology says how a site is wired"))
+            }
+        }
     }
 
     /// What small messages take on `queue`, where the scenario says it.

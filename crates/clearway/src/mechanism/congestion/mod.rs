@@ -127,7 +127,11 @@ impl Mechanism for ClassShares {
 
 /// Why phases cannot run on `fabric` in `place`, if they cannot.
 fn refusal(fabric: &Fabric, place: Place) -> Option<String> {
-    if place == Place::Lab { fabric.as_lab().err() } else { None }
+    match place {
+        Place::Sim => None,
+        Place::Lab => fabric.as_lab().err(),
+        Place::Cluster => fabric.wiring().err(),
+    }
 }
 
 fn test_of<'a>(order: &Order<'a>) -> Result<&'a Congestion> {

@@ -65,7 +65,11 @@ impl Mechanism for EchoRing {
     }
 
     fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
-        if place == Place::Lab { scenario.fabric.as_lab().err() } else { None }
+        match place {
+            Place::Sim => None,
+            Place::Lab => scenario.fabric.as_lab().err(),
+            Place::Cluster => scenario.fabric.wiring().err(),
+        }
     }
 
     fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
