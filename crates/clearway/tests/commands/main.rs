@@ -15,6 +15,7 @@ mod hostfile;
 mod interrupt;
 mod keys;
 mod marks;
+mod places;
 mod processes;
 mod programs;
 mod setup_node;
