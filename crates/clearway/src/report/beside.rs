@@ -121,7 +121,6 @@ fn beside(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> Beside 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::names;
     use crate::report::sample;
 
     /// Factors of p99 are compared.
@@ -129,7 +128,7 @@ mod tests {
 
     impl Presenter for Factors {
         fn places_limit(&self, figure: &Figure) -> Option<f64> {
-            (figure.name == names::CIF && figure.label(labels::QUANTILE) == Some("p99")).then_some(1.5)
+            (figure.name == "congestion_impact_factor" && figure.label(labels::QUANTILE) == Some("p99")).then_some(1.5)
         }
     }
 

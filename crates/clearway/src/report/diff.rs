@@ -264,7 +264,6 @@ fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::names;
     use crate::report::sample;
 
     /// Latencies under load decide.
@@ -273,7 +272,7 @@ mod tests {
     impl Presenter for UnderLoad {
         fn worsens(&self, figure: &Figure, _report: &Report) -> Option<Direction> {
             let is_congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
-            (figure.name == names::LATENCY && is_congested).then_some(Direction::Up)
+            (figure.name == "victim_latency" && is_congested).then_some(Direction::Up)
         }
     }
 
@@ -301,7 +300,7 @@ mod tests {
     fn compare__overlapping_intervals_do_not_decide() {
         let a = sample::incast_demo();
         let mut b = a.clone();
-        let wide = figure(&mut b, names::CIF);
+        let wide = figure(&mut b, "congestion_impact_factor");
         wide.value = Real::finite(1e6);
         wide.high = Some(Real::INFINITE);
         let comparison = compare(&a, &b, &[&UnderLoad]);
@@ -315,8 +314,8 @@ mod tests {
         let mut b = a.clone();
         b.figures.remove(0);
         b.seed = 20;
-        move_to(figure(&mut b, names::CIF), 9e9);
-        figure(&mut b, names::CIF).unit = "%".to_owned();
+        move_to(figure(&mut b, "congestion_impact_factor"), 9e9);
+        figure(&mut b, "congestion_impact_factor").unit = "%".to_owned();
         b.figures.push(Figure::counted("new", "ms", Real::INFINITE, 1, "").with(labels::QUEUE, "wfq"));
         let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!((comparison.only_a.len(), comparison.only_b.len()), (1, 1));
@@ -331,7 +330,7 @@ mod tests {
         let a = sample::incast_demo();
         let mut b = a.clone();
         let is_congested = |figure: &Figure| figure.label(labels::PHASE) == Some(labels::CONGESTED);
-        for figure in b.figures.iter_mut().filter(|figure| figure.name == names::LATENCY && is_congested(figure)) {
+        for figure in b.figures.iter_mut().filter(|figure| figure.name == "victim_latency" && is_congested(figure)) {
             move_to(figure, 4e7);
         }
         for report in [a.clone(), sample::odd()] {

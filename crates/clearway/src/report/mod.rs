@@ -3,12 +3,12 @@
 //! # Model
 //! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
 //! [`terminal`] and [`html`] only read it, so `clearway report DIR` makes the same page again at any time; [`diff`] compares
-//! two. A figure is found by its name and labels, and by nothing else: [`model::names`] lists those that tables understand.
+//! two. A figure is found by its name and labels, and by nothing else.
 //! What one mechanism alone measures it shows itself: the caller passes a [`present::Presenter`] of each.
 //!
 //! ```text
 //! let mut report = Report::new(command, place, scenario, seed);
-//! report.figures.push(Figure::estimate(names::CIF, "x", &estimate, "bootstrap of 100 ms blocks")
+//! report.figures.push(Figure::estimate(CIF, "x", &estimate, "bootstrap of 100 ms blocks")
 //!     .with(labels::QUEUE, "fifo").with(labels::VICTIM, "ping").with(labels::CONGESTOR, "incast").with(labels::QUANTILE, "p99"));
 //! report.survival.push(Survival::of(&histogram, labels));
 //! store::write(dir, &report, &presenters)?;         // report.json and report.html

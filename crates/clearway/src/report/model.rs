@@ -36,26 +36,6 @@ const ONE: &str = "1";
 /// What tells figures of one name apart.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Names of the figures that the tables and the page understand. Others are kept, listed and compared all the same.
-pub(crate) mod names {
-    /// Latency of a victim, in `us`; labels queue, victim, congestor (absent when isolated), phase, quantile.
-    pub(crate) const LATENCY: &str = "victim_latency";
-    /// Congestion impact factor, in `x`: congested over isolated; labels queue, victim, congestor, quantile.
-    pub(crate) const CIF: &str = "congestion_impact_factor";
-    /// Messages of a victim that never came back, in `%`; labels as for latency, without quantile.
-    pub(crate) const LOSS: &str = "victim_loss";
-    /// What the congestor moved while the victim was measured, in `%` of the ideal; labels queue, victim, congestor.
-    pub(crate) const GOODPUT_SHARE: &str = "congestor_goodput_share";
-    /// One-way p99 of a victim, in `us`; labels as for latency, without quantile.
-    pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
-    /// What a class got of a busy port, as a fraction; labels queue, class.
-    pub(crate) const CLASS_SHARE: &str = "class_share";
-    /// What a program of the user's gave, in `ms` where it is its time; labels queue, victim, congestor, phase.
-    pub(crate) const PROGRAM: &str = "program_figure";
-    /// How many times worse a program does beside the congestor, in `x`; labels queue, victim, congestor.
-    pub(crate) const SLOWDOWN: &str = "program_slowdown";
-}
-
 /// Keys of labels.
 pub(crate) mod labels {
     /// Where it was measured; only in a run at several places.
@@ -574,14 +554,14 @@ mod tests {
     #[test]
     fn figure__keeps_infinite_ends_and_scales_finite_ones() {
         let estimate = Estimate::new(2_000.0, [1_000.0, f64::INFINITY], 7);
-        let figure = Figure::estimate(names::LATENCY, "us", &estimate, 1e-3, "blocks").with(labels::QUEUE, "fifo");
+        let figure = Figure::estimate("latency", "us", &estimate, 1e-3, "blocks").with(labels::QUEUE, "fifo");
         assert_eq!((figure.value, figure.high), (Real::finite(2.0), Some(Real::INFINITE)));
         assert_eq!((figure.low, figure.label(labels::QUEUE)), (Some(Real::finite(1.0)), Some("fifo")));
     }
 
     #[test]
     fn figure__of_a_rare_quantile_needs_samples_beyond_it() {
-        let figure = |samples| Figure::counted(names::LATENCY, "us", Real::finite(1.0), samples, "");
+        let figure = |samples| Figure::counted("latency", "us", Real::finite(1.0), samples, "");
         assert!(!figure(999).with(labels::QUANTILE, "p99").is_supported());
         assert!(figure(1_000).with(labels::QUANTILE, "p99").is_supported());
         assert!(figure(0).is_supported() && figure(0).with(labels::QUANTILE, "most").is_supported());

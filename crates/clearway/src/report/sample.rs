@@ -219,17 +219,17 @@ fn figures(level: &Level) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (phase, values) in [(labels::ISOLATED, level.isolated), (labels::CONGESTED, level.congested)] {
         for (quantile, value) in ["p50", "p99"].into_iter().zip(values) {
-            let figure = estimate(names::LATENCY, "us", value, 0.03);
+            let figure = estimate("victim_latency", "us", value, 0.03);
             figures.push(figure.with(labels::PHASE, phase).with(labels::QUANTILE, quantile));
         }
     }
     for (i, quantile) in ["p50", "p99"].into_iter().enumerate() {
         let value = round(level.congested[i] / level.isolated[i]);
-        figures.push(estimate(names::CIF, "x", value, 0.05).with(labels::QUANTILE, quantile));
+        figures.push(estimate("congestion_impact_factor", "x", value, 0.05).with(labels::QUANTILE, quantile));
     }
-    let loss = Figure::counted(names::LOSS, "%", Real::finite(level.loss), 40_000, "counted");
+    let loss = Figure::counted("victim_loss", "%", Real::finite(level.loss), 40_000, "counted");
     figures.push(Figure { labels: labels_of(level), ..loss }.with(labels::PHASE, labels::CONGESTED));
-    figures.push(estimate(names::GOODPUT_SHARE, "%", level.goodput, 0.004));
+    figures.push(estimate("congestor_goodput_share", "%", level.goodput, 0.004));
     figures
 }
 

@@ -10,7 +10,8 @@ use clearway_lab::QueueKind;
 use clearway_proto::base::Nanos;
 use clearway_proto::congestion::VictimKind;
 
-use crate::report::model::{Figure, Report, labels, names};
+use super::names;
+use crate::report::model::{Figure, Report, labels};
 use crate::scenario::{SmallMessage, Time};
 
 /// What pings took in the idle phases of `report`, by queue: the median over its cells.

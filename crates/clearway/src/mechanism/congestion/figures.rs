@@ -10,12 +10,13 @@ use clearway_proto::congestion::VictimKind;
 use clearway_proto::stats::Estimate;
 
 use super::evidence::{P99, QUANTILES};
+use super::names;
 use super::outcome::{CaseResult, DrawResult};
 use super::windows::Window;
 use crate::mechanism::congestion::Congestion;
 use crate::mechanism::congestion::phases::Stage;
 use crate::report::model::{
-    ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels, names,
+    ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels,
 };
 use crate::run::Order;
 use crate::run::venue::Clocks;

@@ -13,6 +13,7 @@ pub(crate) mod conduct;
 mod evidence;
 mod figures;
 mod judgement;
+mod names;
 mod outcome;
 mod phases;
 pub(crate) mod program;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::names;
 use super::{ClassShares, Congestion, CongestionTest, Shares};
 use crate::report::model::Report;
-use crate::report::model::{Figure, Outcome, labels, names};
+use crate::report::model::{Figure, Outcome, labels};
 use crate::run::{Complete, Mechanism, Order, Place, run};
 use crate::scenario::{self, SectionKind};
 

@@ -3,13 +3,12 @@
 use clearway_proto::congestion::{CongestorKind, Figure as Wanted, Outcome, Rules};
 use clearway_proto::stats::Histogram;
 
+use super::super::names;
 use super::super::report::programs::{FIGURE, RATE};
 use super::{Found, Programs};
 use crate::mechanism::congestion::Congestion;
 use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
-use crate::report::model::{
-    Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels, names,
-};
+use crate::report::model::{Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels};
 use crate::report::numerals::digits;
 
 /// How medians and their intervals were obtained.

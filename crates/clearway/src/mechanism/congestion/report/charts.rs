@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use super::super::names;
 use super::{heat, tables};
 use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
-use crate::report::model::{Heat, Labels, Real, Report, Survival, Timeline, labels, names};
+use crate::report::model::{Heat, Labels, Real, Report, Survival, Timeline, labels};
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;

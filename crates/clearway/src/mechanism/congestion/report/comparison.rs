@@ -12,8 +12,9 @@
 //! # Invariants
 //! I1. Null controls never decide, nor does any figure whose congestor is `none`: they measure the machine.
 
+use super::super::names;
 use super::programs;
-use crate::report::model::{Figure, Report, labels, names};
+use crate::report::model::{Figure, Report, labels};
 use crate::report::present::Direction;
 
 /// The limit for latencies and impact factors.

@@ -3,7 +3,8 @@
 //! # Invariants
 //! I1. Rows come in the order in which their first factor stands in the report.
 
-use crate::report::model::{Figure, Report, labels, names};
+use super::super::names;
+use crate::report::model::{Figure, Report, labels};
 
 /// One row: what happened to one victim beside one congestor in one queue.
 pub(super) struct Row<'a> {

@@ -1,6 +1,7 @@
 //! Gathers the figures of programs into one row for each queue and congestor.
 
-use crate::report::model::{Figure, Report, labels, names};
+use super::super::names;
+use crate::report::model::{Figure, Report, labels};
 
 /// The parameter that says what is measured of a program.
 pub(crate) const FIGURE: &str = "program.victim-figure";
