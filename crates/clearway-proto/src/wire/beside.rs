@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Arrival, Effect, Engine, Input, More, Operation, Out, TimedOperation, Token};
+use super::{Arrival, Effect, Engine, Input, More, Out, TimedOperation, Token};
 use crate::base::LocalNs;
 
 /// Bits of a token that are an engine's: two for a kind, twelve and forty-four for what it numbers.
@@ -82,8 +82,8 @@ impl<E: Engine> Wishes<E> {
                 Effect::Tell(event) => out.tell(told(event)),
                 Effect::Operate(TimedOperation { mut operation, not_before }) => {
                     operation.relabel(|token| labelled(token, number));
-                    if let Operation::Send { head, .. } = &mut operation {
-                        *head = out.head(head.of(heads).unwrap_or_default());
+                    if let Some(bytes) = operation.own_bytes() {
+                        *bytes = out.head(bytes.of(heads).unwrap_or_default());
                     }
                     match not_before {
                         Some(at) => out.operate_at(at, operation),
@@ -149,12 +149,18 @@ impl<A: Engine, B: Engine> Beside<A, B> {
     }
 
     fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Told<A::Event, B::Event>>) {
-        if let Arrival::Done { token, status, value, at } = arrival {
-            let own = Token(token.0 & ((1 << TOKEN_BITS) - 1));
-            let done = Arrival::Done { token: own, status, value, at };
+        let own = |token: Token| Token(token.0 & ((1 << TOKEN_BITS) - 1));
+        let of_one = match arrival {
+            Arrival::Done { token, status, value, at } => {
+                Some((token, Arrival::Done { token: own(token), status, value, at }))
+            }
+            Arrival::Shown { token, bytes } => Some((token, Arrival::Shown { token: own(token), bytes })),
+            _ => None,
+        };
+        if let Some((token, arrival)) = of_one {
             match ((token.0 >> TOKEN_BITS) as usize).checked_sub(1) {
-                Some(number) => self.give_other(number, now, Input::Arrival(done), out),
-                None => self.one.give(0, now, Input::Arrival(done), out, Told::One),
+                Some(number) => self.give_other(number, now, Input::Arrival(arrival), out),
+                None => self.one.give(0, now, Input::Arrival(arrival), out, Told::One),
             }
             return;
         }

@@ -13,7 +13,10 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::{Answer, Arrival, Effect, Engine, HeadRef, Input, More, Operation, Out, Status, Token, Wire};
+use super::{
+    APPLY_MAX, Answer, Arrival, Effect, Engine, Fault, HeadRef, Input, Missing, More, Operation, OperationKind, Out,
+    SHOW_MAX, Span, Status, Token, Wire, bytes_of,
+};
 use crate::base::{LocalNs, Rank};
 
 /// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine that writes up to 16
@@ -23,6 +26,15 @@ const HARVEST_LIMIT: usize = 64;
 const OUT_LIMIT: usize = 1024;
 /// Rounds in one step: bounds the time until the caller can look at its own business again.
 const ROUNDS_MAX: usize = 16;
+
+/// The application, as it applies records that an engine has found for it.
+pub trait Applier {
+    /// Applies the `records` of rank `from`, and writes what it answers into `answer`; how many bytes.
+    ///
+    /// # Errors
+    /// What is wrong with the records; the engine hears of it as [`Status::Failed`].
+    fn apply(&mut self, from: Rank, records: &[u8], answer: &mut [u8]) -> Result<usize, Fault>;
+}
 
 /// What a step achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +65,11 @@ pub struct Driver<E: Engine> {
     /// Headers of held operations that leave together.
     heads: Vec<u8>,
     answers: Vec<Answer>,
+    /// Bytes to be shown in the next round.
+    shown: VecDeque<(Token, Vec<u8>)>,
+    /// The answer of an applier, and records that give no reference.
+    scratch: [Vec<u8>; 2],
+    refused: u64,
 }
 
 impl<E: Engine> Driver<E> {
@@ -84,6 +101,9 @@ impl<E: Engine> Driver<E> {
             batch: Vec::new(),
             heads: Vec::new(),
             answers: Vec::new(),
+            shown: VecDeque::new(),
+            scratch: [Vec::new(), Vec::new()],
+            refused: 0,
         }
     }
 
@@ -101,12 +121,36 @@ impl<E: Engine> Driver<E> {
     ///
     /// The clock is read for each round, so that what an engine stamps is as old as one round, not as one step.
     pub fn step(&mut self, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
+        self.step_for(wire, told, None)
+    }
+
+    /// The same with an application that applies records ([`Operation::Apply`], which [`Driver::step`] refuses).
+    pub fn step_with(
+        &mut self,
+        wire: &mut dyn Wire,
+        told: &mut dyn FnMut(E::Event),
+        applier: &mut dyn Applier,
+    ) -> Progress {
+        self.step_for(wire, told, Some(applier))
+    }
+
+    /// Operations without a token that were refused.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn step_for(
+        &mut self,
+        wire: &mut dyn Wire,
+        told: &mut dyn FnMut(E::Event),
+        mut applier: Option<&mut dyn Applier>,
+    ) -> Progress {
         let mut inputs = 0;
         for _ in 0..ROUNDS_MAX {
-            let (given, deadline) = self.round(wire.now(), wire, told);
+            let (given, deadline) = self.round(wire.now(), wire, told, &mut applier);
             inputs += given;
             // What a command asked for may have ended at once, with nothing else to wake this engine.
-            if given == 0 && self.completed.is_empty() {
+            if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
                 let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
                 return Progress { inputs, next };
             }
@@ -125,9 +169,21 @@ impl<E: Engine> Driver<E> {
 
     /// One harvest and everything that follows from it; returns the number of inputs given, and the deadline behind what was
     /// harvested: the engine's still, if no input was given.
-    fn round(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> (usize, Option<LocalNs>) {
+    fn round(
+        &mut self,
+        now: LocalNs,
+        wire: &mut dyn Wire,
+        told: &mut dyn FnMut(E::Event),
+        applier: &mut Option<&mut dyn Applier>,
+    ) -> (usize, Option<LocalNs>) {
         // What ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
         let mut given = 0;
+        for _ in 0..self.shown.len() {
+            if let Some((token, bytes)) = self.shown.pop_front() {
+                self.give(now, Input::Arrival(Arrival::Shown { token, bytes: &bytes }));
+                given += 1;
+            }
+        }
         for _ in 0..self.completed.len() {
             if let Some((token, status, value)) = self.completed.pop_front() {
                 self.give(now, Input::Arrival(Arrival::Done { token, status, value, at: now }));
@@ -141,8 +197,8 @@ impl<E: Engine> Driver<E> {
             self.give(now, Input::Tick);
             given += 1;
         }
-        self.release_held(now, wire);
-        self.apply(now, wire, told);
+        self.release_held(now, wire, applier);
+        self.apply(now, wire, told, applier);
         (given, deadline)
     }
 
@@ -153,26 +209,32 @@ impl<E: Engine> Driver<E> {
     }
 
     /// Posts held operations whose time has come, all of them at once: a burst is one call of a socket wire.
-    fn release_held(&mut self, now: LocalNs, wire: &mut dyn Wire) {
+    fn release_held(&mut self, now: LocalNs, wire: &mut dyn Wire, applier: &mut Option<&mut dyn Applier>) {
         let (mut batch, mut heads) = (core::mem::take(&mut self.batch), core::mem::take(&mut self.heads));
         while let Some(entry) = self.held.first_entry()
             && entry.key().0 <= now
         {
             let Held { mut operation, head: bytes } = entry.remove();
-            if let Operation::Send { head, .. } = &mut operation {
-                *head = HeadRef { start: heads.len() as u32, length: bytes.len() as u16 };
+            if let Some(own) = operation.own_bytes() {
+                *own = HeadRef { start: heads.len() as u32, length: bytes.len() as u16 };
                 heads.extend_from_slice(&bytes);
             }
             batch.push(operation);
         }
-        self.post(wire, &batch, &heads);
+        self.post(wire, &batch, &heads, applier);
         batch.clear();
         heads.clear();
         (self.batch, self.heads) = (batch, heads);
     }
 
     /// Applies the effects of this round in order.
-    fn apply(&mut self, now: LocalNs, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) {
+    fn apply(
+        &mut self,
+        now: LocalNs,
+        wire: &mut dyn Wire,
+        told: &mut dyn FnMut(E::Event),
+        applier: &mut Option<&mut dyn Applier>,
+    ) {
         if self.out.is_empty() {
             return;
         }
@@ -193,7 +255,7 @@ impl<E: Engine> Driver<E> {
                 },
             }
         }
-        self.post(wire, &batch, heads);
+        self.post(wire, &batch, heads, applier);
         batch.clear();
         out.clear();
         self.batch = batch;
@@ -202,9 +264,9 @@ impl<E: Engine> Driver<E> {
 
     fn hold(&mut self, at: LocalNs, mut operation: Operation, heads: &[u8]) {
         let mut kept = Vec::new();
-        if let Operation::Send { head, .. } = &mut operation {
-            kept.extend_from_slice(head.of(heads).unwrap_or_default());
-            *head = HeadRef { start: 0, length: kept.len() as u16 };
+        if let Some(own) = operation.own_bytes() {
+            kept.extend_from_slice(own.of(heads).unwrap_or_default());
+            *own = HeadRef { start: 0, length: kept.len() as u16 };
         }
         self.held.insert((at, self.held_count), Held { operation, head: kept });
         self.held_count += 1;
@@ -222,15 +284,88 @@ impl<E: Engine> Driver<E> {
         });
     }
 
-    fn post(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {
-        if operations.is_empty() {
-            return;
+    /// Posts operations in order; those of the driver's own it does between the others.
+    fn post(
+        &mut self,
+        wire: &mut dyn Wire,
+        operations: &[Operation],
+        heads: &[u8],
+        applier: &mut Option<&mut dyn Applier>,
+    ) {
+        for alike in operations.chunk_by(|a, b| a.is_of_driver() == b.is_of_driver()) {
+            if !alike.first().is_some_and(Operation::is_of_driver) {
+                self.post_to_wire(wire, alike, heads);
+                continue;
+            }
+            for operation in alike {
+                let status = match self.serve(wire, operation, heads, applier) {
+                    Ok(None) => continue,
+                    Ok(Some(ended)) => ended,
+                    Err(missing) => (Status::Refused(missing), 0),
+                };
+                match operation.token() {
+                    Some(token) => self.completed.push_back((token, status.0, status.1)),
+                    None => self.refused += 1,
+                }
+            }
         }
+    }
+
+    /// Does an operation of the driver's own; how it ended, if its token completes now.
+    fn serve(
+        &mut self,
+        wire: &mut dyn Wire,
+        operation: &Operation,
+        heads: &[u8],
+        applier: &mut Option<&mut dyn Applier>,
+    ) -> Result<Option<(Status, u64)>, Missing> {
+        match *operation {
+            Operation::Store { bytes, into } => {
+                wire.copy_in(into, bytes.of(heads).ok_or(Missing::Memory)?)?;
+                Ok(None)
+            }
+            Operation::Show { of, token } => {
+                let length = within(of.length, SHOW_MAX)?;
+                let mut bytes = alloc::vec![0; length];
+                wire.copy_out(of, &mut bytes)?;
+                self.shown.push_back((token, bytes));
+                Ok(None)
+            }
+            Operation::Apply { of, from, answer, .. } => {
+                let applier = applier.as_deref_mut().ok_or(Missing::Operation(OperationKind::Apply))?;
+                let (length, room) = (within(of.length, APPLY_MAX)?, within(answer.length, APPLY_MAX)?);
+                let [answered, copied] = &mut self.scratch;
+                answered.clear();
+                answered.resize(room, 0);
+                let result = match bytes_of(wire.region(of.region), of) {
+                    Ok(records) => applier.apply(from, records, answered),
+                    // Adopted memory gives no reference.
+                    Err(_) => {
+                        copied.resize(length, 0);
+                        wire.copy_out(of, copied)?;
+                        applier.apply(from, copied, answered)
+                    }
+                };
+                let written = match result {
+                    Ok(written) => written.min(room),
+                    Err(fault) => return Ok(Some((Status::Failed(fault), 0))),
+                };
+                wire.copy_in(Span { length: written as u32, ..answer }, &answered[..written])?;
+                Ok(Some((Status::Complete, written as u64)))
+            }
+            _ => Err(Missing::Operation(operation.kind())),
+        }
+    }
+
+    fn post_to_wire(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {
         self.answers.clear();
         wire.post(operations, heads, &mut self.answers);
         assert_eq!(self.answers.len(), operations.len(), "a wire answers every operation");
         for (operation, answer) in operations.iter().zip(&self.answers) {
-            let Some(token) = operation.token() else { continue };
+            let Some(token) = operation.token() else {
+                self.refused += u64::from(matches!(answer, Answer::Refused(_)));
+                continue;
+            };
             match *answer {
                 Answer::Done(value) => self.completed.push_back((token, Status::Complete, value)),
                 Answer::NoRoom => self.completed.push_back((token, Status::NoRoom, 0)),
@@ -239,6 +374,11 @@ impl<E: Engine> Driver<E> {
             }
         }
     }
+}
+
+/// A length that is allowed.
+fn within(length: u32, most: usize) -> Result<usize, Missing> {
+    if length as usize <= most { Ok(length as usize) } else { Err(Missing::Length) }
 }
 
 #[cfg(test)]

@@ -436,6 +436,9 @@ impl MemoryWire {
             Operation::Digest { of, .. } => self.holds(of),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             Operation::Abandon { .. } => Ok(()),
+            Operation::Store { .. } | Operation::Show { .. } | Operation::Apply { .. } => {
+                Err(Missing::Operation(operation.kind()))
+            }
         }
     }
 
@@ -475,6 +478,9 @@ impl MemoryWire {
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             // Here every operation ends one latency later, whatever its peer does.
             Operation::Abandon { .. } => Ok(Answer::Done(0)),
+            Operation::Store { .. } | Operation::Show { .. } | Operation::Apply { .. } => {
+                Err(Missing::Operation(operation.kind()))
+            }
         }
     }
 }

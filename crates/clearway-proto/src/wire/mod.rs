@@ -47,13 +47,13 @@ pub mod regions;
 
 pub use beside::{Ask, Beside, Told};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
-pub use driver::{Driver, Progress};
+pub use driver::{Applier, Driver, Progress};
 pub use foreign::{AdoptedMemory, Foreign, Reach};
 #[doc(inline)]
 pub use forward::forward_wire;
 pub use operation::{
-    AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId, RemoteSpan, Span,
-    Token,
+    APPLY_MAX, AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId,
+    RemoteSpan, SHOW_MAX, Span, Token,
 };
 pub use out::{Effect, Out, TimedOperation};
 
@@ -139,6 +139,13 @@ pub enum Arrival<'a> {
     Room {
         /// Which queue.
         queue: Queue,
+    },
+    /// Bytes that [`Operation::Show`] asked for.
+    Shown {
+        /// The token it was issued with.
+        token: Token,
+        /// The bytes.
+        bytes: &'a [u8],
     },
     /// A path went up, went down, or changed its rate.
     PathState {

@@ -137,6 +137,12 @@ pub enum FileKind {
     Sync,
 }
 
+/// Bytes that an engine can store or be shown at a time: a record with the longest name of a file or target of a link, and its header.
+pub const SHOW_MAX: usize = 8 << 10;
+
+/// Bytes that an application can be given at a time, and that it can answer: the longest message of a reliable wire among few ranks.
+pub const APPLY_MAX: usize = 64 << 10;
+
 /// One thing a wire can be asked to do.
 ///
 /// A `token` of `None` wants no completion; such a send that finds no room is lost like on the network, and counted.
@@ -226,6 +232,32 @@ pub enum Operation {
         /// The peer.
         peer: Rank,
     },
+    /// Copies bytes that the engine wrote into this rank's memory, at once. The driver does it, in order with the other operations.
+    Store {
+        /// What [`Out::bytes`](super::Out::bytes) gave.
+        bytes: HeadRef,
+        /// Where to, as many.
+        into: Span,
+    },
+    /// Shows bytes of this rank's memory to the engine, as they are now. The driver does it.
+    Show {
+        /// Which bytes, at most [`SHOW_MAX`]; may lie in [`RegionId::RECEIVE`].
+        of: Span,
+        /// Comes back in [`Arrival::Shown`](super::Arrival::Shown), first in the next round, or as refused.
+        token: Token,
+    },
+    /// Gives bytes of this rank's memory to the application's [`Applier`](super::Applier), and stores what it answers. The driver does it,
+    /// while received bytes are valid.
+    Apply {
+        /// The records, at most [`APPLY_MAX`] bytes; may lie in [`RegionId::RECEIVE`].
+        of: Span,
+        /// Who sent them.
+        from: Rank,
+        /// Room for the answer, at most [`APPLY_MAX`] bytes.
+        answer: Span,
+        /// Completes at once, with the bytes of the answer, or with the fault that the applier names.
+        token: Token,
+    },
     /// Reads, writes or syncs a file.
     File {
         /// What to do.
@@ -264,11 +296,17 @@ pub enum OperationKind {
     Digest,
     /// The end of what is under way to a peer.
     Abandon,
+    /// Bytes of the engine into local memory.
+    Store,
+    /// Bytes of local memory to the engine.
+    Show,
+    /// Bytes of local memory to the application.
+    Apply,
 }
 
 impl OperationKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Send,
         Self::Multicast,
         Self::Write,
@@ -278,7 +316,15 @@ impl OperationKind {
         Self::File,
         Self::Digest,
         Self::Abandon,
+        Self::Store,
+        Self::Show,
+        Self::Apply,
     ];
+
+    /// Whether the driver does operations of this kind, on every wire.
+    pub const fn is_of_driver(self) -> bool {
+        matches!(self, Self::Store | Self::Show | Self::Apply)
+    }
 
     /// The name used in reports and refusals.
     pub const fn name(self) -> &'static str {
@@ -292,6 +338,9 @@ impl OperationKind {
             Self::File => "file operation",
             Self::Digest => "local digest",
             Self::Abandon => "abandonment of a peer",
+            Self::Store => "store of bytes",
+            Self::Show => "show of bytes",
+            Self::Apply => "application of records",
         }
     }
 }
@@ -309,6 +358,9 @@ impl Operation {
             Self::File { .. } => OperationKind::File,
             Self::Digest { .. } => OperationKind::Digest,
             Self::Abandon { .. } => OperationKind::Abandon,
+            Self::Store { .. } => OperationKind::Store,
+            Self::Show { .. } => OperationKind::Show,
+            Self::Apply { .. } => OperationKind::Apply,
         }
     }
 
@@ -319,8 +371,10 @@ impl Operation {
             Self::Read { token, .. }
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
-            | Self::Digest { token, .. } => Some(token),
-            Self::Copy { .. } | Self::Abandon { .. } => None,
+            | Self::Digest { token, .. }
+            | Self::Show { token, .. }
+            | Self::Apply { token, .. } => Some(token),
+            Self::Copy { .. } | Self::Abandon { .. } | Self::Store { .. } => None,
         }
     }
 
@@ -336,6 +390,20 @@ impl Operation {
         }
     }
 
+    /// Where its bytes lie among those that its engine wrote, if it has any.
+    pub(super) const fn own_bytes(&mut self) -> Option<&mut HeadRef> {
+        match self {
+            Self::Send { head, .. } => Some(head),
+            Self::Store { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether the driver does it, and no wire sees it.
+    pub(super) const fn is_of_driver(&self) -> bool {
+        self.kind().is_of_driver()
+    }
+
     /// Replaces the token, if there is one.
     pub(super) fn relabel(&mut self, label: impl FnOnce(Token) -> Token) {
         match self {
@@ -343,8 +411,10 @@ impl Operation {
             Self::Read { token, .. }
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
-            | Self::Digest { token, .. } => *token = label(*token),
-            Self::Copy { .. } | Self::Abandon { .. } => {}
+            | Self::Digest { token, .. }
+            | Self::Show { token, .. }
+            | Self::Apply { token, .. } => *token = label(*token),
+            Self::Copy { .. } | Self::Abandon { .. } | Self::Store { .. } => {}
         }
     }
 }

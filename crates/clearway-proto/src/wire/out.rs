@@ -66,6 +66,11 @@ impl<E> Out<E> {
         HeadRef { start, length: bytes.len() as u16 }
     }
 
+    /// Keeps a copy of `bytes` for an [`Operation::Store`] that follows. At most [`SHOW_MAX`](super::SHOW_MAX) bytes are kept.
+    pub fn bytes(&mut self, bytes: &[u8]) -> HeadRef {
+        self.head(&bytes[..bytes.len().min(super::SHOW_MAX)])
+    }
+
     /// Asks for `operation` now, in order.
     pub fn operate(&mut self, operation: Operation) {
         self.effects.push(Effect::Operate(TimedOperation { operation, not_before: None }));

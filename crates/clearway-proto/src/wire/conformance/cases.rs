@@ -148,7 +148,7 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
             Arrival::Landed { from, into, immediate, .. } => Seen::Landed { from, into, immediate },
             Arrival::Done { token, status, value, .. } => Seen::Done { token, status, value },
             Arrival::Room { .. } => Seen::Room,
-            Arrival::PathState { .. } => Seen::Other,
+            Arrival::PathState { .. } | Arrival::Shown { .. } => Seen::Other,
         });
         bodies.push(body_span);
     });

@@ -1,11 +1,14 @@
 //! The driver's promises to an engine, kept over the memory wire.
 
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::base::{Class, Nanos, Rank};
+use crate::base::{Bytes, Class, Nanos, Rank};
+use crate::wire::foreign::Words;
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Destination, Missing, PathId, Queue, Span, forward_wire};
+use crate::wire::{Destination, PathId, Queue, Reach, forward_wire};
 
 /// What a [`Script`] does at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -212,4 +215,161 @@ fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
     driver.step(&mut Drained { wire: fabric.wire(Rank(0)), refused: false }, &mut |_| {});
     let seen: Vec<Seen> = driver.engine_mut().seen.iter().map(|(_, seen)| *seen).collect();
     assert_eq!(seen, [Seen::Tick, Seen::Done(7, Status::NoRoom), Seen::Room]);
+}
+
+/// An engine that issues the operations that it is given, each batch in one round, and notes what comes back.
+#[derive(Default)]
+struct Clerk {
+    told: Vec<(u64, Result<Vec<u8>, (Status, u64)>)>,
+}
+
+/// Operations, and the bytes of those that store some, in their order.
+type Batch = Vec<(Option<LocalNs>, Operation, &'static [u8])>;
+
+impl Engine for Clerk {
+    type Command = Batch;
+    type Event = ();
+
+    fn input(&mut self, _: LocalNs, input: Input<'_, Batch>, out: &mut Out<()>) -> More {
+        match input {
+            Input::Command(batch) => {
+                for (not_before, mut operation, own) in batch {
+                    if let Operation::Store { bytes, .. } = &mut operation {
+                        *bytes = out.bytes(own);
+                    }
+                    match not_before {
+                        Some(at) => out.operate_at(at, operation),
+                        None => out.operate(operation),
+                    }
+                }
+            }
+            Input::Arrival(Arrival::Shown { token, bytes }) => self.told.push((token.0, Ok(bytes.to_vec()))),
+            Input::Arrival(Arrival::Done { token, status, value, .. }) => {
+                self.told.push((token.0, Err((status, value))))
+            }
+            _ => {}
+        }
+        More::No
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
+}
+
+/// Adds a number to each byte, and refuses records that begin with zero.
+struct Adder(u8);
+
+impl Applier for Adder {
+    fn apply(&mut self, from: Rank, records: &[u8], answer: &mut [u8]) -> Result<usize, Fault> {
+        assert_eq!(from, Rank(1));
+        if records.first() == Some(&0) {
+            return Err(Fault::Malformed);
+        }
+        answer.iter_mut().zip(records).for_each(|(into, byte)| *into = byte + self.0);
+        Ok(records.len())
+    }
+}
+
+const NOTHING: &[u8] = &[];
+
+fn store(into: Span, bytes: &'static [u8]) -> (Option<LocalNs>, Operation, &'static [u8]) {
+    (None, Operation::Store { bytes: HeadRef { start: 0, length: 0 }, into }, bytes)
+}
+
+fn show(of: Span, token: u64) -> (Option<LocalNs>, Operation, &'static [u8]) {
+    (None, Operation::Show { of, token: Token(token) }, NOTHING)
+}
+
+fn apply(of: Span, answer: Span, token: u64) -> (Option<LocalNs>, Operation, &'static [u8]) {
+    (None, Operation::Apply { of, from: Rank(1), answer, token: Token(token) }, NOTHING)
+}
+
+/// What a clerk is told of `batch`, over memory that the wire allocated or adopted; and what was refused without a token.
+fn served(
+    is_adopted: bool,
+    with: Option<&mut Adder>,
+    batch: impl Fn(&dyn Fn(u64, u32) -> Span) -> Batch,
+) -> (Clerk, u64) {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let wire = fabric.wire(Rank(0));
+    let region = match is_adopted {
+        true => wire.adopt(Arc::new(Words::new(64, Reach::Peers))),
+        false => wire.register(Bytes(64)),
+    };
+    let region = region.expect("room");
+    let mut driver = Driver::boot(Clerk::default(), LocalNs(0), 0);
+    driver.command(LocalNs(0), batch(&|offset, length| Span { region, offset, length }));
+    match with {
+        Some(applier) => driver.step_with(wire, &mut |()| {}, applier),
+        None => driver.step(wire, &mut |()| {}),
+    };
+    let refused = driver.refused();
+    (driver.engine, refused)
+}
+
+#[test]
+fn post__small_structures_are_stored_shown_and_applied_in_order_with_the_others() {
+    for is_adopted in [false, true] {
+        let (clerk, refused) = served(is_adopted, Some(&mut Adder(1)), |at| {
+            vec![
+                store(at(3, 4), b"abcd"),
+                (None, Operation::Copy { from: at(3, 4), into: at(10, 4) }, NOTHING),
+                store(at(3, 1), b"z"),
+                show(at(2, 6), 1),
+                apply(at(10, 4), at(20, 8), 2),
+                show(at(20, 5), 3),
+                (None, Operation::Digest { of: at(20, 4), token: Token(4) }, NOTHING),
+            ]
+        });
+        let digest = u64::from(crate::base::crc32c(b"bcde"));
+        let expected = [
+            (1, Ok(b"\0zbcd\0".to_vec())),
+            (3, Ok(b"bcde\0".to_vec())),
+            (2, Err((Status::Complete, 4))),
+            (4, Err((Status::Complete, digest))),
+        ];
+        assert_eq!(clerk.told, expected, "adopted: {is_adopted}");
+        assert_eq!(refused, 0);
+    }
+}
+
+#[test]
+fn post__what_small_structures_lack_is_refused_by_name() {
+    let long = SHOW_MAX as u32 + 1;
+    let batch = |at: &dyn Fn(u64, u32) -> Span| {
+        vec![
+            store(at(62, 3), b"abc"),
+            store(at(0, 2), b"abc"),
+            show(at(60, 5), 1),
+            show(at(0, long), 2),
+            apply(at(0, 4), at(0, APPLY_MAX as u32 + 1), 3),
+            apply(at(0, 4), at(8, 4), 4),
+        ]
+    };
+    let (clerk, refused) = served(false, Some(&mut Adder(1)), batch);
+    let missing = |missing| Err((Status::Refused(missing), 0));
+    let malformed = Err((Status::Failed(Fault::Malformed), 0));
+    let by_name = [(1, missing(Missing::Memory)), (2, missing(Missing::Length)), (3, missing(Missing::Length))];
+    assert_eq!(clerk.told, [&by_name[..], &[(4, malformed)]].concat());
+    assert_eq!(refused, 2, "stores have no token");
+    let (clerk, _) = served(false, None, batch);
+    let nobody = missing(Missing::Operation(OperationKind::Apply));
+    assert_eq!(clerk.told[2..], [(3, nobody.clone()), (4, nobody)]);
+}
+
+#[test]
+fn hold__what_is_stored_later_is_kept_until_then() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let region = fabric.wire(Rank(0)).register(Bytes(8)).expect("room");
+    let at = |offset, length| Span { region, offset, length };
+    let mut driver = Driver::boot(Clerk::default(), LocalNs(0), 0);
+    let (_, operation, bytes) = store(at(0, 4), b"late");
+    driver.command(LocalNs(0), vec![(Some(LocalNs(500)), operation, bytes), store(at(4, 4), b"soon")]);
+    for now in [0, 500] {
+        fabric.advance(LocalNs(now));
+        driver.step(fabric.wire(Rank(0)), &mut |()| {});
+        let expected = if now == 0 { b"\0\0\0\0soon" } else { b"latesoon" };
+        assert_eq!(fabric.wire(Rank(0)).region(region).expect("registered"), expected);
+    }
 }
