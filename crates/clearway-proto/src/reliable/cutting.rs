@@ -38,6 +38,15 @@ impl Measures {
     }
 }
 
+/// Bytes of a 64-bit word.
+const WORD: u64 = 8;
+
+/// At most `length`, so that what begins at `offset` of the peer's memory ends at a multiple of a word: no word is cut in two.
+const fn whole_words(offset: u64, length: u32) -> u32 {
+    let beyond = ((offset + length as u64) % WORD) as u32;
+    if length > beyond { length - beyond } else { length }
+}
+
 /// A message whose last fragment is cut.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
@@ -98,6 +107,10 @@ impl Cutting {
         let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
         let is_last = left <= beside;
         let length = if is_last { left } else { left.min(alone).min(left - 1) };
+        let length = match target {
+            Target::Memory { .. } if !is_last => whole_words(begun.place.offset + u64::from(begun.bytes), length),
+            _ => length,
+        };
         let body = Span { region: whole.region, offset: whole.offset + u64::from(begun.bytes), length };
         let offset = (begun.place.offset + u64::from(begun.bytes)) % OFFSET_LIMIT;
         let place = Place { region: begun.place.region, offset };

@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 
 use super::frame::{Acknowledgement, BITMAP_WORDS, INBOX, Piece, Place, Tail, position, whole};
 use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
-use crate::base::LocalNs;
+use crate::base::{LocalNs, Nanos};
 use crate::wire::{PathId, Span};
 
 /// What is told of a message when its turn has come.
@@ -67,6 +67,8 @@ pub(super) struct Incoming {
     pub(super) generation: u16,
     /// This stream's part of the inbox; its length is a power of two.
     inbox: Span,
+    /// How long the acknowledgement of a whole message waits.
+    answer_soon: Nanos,
     /// Everything below has arrived.
     received: u64,
     /// Bit `i` of word `j`: fragment `received + 1 + 64 * j + i` has arrived.
@@ -88,10 +90,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) const fn new(generation: u16, inbox: Span) -> Self {
+    pub(super) const fn new(generation: u16, inbox: Span, answer_soon: Nanos) -> Self {
         Self {
             generation,
             inbox,
+            answer_soon,
             received: 0,
             above: [0; BITMAP_WORDS],
             checking: BTreeMap::new(),
@@ -235,7 +238,11 @@ impl Incoming {
             }
         }
         self.unanswered += 1;
-        let due = if is_last || self.unanswered >= ANSWER_EVERY { now } else { now + ANSWER_MAX };
+        let due = match (is_last, self.unanswered >= ANSWER_EVERY) {
+            (_, true) => now,
+            (true, false) => now + self.answer_soon,
+            (false, false) => now + ANSWER_MAX,
+        };
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
@@ -302,7 +309,7 @@ mod tests {
 
     #[test]
     fn comes__a_second_copy_is_not_written_over_one_that_is_being_looked_at() {
-        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 });
+        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
         assert!(matches!(come(&mut stream, 0), Verdict::Take { .. }));
         assert_eq!(come(&mut stream, 0), Verdict::Ignore);
         assert_eq!(stream.checked(LocalNs(2), 0, Some(8)), Verdict::Damaged);
@@ -311,7 +318,7 @@ mod tests {
 
     #[test]
     fn question__is_answered_when_what_came_before_it_was_looked_at() {
-        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 });
+        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
         assert!(stream.question(PATH));
         (0..2).for_each(|number| assert!(matches!(come(&mut stream, number), Verdict::Take { .. })));
         assert!(!stream.question(PATH));

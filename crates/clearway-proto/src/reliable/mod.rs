@@ -53,6 +53,9 @@ const ANSWER_EVERY: u32 = 8;
 /// How long an acknowledgement may wait otherwise: a few times what a fragment takes at 100 Mb/s (120 us).
 const ANSWER_MAX: Nanos = Nanos::from_micros(500);
 
+/// The longest that an acknowledgement may wait for the next post: a little less than a round trip on a fast network.
+const ANSWER_SOON_MAX: Nanos = Nanos::from_micros(20);
+
 /// What streams are made like; the same on all ranks.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -64,6 +67,19 @@ pub struct Config {
     pub patience: Nanos,
     /// Messages of one stream that may wait to be cut.
     pub backlog: usize,
+    /// Where the digest of what arrived is taken.
+    pub check: Check,
+    /// How long the acknowledgement of a whole message may wait for something else to leave to its sender; at most 20 us count.
+    pub answer_soon: Nanos,
+}
+
+/// Where the digest of a fragment that arrived is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Where its bytes belong: what the way into that memory damages is noticed too. For memory that nobody else changes meanwhile.
+    Placed,
+    /// Where they arrived, before they are copied: for memory that threads change while writes land. Damaged bytes never get there.
+    Arrived,
 }
 
 impl Config {
@@ -83,6 +99,8 @@ impl Config {
             ],
             patience: Nanos::from_secs(10),
             backlog: 256,
+            check: Check::Placed,
+            answer_soon: Nanos::ZERO,
         }
     }
 

@@ -18,8 +18,8 @@ use super::incoming::{Coming, Incoming, Verdict};
 use super::key::{Key, Purpose, meaning, token};
 use super::lane::IsAnswer;
 use super::outgoing::{Next, Outgoing};
-use super::{Command, Event, NodeConfig, Receipt};
-use crate::base::{Class, LocalNs, Rank};
+use super::{ANSWER_SOON_MAX, Check, Command, Event, NodeConfig, Receipt};
+use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{
     Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId, Span, Status, Token,
 };
@@ -59,6 +59,8 @@ pub struct Node {
     full: [bool; Class::ALL.len()],
     /// Frames that were refused: damaged, of nobody, of an older life.
     strange: u64,
+    /// Fragments that arrived as something else than they were.
+    damaged: u64,
 }
 
 impl Node {
@@ -74,6 +76,7 @@ impl Node {
             blocked: Default::default(),
             full: [false; Class::ALL.len()],
             strange: 0,
+            damaged: 0,
             config,
         }
     }
@@ -93,6 +96,11 @@ impl Node {
     /// Frames that counted for nothing: damaged, of nobody, or of an older life of their sender.
     pub fn strangers(&self) -> u64 {
         self.strange
+    }
+
+    /// Fragments whose bytes arrived as something else than they were.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
     }
 
     fn peer(&mut self, rank: Rank) -> Option<&mut Peer> {
@@ -128,6 +136,7 @@ impl Node {
                     .get_or_insert_with(|| Box::new(Outgoing::new(generation, measures, paths.max(1))));
                 stream.push(now, message);
                 self.pump(now, key, out);
+                self.answer_along(now, to, out);
             }
             Command::Abandon(peer) => {
                 for key in Class::ALL.map(|class| Key { peer: peer.0, class }) {
@@ -144,6 +153,21 @@ impl Node {
                     stream.free(now, position);
                     self.arm_incoming(key);
                 }
+            }
+        }
+    }
+
+    /// Something leaves to `rank`: acknowledgements that wait for that leave with it.
+    fn answer_along(&mut self, now: LocalNs, rank: Rank, out: &mut Out<Event>) {
+        if self.config.streams.answer_soon == Nanos::ZERO {
+            return;
+        }
+        for key in Class::ALL.map(|class| Key { peer: rank.0, class }) {
+            let is_due = |stream: &&mut Incoming| stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX);
+            if out.room() >= EFFECTS
+                && let Some(path) = self.incoming(key).filter(is_due).map(|stream| stream.path())
+            {
+                self.answer(now, key, path, IsAnswer::No, out);
             }
         }
     }
@@ -291,9 +315,9 @@ impl Node {
     ) {
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
-            let inbox = self.inbox(key);
+            let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_SOON_MAX));
             let Some(peer) = self.peer(key.rank()) else { return };
-            peer.incoming[key.class.index()] = Some(Box::new(Incoming::new(frame.generation, inbox)));
+            peer.incoming[key.class.index()] = Some(Box::new(Incoming::new(frame.generation, inbox, soon)));
         } else if !self.is_current(key, frame, datagram.path, out) {
             return;
         }
@@ -317,6 +341,10 @@ impl Node {
             verdict => verdict,
         };
         match verdict {
+            Verdict::Take { into, number } if into.length > 0 && self.config.streams.check == Check::Arrived => {
+                let (from, digest, token) = (datagram.body, data.digest, token(Purpose::Check, key, number));
+                out.operate(Operation::CopyChecked { from, into, digest, token });
+            }
             Verdict::Take { into, number } => {
                 if into.length > 0 {
                     out.operate(Operation::Copy { from: datagram.body, into });
@@ -417,7 +445,10 @@ impl Node {
                 self.arm_incoming(key);
                 return;
             }
-            Verdict::Damaged => Kind::Damaged,
+            Verdict::Damaged => {
+                self.damaged += 1;
+                Kind::Damaged
+            }
             Verdict::Refuse => Kind::Refused,
             Verdict::Ignore | Verdict::Take { .. } => return,
         };

@@ -11,6 +11,7 @@ use crate::wire::conformance::{self, Fabric, Outcome};
 use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire, Rough};
 use crate::wire::{Answer, Arrival, Destination, Missing, Operation, OperationKind, Out, PathId, Wire};
 
+mod live;
 mod rails;
 mod reuse;
 

@@ -102,6 +102,11 @@ impl<W: Wire> Reliable<W> {
         self.step();
     }
 
+    /// Fragments whose bytes arrived here as something else than they were.
+    pub fn damaged(&mut self) -> u64 {
+        self.driver.engine_mut().damaged()
+    }
+
     /// Whether the next harvest gives something at once.
     pub fn has_arrivals(&self) -> bool {
         !self.events.is_empty()

@@ -320,6 +320,17 @@ impl<E: Engine> Driver<E> {
         applier: &mut Option<&mut dyn Applier>,
     ) -> Result<Option<(Status, u64)>, Missing> {
         match *operation {
+            Operation::CopyChecked { from, into, digest, .. } => {
+                let found = wire.digest(from)?;
+                if found == digest {
+                    self.answers.clear();
+                    wire.post(&[Operation::Copy { from, into }], &[], &mut self.answers);
+                    if let Some(Answer::Refused(missing)) = self.answers.first() {
+                        return Err(*missing);
+                    }
+                }
+                Ok(Some((Status::Complete, u64::from(found))))
+            }
             Operation::Store { bytes, into } => {
                 wire.copy_in(into, bytes.of(heads).ok_or(Missing::Memory)?)?;
                 Ok(None)

@@ -436,9 +436,10 @@ impl MemoryWire {
             Operation::Digest { of, .. } => self.holds(of),
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             Operation::Abandon { .. } => Ok(()),
-            Operation::Store { .. } | Operation::Show { .. } | Operation::Apply { .. } => {
-                Err(Missing::Operation(operation.kind()))
-            }
+            Operation::CopyChecked { .. }
+            | Operation::Store { .. }
+            | Operation::Show { .. }
+            | Operation::Apply { .. } => Err(Missing::Operation(operation.kind())),
         }
     }
 
@@ -478,9 +479,10 @@ impl MemoryWire {
             Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
             // Here every operation ends one latency later, whatever its peer does.
             Operation::Abandon { .. } => Ok(Answer::Done(0)),
-            Operation::Store { .. } | Operation::Show { .. } | Operation::Apply { .. } => {
-                Err(Missing::Operation(operation.kind()))
-            }
+            Operation::CopyChecked { .. }
+            | Operation::Store { .. }
+            | Operation::Show { .. }
+            | Operation::Apply { .. } => Err(Missing::Operation(operation.kind())),
         }
     }
 }

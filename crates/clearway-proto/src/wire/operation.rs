@@ -232,6 +232,18 @@ pub enum Operation {
         /// The peer.
         peer: Rank,
     },
+    /// Copies bytes within this rank's memory, at once, if their CRC-32C is as expected; other bytes are not copied. Both spans have the same
+    /// length. The driver does it.
+    CopyChecked {
+        /// What; may lie in [`RegionId::RECEIVE`].
+        from: Span,
+        /// Where to.
+        into: Span,
+        /// The digest that the bytes have.
+        digest: u32,
+        /// Completes with the digest of the bytes that are there.
+        token: Token,
+    },
     /// Copies bytes that the engine wrote into this rank's memory, at once. The driver does it, in order with the other operations.
     Store {
         /// What [`Out::bytes`](super::Out::bytes) gave.
@@ -296,6 +308,8 @@ pub enum OperationKind {
     Digest,
     /// The end of what is under way to a peer.
     Abandon,
+    /// A local copy of bytes whose digest is known.
+    CopyChecked,
     /// Bytes of the engine into local memory.
     Store,
     /// Bytes of local memory to the engine.
@@ -306,7 +320,7 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Send,
         Self::Multicast,
         Self::Write,
@@ -316,6 +330,7 @@ impl OperationKind {
         Self::File,
         Self::Digest,
         Self::Abandon,
+        Self::CopyChecked,
         Self::Store,
         Self::Show,
         Self::Apply,
@@ -323,7 +338,7 @@ impl OperationKind {
 
     /// Whether the driver does operations of this kind, on every wire.
     pub const fn is_of_driver(self) -> bool {
-        matches!(self, Self::Store | Self::Show | Self::Apply)
+        matches!(self, Self::CopyChecked | Self::Store | Self::Show | Self::Apply)
     }
 
     /// The name used in reports and refusals.
@@ -338,6 +353,7 @@ impl OperationKind {
             Self::File => "file operation",
             Self::Digest => "local digest",
             Self::Abandon => "abandonment of a peer",
+            Self::CopyChecked => "checked copy",
             Self::Store => "store of bytes",
             Self::Show => "show of bytes",
             Self::Apply => "application of records",
@@ -358,6 +374,7 @@ impl Operation {
             Self::File { .. } => OperationKind::File,
             Self::Digest { .. } => OperationKind::Digest,
             Self::Abandon { .. } => OperationKind::Abandon,
+            Self::CopyChecked { .. } => OperationKind::CopyChecked,
             Self::Store { .. } => OperationKind::Store,
             Self::Show { .. } => OperationKind::Show,
             Self::Apply { .. } => OperationKind::Apply,
@@ -372,6 +389,7 @@ impl Operation {
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
             | Self::Digest { token, .. }
+            | Self::CopyChecked { token, .. }
             | Self::Show { token, .. }
             | Self::Apply { token, .. } => Some(token),
             Self::Copy { .. } | Self::Abandon { .. } | Self::Store { .. } => None,
@@ -412,6 +430,7 @@ impl Operation {
             | Self::Atomic { token, .. }
             | Self::File { token, .. }
             | Self::Digest { token, .. }
+            | Self::CopyChecked { token, .. }
             | Self::Show { token, .. }
             | Self::Apply { token, .. } => *token = label(*token),
             Self::Copy { .. } | Self::Abandon { .. } | Self::Store { .. } => {}

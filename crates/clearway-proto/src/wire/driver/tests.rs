@@ -335,6 +335,30 @@ fn post__small_structures_are_stored_shown_and_applied_in_order_with_the_others(
 }
 
 #[test]
+fn post__a_checked_copy_leaves_other_bytes_where_they_are() {
+    for is_adopted in [false, true] {
+        let (clerk, _) = served(is_adopted, None, |at| {
+            let checked = |digest, into, token| {
+                let token = Token(token);
+                (None, Operation::CopyChecked { from: at(0, 4), into, digest, token }, NOTHING)
+            };
+            let digest = crate::base::crc32c(b"abcd");
+            vec![
+                store(at(0, 4), b"abcd"),
+                checked(digest, at(8, 4), 1),
+                checked(!digest, at(16, 4), 2),
+                checked(digest, at(62, 4), 3),
+                show(at(8, 12), 4),
+            ]
+        });
+        let found = Err((Status::Complete, u64::from(crate::base::crc32c(b"abcd"))));
+        let refused = Err((Status::Refused(Missing::Memory), 0));
+        let expected = [(4, Ok(b"abcd\0\0\0\0\0\0\0\0".to_vec())), (1, found.clone()), (2, found), (3, refused)];
+        assert_eq!(clerk.told, expected);
+    }
+}
+
+#[test]
 fn post__what_small_structures_lack_is_refused_by_name() {
     let long = SHOW_MAX as u32 + 1;
     let batch = |at: &dyn Fn(u64, u32) -> Span| {
