@@ -1,4 +1,4 @@
-//! Calls into the PMIx library, and the take-over of an inherited descriptor: the only unsafe code of this room.
+//! Calls into the PMIx library, and those into the system that no safe library has: the only unsafe code of this room.
 //!
 //! # Model
 //! The library is loaded at run time by its soname, so that a program built without it starts anywhere. Nine functions and
@@ -10,7 +10,7 @@
 //! I2. A loaded library is never unloaded: its own threads run in it.
 //!
 //! # Not here
-//! When what is called, and how long it may take (`pmix`).
+//! When the PMIx library is called, and how long it may take (`pmix`).
 
 #![allow(unsafe_code)]
 
@@ -37,6 +37,61 @@ pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
     let own = fcntl_dupfd_cloexec(inherited, ABOVE_STANDARD)?;
     debug_assert_ne!(own.as_raw_fd(), number);
     Ok(own)
+}
+
+/// Runs `work`, in which a write to a pipe that nobody reads is an error and no signal, whatever the program does with SIGPIPE.
+pub(super) fn without_sigpipe<T>(work: impl FnOnce() -> T) -> T {
+    let _blocked = Blocked::new();
+    work()
+}
+
+/// SIGPIPE waits for this thread as long as this value lives, and is discarded with it. The kernel sends the signal of a write to the
+/// thread that wrote, so no other thread is concerned.
+struct Blocked {
+    sigpipe: libc::sigset_t,
+    before: libc::sigset_t,
+    /// A signal that waited already is not one of ours to discard.
+    was_waiting: bool,
+}
+
+impl Blocked {
+    fn new() -> Self {
+        // SAFETY: a signal set is plain data, for which zeros are a valid value; each call gets pointers to sets that live through it,
+        // and only the mask of this thread changes.
+        unsafe {
+            let mut sigpipe: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&mut sigpipe);
+            libc::sigaddset(&mut sigpipe, libc::SIGPIPE);
+            let was_waiting = Self::is_waiting();
+            let mut before: libc::sigset_t = mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe, &mut before);
+            Self { sigpipe, before, was_waiting }
+        }
+    }
+
+    /// Whether a SIGPIPE waits for this thread.
+    fn is_waiting() -> bool {
+        // SAFETY: as in `new`; the second call only reads the set.
+        unsafe {
+            let mut waiting: libc::sigset_t = mem::zeroed();
+            libc::sigpending(&mut waiting);
+            libc::sigismember(&waiting, libc::SIGPIPE) == 1
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        const AT_ONCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the sets and the time live through the calls, which only read them; nobody wants to know more about the signal. The
+        // mask becomes what it was.
+        unsafe {
+            if !self.was_waiting && Self::is_waiting() {
+                libc::sigtimedwait(&self.sigpipe, ptr::null_mut(), &AT_ONCE);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
+    }
 }
 
 /// The library's soname, the same from release 2 to 5.

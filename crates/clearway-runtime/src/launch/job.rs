@@ -1,7 +1,6 @@
 //! What every rank of a joined job can do, whichever way it was joined.
 
 use std::fmt;
-use std::io::Write;
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use clearway_proto::base::Rank;
 
 use super::munge::{self, Munge};
 use super::rendezvous::frame::Key;
+use super::send::say_line;
 use super::stand_in::StandIn;
 use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
 
@@ -183,11 +183,10 @@ impl Job {
     }
 }
 
-/// Says `sentence`, if there is anything to say. Standard error may be a pipe to a process that has ended, and this one shall end too
-/// then: nothing depends on who reads it.
+/// Says `sentence`, if there is anything to say.
 fn say(sentence: &str) {
     if !sentence.is_empty() {
-        let _ = writeln!(std::io::stderr(), "{sentence}");
+        say_line(sentence);
     }
 }
 

@@ -25,6 +25,7 @@ mod pmi1;
 mod pmix;
 mod remote;
 mod rendezvous;
+mod send;
 mod slurm;
 mod ssh;
 mod stand_in;
@@ -39,6 +40,7 @@ use std::time::Duration;
 pub use error::LaunchError;
 pub use job::{Job, Voucher};
 pub use remote::{Reason, Remote, quoted, ssh_command};
+pub use send::RemoteInput;
 pub use start::{SshOptions, start_over_ssh};
 
 use environment::Environment;

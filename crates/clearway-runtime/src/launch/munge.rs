@@ -17,7 +17,7 @@
 //! # Not here
 //! The order of credentials in time. A credential that was opened before on this host is taken: all ranks of a host open all.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use std::time::Duration;
 use clearway_proto::base::ByteReader;
 
 use super::LaunchError;
+use super::send::send_all;
 
 /// Where `munged` listens, as it is built everywhere.
 const SOCKET: &str = "/run/munge/munge.socket.2";
@@ -96,10 +97,10 @@ impl Munge {
     /// One question and its answer.
     fn ask(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, LaunchError> {
         let talk = || {
-            let mut daemon = UnixStream::connect(&self.socket)?;
+            let daemon = UnixStream::connect(&self.socket)?;
             daemon.set_read_timeout(Some(PATIENCE))?;
             daemon.set_write_timeout(Some(PATIENCE))?;
-            daemon.write_all(&[&header(kind, body.len())[..], body].concat())?;
+            send_all(&daemon, &[&header(kind, body.len())[..], body].concat())?;
             let mut answer = Vec::new();
             daemon.take((HEADER + ANSWER_MAX) as u64).read_to_end(&mut answer)?;
             Ok(answer)

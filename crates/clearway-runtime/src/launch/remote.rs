@@ -13,11 +13,14 @@
 //! A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its configuration.
 
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::send::{RemoteInput, send_all};
 use super::words::Words;
 
 /// How often [`Remote::end_within`] looks whether the process has ended.
@@ -71,6 +74,8 @@ impl Reason {
 #[derive(Debug)]
 pub struct Remote {
     child: Child,
+    /// The other end of its standard input: a socket, because only a write to a socket can do without SIGPIPE.
+    input: Option<UnixStream>,
     words: Words,
 }
 
@@ -81,16 +86,20 @@ impl Remote {
     /// # Errors
     /// The system has no such program, or no process or thread for it.
     pub fn start(command: &mut Command, host: &str, secret: &[u8]) -> io::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (input, theirs) = UnixStream::pair()?;
+        let spawned = command.stdin(OwnedFd::from(theirs)).stderr(Stdio::piped()).spawn();
+        // The command holds the child's end, which must close when the child does.
+        command.stdin(Stdio::null());
+        let mut child = spawned?;
         let words = Words::of(&mut child, host).inspect_err(|_| end(&mut child))?;
-        // A pipe that is closed already belongs to a process that ended, which is noticed where its status is asked for.
-        let _ = child.stdin.as_mut().map(|pipe| pipe.write_all(secret_line(secret).as_bytes()));
-        Ok(Self { child, words })
+        // A process that has ended already is noticed where its status is asked for.
+        let _ = send_all(&input, secret_line(secret).as_bytes());
+        Ok(Self { child, input: Some(input), words })
     }
 
     /// Takes the standard input of the process, whose end the process reads when this is dropped. Nothing is left after the first call.
-    pub fn input(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
+    pub fn input(&mut self) -> Option<RemoteInput> {
+        self.input.take().map(RemoteInput)
     }
 
     /// Returns the exit status, once the process has ended. Does not wait.
@@ -103,7 +112,7 @@ impl Remote {
     /// # Errors
     /// The system cannot say how the process ended.
     pub fn end_within(&mut self, patience: Duration) -> io::Result<ExitStatus> {
-        drop((self.child.stdin.take(), self.child.stdout.take()));
+        drop((self.input.take(), self.child.stdout.take()));
         let until = Instant::now() + patience;
         while Instant::now() < until {
             if let Some(status) = self.ended() {

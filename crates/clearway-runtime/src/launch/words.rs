@@ -4,13 +4,15 @@
 //! I1. Memory: one line of at most `LINE_MAX` bytes for each process, whatever it says.
 //! I2. Nobody waits for a process to fall silent: what it left in the background may keep the pipe open for ever.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use super::send::say_line;
 
 /// Longest line that is shown: a sentence with a path in it.
 const LINE_MAX: u64 = 500;
@@ -73,8 +75,7 @@ fn listen(pipe: ChildStderr, host: &str, heard: &Heard, _alive: &Sender<()>) {
         }
         let Some(line) = printable(&line) else { continue };
         if heard.is_public.load(Ordering::Acquire) {
-            // Nobody may be there to read it, which is no reason to stop listening.
-            let _ = writeln!(io::stderr(), "{host}: {line}");
+            say_line(&format!("{host}: {line}"));
         } else {
             *heard.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         }

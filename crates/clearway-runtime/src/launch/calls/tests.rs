@@ -1,10 +1,12 @@
 //! Layouts against the installed header, and descriptors.
 
 use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::mem::offset_of;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use super::super::send::{RemoteInput, send_all};
 use super::*;
 
 /// Where Debian and a default build put the header.
@@ -86,4 +88,36 @@ fn adopt__the_copy_and_the_original_are_closed_in_programs() {
 fn adopt__a_number_that_is_not_open_is_refused() {
     assert!(adopt(1_000_000).is_err());
     assert!(adopt(u32::MAX).is_err());
+}
+
+/// Writes to something that nobody reads, and says whether that raised the signal. It cannot end this process: the thread blocks it.
+fn raises_sigpipe(write: impl FnOnce() -> io::Result<()>) -> bool {
+    without_sigpipe(|| {
+        assert!(!Blocked::is_waiting(), "one from before");
+        assert_eq!(write().unwrap_err().kind(), ErrorKind::BrokenPipe);
+        Blocked::is_waiting()
+    })
+}
+
+#[test]
+fn send_all__a_socket_whose_other_end_is_closed_is_an_error_without_a_signal() {
+    let ours = || UnixStream::pair().unwrap().0;
+    assert!(!raises_sigpipe(|| send_all(ours(), b"x")));
+    assert!(!raises_sigpipe(|| RemoteInput(ours()).write_all(b"x")));
+}
+
+#[test]
+fn without_sigpipe__the_signal_of_a_write_to_a_closed_pipe_is_discarded() {
+    let write = || {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        writer.write_all(b"x")
+    };
+    assert!(raises_sigpipe(write), "the test must be able to see one");
+    assert!(!Blocked::is_waiting(), "none is left behind");
+    without_sigpipe(|| {
+        assert!(write().is_err());
+        without_sigpipe(|| ());
+        assert!(Blocked::is_waiting(), "a call within a call leaves what waited before it");
+    });
 }

@@ -12,11 +12,12 @@ mod pages;
 mod session;
 mod text;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 
 use super::calls;
 use super::environment::Environment;
+use super::send::send_all;
 use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
 use session::{Lines, Session};
 
@@ -60,7 +61,7 @@ impl Descriptor {
 
 impl Lines for Descriptor {
     fn tell(&mut self, request: &str) -> Result<(), LaunchError> {
-        self.lines.get_mut().write_all(request.as_bytes()).map_err(LaunchError::system("write to PMI_FD"))
+        send_all(self.lines.get_ref(), request.as_bytes()).map_err(LaunchError::system("write to PMI_FD"))
     }
 
     fn hear(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError> {

@@ -4,7 +4,7 @@
 //! I1. The thread ends when the job is over and everybody has been told, or when its [`Hall`] is dropped.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::LaunchError;
+use super::super::send::send;
 use super::frame;
 use super::hub::{End, Hub, Id};
 use super::member::tune;
@@ -85,7 +86,7 @@ impl Hall {
 
     fn order(&self, order: Order) {
         let _ = self.orders.send(order);
-        let _ = (&self.bell).write(&[0]);
+        let _ = send(&self.bell, &[0]);
     }
 
     /// The next event, or nothing within `patience`.
@@ -147,7 +148,7 @@ impl Floor {
                 if bytes.is_empty() {
                     break;
                 }
-                match stream.write(bytes) {
+                match send(&*stream, bytes) {
                     Ok(count) => self.hub.sent(*id, count),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

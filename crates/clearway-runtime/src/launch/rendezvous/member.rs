@@ -8,7 +8,7 @@
 //! I1. The thread ends with the connection, and the connection with the [`Member`].
 
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::super::LaunchError;
 use super::super::job::Link;
+use super::super::send::send_all;
 use super::frame::{self, CHALLENGE, FRAME_MAX, Inbox, Key, Seal, Side, ToHub, ToRank};
 use super::hub::End;
 use super::{LOST, STRANGER_PATIENCE};
@@ -130,7 +131,7 @@ impl Member {
     fn say(&mut self, words: &ToHub) -> Result<(), LaunchError> {
         let mut bytes = Vec::new();
         words.put(&mut self.outgoing, &mut bytes);
-        match self.stream.write_all(&bytes) {
+        match send_all(&self.stream, &bytes) {
             Ok(()) => Ok(()),
             // The reader may know the reason.
             Err(cause) => match self.incoming.recv_timeout(MARGIN) {
@@ -244,7 +245,7 @@ fn shake_hands(claim: &Claim, address: SocketAddr, patience: Duration) -> Result
     let mut bytes = Vec::new();
     let hello = ToHub::Hello { rank: claim.rank, nonce: own, host: claim.host.clone() };
     hello.put(&mut outgoing, &mut bytes);
-    stream.write_all(&bytes).map_err(system)?;
+    send_all(&stream, &bytes).map_err(system)?;
     let mut inbox = Inbox::default();
     loop {
         if let Some(frame) = inbox.next(FRAME_MAX).map_err(|_| "it is no hub")? {
