@@ -39,6 +39,12 @@ pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
     Ok(own)
 }
 
+/// Ends this process with `code` and runs no handler.
+pub(super) fn exit_at_once(code: i32) -> ! {
+    // SAFETY: the function takes any number, reads and writes no memory of this process, and does not return.
+    unsafe { libc::_exit(code) }
+}
+
 /// Runs `work`, in which a write to a pipe that nobody reads is an error and no signal, whatever the program does with SIGPIPE.
 pub(super) fn without_sigpipe<T>(work: impl FnOnce() -> T) -> T {
     let _blocked = Blocked::new();

@@ -11,7 +11,7 @@ use super::munge::{self, Munge};
 use super::rendezvous::frame::Key;
 use super::send::say_line;
 use super::stand_in::StandIn;
-use super::{EXCHANGE_MAX, Joined, LaunchError, Method};
+use super::{EXCHANGE_MAX, Ending, Joined, LaunchError, Method, calls};
 
 /// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
 /// has not read: without the pause 3 of 40 sentences were lost on a busy machine.
@@ -57,16 +57,17 @@ pub struct Job {
     has_barriers: bool,
     /// Where nobody else would notice that this rank is gone.
     stand_in: Option<StandIn>,
+    ending: Ending,
 }
 
 impl Job {
-    pub(super) fn new(joined: Joined, notes: Vec<String>, stand_in: Option<StandIn>) -> Self {
+    pub(super) fn new(joined: Joined, notes: Vec<String>, stand_in: Option<StandIn>, ending: Ending) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
         let Joined { method, rank, size, secret, link } = joined;
-        Self { rank: Rank(rank), size, method, notes, secret, link, has_barriers: true, stand_in }
+        Self { rank: Rank(rank), size, method, notes, secret, link, has_barriers: true, stand_in, ending }
     }
 
-    pub(super) fn single(notes: Vec<String>) -> Self {
+    pub(super) fn single(notes: Vec<String>, ending: Ending) -> Self {
         Self {
             rank: Rank(0),
             size: 1,
@@ -76,6 +77,7 @@ impl Job {
             link: Box::new(Single),
             has_barriers: true,
             stand_in: None,
+            ending,
         }
     }
 
@@ -170,8 +172,8 @@ impl Job {
         Ok(())
     }
 
-    /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`.
-    /// Which rank's code the launcher then ends with is the launcher's choice.
+    /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`, as
+    /// [`Options::ending`](super::Options::ending) says. Which rank's code the launcher then ends with is the launcher's choice.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
         say(sentence);
         thread::sleep(LAST_WORDS);
@@ -179,7 +181,7 @@ impl Job {
         if let Some(stand_in) = self.stand_in {
             stand_in.dismiss();
         }
-        end_process(code, None)
+        end_process(self.ending, code, None)
     }
 }
 
@@ -192,9 +194,12 @@ fn say(sentence: &str) {
 
 /// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
 #[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
-pub(super) fn end_process(code: i32, sentence: Option<&str>) -> ! {
+pub(super) fn end_process(ending: Ending, code: i32, sentence: Option<&str>) -> ! {
     say(sentence.unwrap_or_default());
-    process::exit(code)
+    match ending {
+        Ending::Exit => process::exit(code),
+        Ending::AtOnce => calls::exit_at_once(code),
+    }
 }
 
 /// The link of a job of one rank.
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn exchange__alone_gives_back_what_was_given() {
-        let mut job = Job::single(Vec::new());
+        let mut job = Job::single(Vec::new(), Ending::Exit);
         assert_eq!(job.exchange(b"abc").unwrap(), [b"abc".to_vec()]);
         job.barrier().unwrap();
         job.finish().unwrap();
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn exchange__more_than_the_limit_is_refused() {
-        let mut job = Job::single(Vec::new());
+        let mut job = Job::single(Vec::new(), Ending::Exit);
         assert!(job.exchange(&vec![0; EXCHANGE_MAX]).is_ok());
         assert!(matches!(job.exchange(&vec![0; EXCHANGE_MAX + 1]), Err(LaunchError::TooLong { .. })));
     }

@@ -63,12 +63,28 @@ pub struct Options {
     pub patience: Duration,
     /// This PMIx library instead of the `libpmix.so.2` that the loader finds.
     pub pmix_library: Option<PathBuf>,
+    /// How this process ends with its job.
+    pub ending: Ending,
+}
+
+/// How a process ends when its job ends under it, because another rank failed or the starter is gone, or when it aborts the job.
+///
+/// The first may come at any time, and on a thread that belongs to this library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// By `exit`: handlers of `atexit` and destructors of the C library run. For a program that has none that another thread could
+    /// disturb.
+    #[default]
+    Exit,
+    /// By `_exit`: no handler runs, nothing is flushed. For a program that this library knows nothing about: its handlers expect
+    /// the thread of its `main`, or wait for other ranks that have ended.
+    AtOnce,
 }
 
 impl Default for Options {
     /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks start one by one.
     fn default() -> Self {
-        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None }
+        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None, ending: Ending::Exit }
     }
 }
 
@@ -157,7 +173,7 @@ pub fn join(options: &Options) -> Result<Job, LaunchError> {
         match way(&environment, options) {
             Ok(joined) => {
                 let stand_in = stand_in.and_then(|stand_in| stand_in.kept_for(&joined.method));
-                return Ok(Job::new(joined, notes, stand_in));
+                return Ok(Job::new(joined, notes, stand_in, options.ending));
             }
             Err(Refusal::Absent(why)) => notes.push(format!("{name}: {why}")),
             Err(Refusal::Failed(why)) => {
@@ -169,5 +185,5 @@ pub fn join(options: &Options) -> Result<Job, LaunchError> {
     if !failed.is_empty() && environment.ranks_started() != Some(1) {
         return Err(LaunchError::NoWay { notes: failed.join("; ") });
     }
-    Ok(Job::single(notes))
+    Ok(Job::single(notes, options.ending))
 }

@@ -102,8 +102,10 @@ fn visit(step: &Step, claim: &Claim, options: &Options) -> Result<Member, Launch
     let begun = Instant::now();
     let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
     // When the hub tells, rank 0 says it for all.
-    let on_end =
-        |end: &End, source| job::end_process(end.code, (source == Source::Silence).then_some(end.sentence.as_str()));
+    let ending = options.ending;
+    let on_end = move |end: &End, source| {
+        job::end_process(ending, end.code, (source == Source::Silence).then_some(end.sentence.as_str()))
+    };
     Member::join(claim, &addresses, options.patience.saturating_sub(begun.elapsed()), Box::new(on_end))
 }
 
@@ -153,10 +155,10 @@ impl Host {
         let hall = Hall::open(listener, hub)?;
         let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hall.address().port()));
         let hall = Arc::new(Mutex::new(hall));
-        let others = Arc::clone(&hall);
+        let (others, ending) = (Arc::clone(&hall), options.ending);
         let on_end = move |end: &End, _| {
             wait_for_others(&others);
-            job::end_process(end.code, Some(&end.sentence))
+            job::end_process(ending, end.code, Some(&end.sentence))
         };
         let member = Member::join(claim, &[near], options.patience, Box::new(on_end))?;
         Ok(Self { member, hall })

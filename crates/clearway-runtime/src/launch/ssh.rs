@@ -26,7 +26,7 @@ use super::rendezvous::frame::Key;
 use super::rendezvous::hub::End;
 use super::rendezvous::member::{Claim, Member, Source};
 use super::slurm::{host_name, resolve};
-use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+use super::{Ending, Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
 
 /// The variables: rank, number of ranks, and `HOST:PORT` of the hub, several separated by commas.
 pub(super) const RANK: &str = "CLEARWAY_RANK";
@@ -55,13 +55,15 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
     let seen_from_here = environment.get("SSH_CONNECTION");
     let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
-    let Secrets { own: key, job: secret } = read_secrets(options.patience)?;
+    let Secrets { own: key, job: secret } = read_secrets(options)?;
     let rest = || options.patience.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
     let claim = Claim { rank, size, host: host_name(), key };
     // What the hub tells, the conductor says for all.
-    let on_end =
-        |end: &End, source| job::end_process(end.code, (source == Source::Silence).then_some(end.sentence.as_str()));
+    let ending = options.ending;
+    let on_end = move |end: &End, source| {
+        job::end_process(ending, end.code, (source == Source::Silence).then_some(end.sentence.as_str()))
+    };
     let member = Member::join(&claim, &addresses, rest(), Box::new(on_end))?;
     Ok(Joined { method: Method::Ssh, rank, size, secret: Some(secret), link: Box::new(member) })
 }
@@ -117,9 +119,10 @@ fn read_secret_line(line: &str) -> Option<Secrets> {
 }
 
 /// Takes the secrets from standard input, and leaves a thread there that ends this process with its conductor.
-fn read_secrets(patience: Duration) -> Result<Secrets, LaunchError> {
+fn read_secrets(options: &Options) -> Result<Secrets, LaunchError> {
+    let (ending, patience) = (options.ending, options.patience);
     let (found, secrets) = channel();
-    let life = move || watch_standard_input(&found);
+    let life = move || watch_standard_input(&found, ending);
     thread::Builder::new().name("conductor".to_owned()).spawn(life).map_err(LaunchError::system("start a thread"))?;
     match secrets.recv_timeout(patience) {
         Ok(Some(secrets)) => Ok(secrets),
@@ -131,7 +134,7 @@ fn read_secrets(patience: Duration) -> Result<Secrets, LaunchError> {
     }
 }
 
-fn watch_standard_input(found: &Sender<Option<Secrets>>) {
+fn watch_standard_input(found: &Sender<Option<Secrets>>, ending: Ending) {
     let mut input = stdin().lock();
     let mut line = Vec::new();
     let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();
@@ -143,7 +146,7 @@ fn watch_standard_input(found: &Sender<Option<Secrets>>) {
     let mut rest = [0; 512];
     loop {
         match input.read(&mut rest) {
-            Ok(0) => job::end_process(LOST, Some("the conductor of this job, or its ssh, ended")),
+            Ok(0) => job::end_process(ending, LOST, Some("the conductor of this job, or its ssh, ended")),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return,

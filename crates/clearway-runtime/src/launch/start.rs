@@ -35,7 +35,7 @@ use super::rendezvous::hall::{Event, Hall};
 use super::rendezvous::hub::{End, Hub, Keys};
 use super::rendezvous::member::{Claim, Member};
 use super::ssh::{MEET, RANK, SECRET, SIZE};
-use super::{Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
+use super::{Ending, Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
@@ -161,7 +161,8 @@ pub fn start_over_ssh(
     // The end of the job reaches this process as an error of what it does next.
     let member = Member::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
     let (secret, link) = (Some(Key::new(&secret_of_job)), Box::new(Conductor { member, started }));
-    Ok(Job::new(Joined { method: Method::Ssh, rank: own, size, secret, link }, Vec::new(), None))
+    let joined = Joined { method: Method::Ssh, rank: own, size, secret, link };
+    Ok(Job::new(joined, Vec::new(), None, Ending::Exit))
 }
 
 /// The link of the process that started the others.

@@ -1,6 +1,6 @@
 //! Ranks find each other under the launchers that this machine has, and a rank that dies leaves nothing behind.
 //!
-//! The ranks are the example program `meet`, which `cargo test` builds. A launcher that is missing is skipped with its name.
+//! The ranks are the example programs `meet` and `foreign`, which `cargo test` builds. A launcher that is missing is skipped with its name.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,10 +59,14 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// The program that ranks run.
 fn meet() -> Option<PathBuf> {
+    example("meet")
+}
+
+fn example(name: &str) -> Option<PathBuf> {
     let tests = env::current_exe().unwrap();
-    let program = tests.parent().and_then(Path::parent).unwrap().join("examples/meet");
+    let program = tests.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     if !program.exists() {
-        eprintln!("skipped: the example `meet` is not built (cargo build --examples)");
+        eprintln!("skipped: the example `{name}` is not built (cargo build --examples)");
         return None;
     }
     Some(program)
@@ -389,10 +393,15 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
 
 /// Ranks as `srun --mpi=none` starts them: only the environment says who they are.
 fn step(meet: &Path, job: u32, rank: usize, words: &[&str]) -> Running {
-    let mut command = Command::new(meet);
+    Running::start(&mut step_command(meet, job, rank, words))
+}
+
+fn step_command(program: &Path, job: u32, rank: usize, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", "0").env("SLURM_STEP_NODELIST", "localhost");
     command.env("SLURM_PROCID", rank.to_string()).env("SLURM_STEP_NUM_TASKS", RANKS.to_string());
-    Running::start(command.args(words))
+    command.args(words);
+    command
 }
 
 #[test]
@@ -421,4 +430,43 @@ fn slurm__a_rank_that_never_comes_is_named() {
     let (status, errors) = step(&meet, job, 0, &["--patience", "1"]).end();
     assert_eq!(status.code(), Some(1));
     assert!(errors.contains("rank 1, rank 2, rank 3 did not come within 1 s"), "{errors}");
+}
+
+/// The lines and the end of the ranks that are left when rank 1 of a step of `foreign` was killed. Nobody reads their standard error.
+fn end_foreign_step(job: u32, words: &[&str]) -> Option<Vec<(ExitStatus, Vec<String>)>> {
+    let foreign = example("foreign")?;
+    let mut ranks: Vec<(Child, BufReader<ChildStdout>, String)> = (0..RANKS)
+        .map(|rank| {
+            let (_, unread) = std::io::pipe().unwrap();
+            let mut command = step_command(&foreign, job, rank, words);
+            let mut child = command.stdout(Stdio::piped()).stderr(unread).stdin(Stdio::null()).spawn().unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            (child, output, String::new())
+        })
+        .collect();
+    for (_, output, line) in &mut ranks {
+        output.read_line(line).unwrap();
+    }
+    kill_process(process(&ranks[1].2), Signal::KILL).unwrap();
+    let ends = ranks.into_iter().map(|(mut child, output, first)| {
+        let more = output.lines().map_while(Result::ok);
+        let lines = std::iter::once(first).chain(more).collect();
+        (child.wait().unwrap(), lines)
+    });
+    let mut ends: Vec<_> = ends.collect();
+    ends.remove(1);
+    Some(ends)
+}
+
+#[test]
+fn ending__at_once_runs_no_handler_and_unread_errors_raise_no_signal() {
+    for (number, words, handlers) in [(200, &["--hang", "--at-once"][..], 0), (300, &["--hang"], 1)] {
+        let Some(ends) = end_foreign_step(std::process::id() + number, words) else { return };
+        for (status, lines) in ends {
+            assert!(lines[0].contains("by Slurm environment"), "{lines:?}");
+            // Signal 13 is SIGPIPE, which the sentence about the end would have raised.
+            assert_eq!(status.code(), Some(1), "{status}, {lines:?}");
+            assert_eq!(lines.iter().filter(|line| line.contains("atexit")).count(), handlers, "{lines:?}");
+        }
+    }
 }

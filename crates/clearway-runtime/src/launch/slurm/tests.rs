@@ -15,7 +15,8 @@ fn variables(job: u32, rank: u32, size: u32) -> BTreeMap<String, String> {
 }
 
 fn options(job: u32, rank: u32, size: u32) -> Options {
-    Options { variables: Some(variables(job, rank, size)), patience: Duration::from_secs(20), pmix_library: None }
+    let variables = Some(variables(job, rank, size));
+    Options { variables, patience: Duration::from_secs(20), ..Options::default() }
 }
 
 fn joined(job: u32, rank: u32, size: u32) -> Joined {
