@@ -185,5 +185,8 @@ pub fn join(options: &Options) -> Result<Job, LaunchError> {
     if !failed.is_empty() && environment.ranks_started() != Some(1) {
         return Err(LaunchError::NoWay { notes: failed.join("; ") });
     }
+    if let Some(stand_in) = stand_in {
+        stand_in.dismiss();
+    }
     Ok(Job::single(notes, options.ending))
 }

@@ -1,33 +1,46 @@
 //! Ends a step of Slurm one of whose ranks ended without leaving its job, because Slurm itself lets it go on.
 //!
 //! # Model
-//! `srun` tells nobody in a step that a rank was killed. So each rank of a step begins with starting a shell that reads from a pipe
-//! whose other end only the rank holds. A rank that leaves its job sends an end of line. When the pipe ends without one the rank is
-//! gone, and the shell says so and asks Slurm to end the step.
+//! `srun` tells nobody in a step that a rank was killed. So each rank of a step begins with starting a shell that reads from a socket
+//! whose other end only the rank holds. A rank that leaves its job sends an end of line. When the connection ends without one the rank
+//! is gone, and the shell says so and asks Slurm to end the step.
+//!
+//! The shell is no child of the rank: a first shell starts it and ends at once. A program that waits for any of its children would
+//! otherwise wait for the shell too, or take its end for that of another child.
 //!
 //! # Invariants
 //! I1. Nothing of it is left when the rank left its job.
+//! I2. When [`StandIn::start`] returns this process has no more children than before.
 //!
 //! # Not here
 //! Ranks that end before they came here, within some milliseconds of their start: only the launcher knows of them.
 
 use std::env;
-use std::io::{self, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::environment::Environment;
+use super::send::send_all;
 use super::{Method, pmix};
 
-/// What it does. Others, who know more, come first: a conductor notices within some tenths of a second.
-const SCRIPT: &str = "read -r _ || { sleep 1; \
+/// What both shells do. Others, who know more, come first: a conductor notices within some tenths of a second. A shell gives a command
+/// in the background nothing to read, so the connection needs another descriptor there.
+const SCRIPT: &str = "exec 3<&0 </dev/null; { read -r _ <&3 || { sleep 1; \
     echo \"${0##*/}: rank $SLURM_PROCID on host $SLURMD_NODENAME is gone\" >&2; \
-    exec scancel --signal=KILL \"$SLURM_JOB_ID.$SLURM_STEP_ID\"; }";
+    exec scancel --signal=KILL \"$SLURM_JOB_ID.$SLURM_STEP_ID\"; }; } &";
+
+/// How long the shell may take to end when it is dismissed: some milliseconds, more on a busy machine.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The shell that stands in for this rank.
 #[derive(Debug)]
 pub(super) struct StandIn {
-    shell: Child,
-    pipe: ChildStdin,
+    /// The other end of what it reads from; only it holds that end.
+    connection: UnixStream,
 }
 
 impl StandIn {
@@ -36,10 +49,14 @@ impl StandIn {
         if !is_needed(environment) {
             return Ok(None);
         }
+        let (connection, theirs) = UnixStream::pair()?;
+        connection.set_read_timeout(Some(FAREWELL))?;
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT]).args(env::args_os().take(1)).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut shell = command.spawn()?;
-        Ok(shell.stdin.take().map(|pipe| Self { shell, pipe }))
+        command.args(["-c", SCRIPT]).args(env::args_os().take(1)).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        let mut first = command.spawn()?;
+        // The program may have waited for it already, or have told the system to do so; how it ended says nothing.
+        let _ = first.wait();
+        Ok(Some(Self { connection }))
     }
 
     /// This one if it is needed by a rank that joined by `method`: over TCP others notice from now on when a connection breaks.
@@ -54,9 +71,9 @@ impl StandIn {
     /// Ends it, because the rank needs none any more.
     pub(super) fn dismiss(mut self) {
         // One that is gone already needs no word.
-        let _ = self.pipe.write_all(b"\n");
-        drop(self.pipe);
-        let _ = self.shell.wait();
+        let _ = send_all(&self.connection, b"\n").and_then(|()| self.connection.shutdown(Shutdown::Write));
+        // It says nothing, so this returns when it has ended, or too late.
+        let _ = self.connection.read(&mut [0]);
     }
 }
 

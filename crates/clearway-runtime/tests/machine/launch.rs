@@ -470,3 +470,47 @@ fn ending__at_once_runs_no_handler_and_unread_errors_raise_no_signal() {
         }
     }
 }
+
+/// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has their `scancel`, which writes down what it
+/// is asked for. Nothing where there is no Hydra.
+fn foreign_in_step(scratch: &Scratch, words: &[&str]) -> Option<Running> {
+    let (Some(foreign), Some(hydra)) = (example("foreign"), in_path("mpiexec.hydra")) else {
+        eprintln!("skipped: mpiexec.hydra is not installed");
+        return None;
+    };
+    let asked = scratch.0.join("asked");
+    let scancel = scratch.file("scancel", &format!("#!/bin/sh\necho \"$@\" >> {}\n", asked.display()));
+    fs::set_permissions(&scancel, fs::Permissions::from_mode(0o755)).unwrap();
+    let path =
+        env::join_paths(std::iter::once(scratch.0.clone()).chain(env::split_paths(&env::var_os("PATH")?))).ok()?;
+    let mut command = Command::new(hydra);
+    command.args(["-n", &RANKS.to_string(), "env", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=1"]);
+    command.arg("SLURMD_NODENAME=n1").arg(format!("PATH={}", path.display())).arg(foreign).args(words);
+    Some(Running::start(&mut command))
+}
+
+#[test]
+fn stand_in__is_no_child_of_the_rank_and_ends_with_the_job() {
+    let scratch = Scratch::new("stand-in");
+    let Some(mut running) = foreign_in_step(&scratch, &[]) else { return };
+    let ranks = running.ranks();
+    assert!(ranks.values().all(|line| line.contains("by PMI-1") && line.ends_with(": no child")), "{ranks:?}");
+    let (status, errors) = running.end();
+    assert!(status.success(), "{errors}");
+    assert!(!scratch.0.join("asked").exists() && !errors.contains("is gone"), "{errors}");
+}
+
+#[test]
+fn stand_in__a_killed_rank_ends_the_step() {
+    let scratch = Scratch::new("stand-in-killed");
+    let Some(mut running) = foreign_in_step(&scratch, &["--hang"]) else { return };
+    let ranks = running.ranks();
+    kill_process(process(&ranks[&1]), Signal::KILL).unwrap();
+    assert!(!running.end().0.success());
+    let until = Instant::now() + DEADLINE;
+    let asked = || fs::read_to_string(scratch.0.join("asked")).unwrap_or_default();
+    while !asked().contains("--signal=KILL 7.0\n") {
+        assert!(Instant::now() < until, "nobody asked for the end of the step");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
