@@ -30,6 +30,7 @@ mod slurm;
 mod ssh;
 mod stand_in;
 mod start;
+mod started;
 mod words;
 
 use std::collections::BTreeMap;
