@@ -1,13 +1,14 @@
 //! Joins the job that it was started for, exchanges a few bytes with all ranks, checks them, and leaves.
 //!
 //! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length BYTES` exchanges longer
-//! values, and `meet --hang` waits after the first exchange until somebody ends the job, for tests of that.
+//! values, `meet --hang` waits after the first exchange until somebody ends the job, and `meet --read` says what standard input
+//! has, for tests of that.
 //!
 //! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] -- ...` starts itself over ssh on
 //! the hosts of a file, with the words behind `--`, and is the last rank itself.
 
 use std::env;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ struct Asked {
     length: usize,
     hangs: bool,
     aborts: bool,
+    reads: bool,
     options: Options,
     hosts: Option<PathBuf>,
     ssh: SshOptions,
@@ -50,6 +52,7 @@ impl Asked {
                 "--" => asked.rest = words.by_ref().collect(),
                 "--hang" => asked.hangs = true,
                 "--abort" => asked.aborts = true,
+                "--read" => asked.reads = true,
                 _ => return Err(format!("unknown word {word}")),
             }
         }
@@ -92,6 +95,11 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     );
     if env::var_os("MEET_NOTES").is_some() {
         line.push_str(&format!("; {}", job.notes().join("; ")));
+    }
+    if asked.reads {
+        let mut input = String::new();
+        let _ = std::io::stdin().read_to_string(&mut input);
+        line.push_str(&format!("; standard input has {input:?}"));
     }
     line.push('\n');
     // One write for a line, so that lines of ranks that share a pipe do not mix.

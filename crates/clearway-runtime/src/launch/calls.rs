@@ -17,7 +17,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -29,14 +29,18 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
     /// Copies stay clear of the three standard descriptors.
     const ABOVE_STANDARD: RawFd = 3;
+    let inherited = close_on_exec(number)?;
+    Ok(fcntl_dupfd_cloexec(inherited, ABOVE_STANDARD)?)
+}
+
+/// Has a descriptor that was left open closed in programs that this process starts, and lends it.
+pub(super) fn close_on_exec(number: u32) -> io::Result<BorrowedFd<'static>> {
     let number = RawFd::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the descriptor is only used for two calls of fcntl here, which fail with EBADF when it is not open. It is
+    // SAFETY: the descriptor is used for two calls of fcntl only, here and in `adopt`, which fail with EBADF when it is not open. It is
     // neither closed nor kept, so nobody else's descriptor can be harmed if the environment names a wrong one.
     let inherited = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
-    let own = fcntl_dupfd_cloexec(inherited, ABOVE_STANDARD)?;
-    debug_assert_ne!(own.as_raw_fd(), number);
-    Ok(own)
+    Ok(inherited)
 }
 
 /// Ends this process with `code` and runs no handler.

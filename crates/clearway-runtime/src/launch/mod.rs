@@ -164,6 +164,7 @@ const WAYS: [Way; 4] =
 /// A launcher started this process, but no method works.
 pub fn join(options: &Options) -> Result<Job, LaunchError> {
     let environment = Environment::of(options);
+    ssh::keep_secret(&environment);
     let mut notes = Vec::new();
     let mut failed = Vec::new();
     let stand_in = StandIn::start(&environment).unwrap_or_else(|error| {

@@ -1,17 +1,20 @@
 //! A rank that [`start_over_ssh`](super::start_over_ssh) started: reads its secret, finds the hub, ends with its conductor.
 //!
 //! # Model
-//! Who it is and where the hub may be stand in the environment; its secret and that of
-//! the job are the first line of standard input. After it standard input stays open and silent as long as the conductor lives: its end means that ssh or the conductor ended,
-//! and the rank ends with it.
+//! The environment says which rank it is, where the hub may be, and which inherited descriptor has the secrets. Their line, the rank's own
+//! secret and that of the job, is the first that the rank reads from the descriptor. After it the descriptor stays open and silent as
+//! long as the conductor lives: its end means that ssh or the conductor ended, and the rank ends too.
 //!
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
+//! I2. Standard input belongs to the program: it is neither read nor closed here.
+//! I3. No program that this process starts inherits the descriptor. One that held it would read what is meant for this rank.
 //!
 //! # Not here
 //! The conductor's side (`start`).
 
-use std::io::{BufRead, Read, stdin};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -20,18 +23,20 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use super::environment::Environment;
-use super::job;
 use super::rendezvous::LOST;
 use super::rendezvous::frame::Key;
 use super::rendezvous::hub::End;
 use super::rendezvous::member::{Claim, Member, Source};
 use super::slurm::{host_name, resolve};
 use super::{Ending, Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+use super::{calls, job};
 
-/// The variables: rank, number of ranks, and `HOST:PORT` of the hub, several separated by commas.
+/// The variables: rank, number of ranks, `HOST:PORT` of the hub, several separated by commas, and the number of the descriptor that has
+/// the secrets.
 pub(super) const RANK: &str = "CLEARWAY_RANK";
 pub(super) const SIZE: &str = "CLEARWAY_SIZE";
 pub(super) const MEET: &str = "CLEARWAY_MEET";
+pub(super) const SECRET_FD: &str = "CLEARWAY_SECRET_FD";
 
 /// Bytes of a secret.
 pub(super) const SECRET: usize = 32;
@@ -42,12 +47,21 @@ const DIGITS: usize = 4 * SECRET;
 /// Most places that a hub may be at.
 const PLACES_MAX: usize = 16;
 
+/// Has the descriptor of the secrets closed in programs that this process starts, the stand-in among them, before any starts.
+pub(super) fn keep_secret(environment: &Environment) {
+    // What is wrong with it is said when it is needed.
+    let _ = environment.number(SECRET_FD).map(calls::close_on_exec);
+}
+
 /// Joins when the variables are there.
 pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
     if environment.get(RANK).is_none() {
         return Err(Refusal::Absent("no CLEARWAY_RANK in the environment"));
     }
     let begun = Instant::now();
+    let source = calls::adopt(environment.number(SECRET_FD)?);
+    let source =
+        File::from(source.map_err(LaunchError::system(format!("take over the descriptor that {SECRET_FD} names")))?);
     let (rank, size) = (environment.number(RANK)?, environment.number(SIZE)?);
     if rank >= size || size > RANKS_MAX {
         return Err(Refusal::Failed(format!("{RANK} {rank} of {SIZE} {size} is no rank of a job")));
@@ -55,7 +69,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
     let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
     let seen_from_here = environment.get("SSH_CONNECTION");
     let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
-    let Secrets { own: key, job: secret } = read_secrets(options)?;
+    let Secrets { own: key, job: secret } = read_secrets(source, options)?;
     let rest = || options.patience.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
     let claim = Claim { rank, size, host: host_name(), key };
@@ -101,7 +115,7 @@ fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketA
     }
 }
 
-/// What the conductor gives a rank on its standard input.
+/// What the conductor gives a rank.
 struct Secrets {
     /// Known to this rank and the conductor.
     own: Key,
@@ -118,25 +132,25 @@ fn read_secret_line(line: &str) -> Option<Secrets> {
     (digits.len() == DIGITS).then(|| Secrets { own: Key::new(own), job: Key::new(job) })
 }
 
-/// Takes the secrets from standard input, and leaves a thread there that ends this process with its conductor.
-fn read_secrets(options: &Options) -> Result<Secrets, LaunchError> {
+/// Takes the secrets from `source`, and leaves a thread there that ends this process with its conductor.
+fn read_secrets(source: File, options: &Options) -> Result<Secrets, LaunchError> {
     let (ending, patience) = (options.ending, options.patience);
     let (found, secrets) = channel();
-    let life = move || watch_standard_input(&found, ending);
+    let life = move || watch(source, &found, ending);
     thread::Builder::new().name("conductor".to_owned()).spawn(life).map_err(LaunchError::system("start a thread"))?;
     match secrets.recv_timeout(patience) {
         Ok(Some(secrets)) => Ok(secrets),
         Ok(None) => {
-            let what = "standard input does not begin with the conductor's secret".to_owned();
+            let what = format!("the descriptor that {SECRET_FD} names does not begin with the conductor's secret");
             Err(LaunchError::Launcher { method: "ssh", what })
         }
-        Err(_) => Err(LaunchError::TimedOut { what: "the conductor's secret on standard input", patience }),
+        Err(_) => Err(LaunchError::TimedOut { what: "the arrival of the conductor's secret", patience }),
     }
 }
 
-fn watch_standard_input(found: &Sender<Option<Secrets>>, ending: Ending) {
-    let mut input = stdin().lock();
-    let mut line = Vec::new();
+fn watch(source: File, found: &Sender<Option<Secrets>>, ending: Ending) {
+    let mut input = BufReader::new(source);
+    let mut line = Zeroizing::new(Vec::new());
     let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();
     let secrets = str::from_utf8(&line).ok().filter(|_| is_read).and_then(read_secret_line);
     let is_ours = secrets.is_some();
@@ -146,10 +160,10 @@ fn watch_standard_input(found: &Sender<Option<Secrets>>, ending: Ending) {
     let mut rest = [0; 512];
     loop {
         match input.read(&mut rest) {
-            Ok(0) => job::end_process(ending, LOST, Some("the conductor of this job, or its ssh, ended")),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Ok(1..) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // A connection that breaks is an end too.
+            Ok(0) | Err(_) => job::end_process(ending, LOST, Some("the conductor of this job, or its ssh, ended")),
         }
     }
 }

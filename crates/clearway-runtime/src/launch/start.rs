@@ -2,9 +2,10 @@
 //!
 //! # Model
 //! One ssh for each rank, and a hub in this process where the ranks meet. This process takes part as the last rank of the
-//! job, so that the ranks of the hosts have the numbers that the list of hosts gives them. Each rank's standard input carries
-//! one line, its secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and
-//! end too. What ssh says before its rank has joined is kept and stands in the error; what comes later is printed.
+//! job, so that the ranks of the hosts have the numbers that the list of hosts gives them. Each ssh's standard input carries
+//! one line, the rank's secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and
+//! end too. ssh has no other way in, so on the host a shell moves it to another descriptor before it becomes the program, whose own
+//! standard input is empty. What ssh says before its rank has joined is kept and stands in the error; what comes later is printed.
 //!
 //! # Invariants
 //! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops connections when more
@@ -30,12 +31,16 @@ use super::rendezvous::frame::{self, Key};
 use super::rendezvous::hall::Hall;
 use super::rendezvous::hub::{Hub, Keys};
 use super::rendezvous::member::{Claim, Member};
-use super::ssh::{MEET, RANK, SECRET, SIZE};
+use super::ssh::{MEET, RANK, SECRET, SECRET_FD, SIZE};
 use super::started::{Placed, Started};
 use super::{Ending, Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
+
+/// What a shell of the host does before it becomes the program: the secret is on descriptor 3, and standard input is empty. It is
+/// POSIX's shell and not the user's, which may be one that has no such descriptors.
+const MOVE_SECRET: &str = "exec 3<&0 </dev/null; exec \"$0\" \"$@\"";
 
 /// How [`start_over_ssh`] starts ranks.
 #[derive(Clone, Debug)]
@@ -188,7 +193,8 @@ fn command_line(
     if let Some(directory) = &options.directory {
         line.push_str(&format!("cd {} && ", quoted(&directory.to_string_lossy())));
     }
-    line.push_str(&format!("exec env {RANK}={rank} {SIZE}={size} {MEET}={} {}", quoted(meet), quoted(program)));
+    line.push_str(&format!("exec env {RANK}={rank} {SIZE}={size} {MEET}={} {SECRET_FD}=3 ", quoted(meet)));
+    line.push_str(&format!("/bin/sh -c {} {}", quoted(MOVE_SECRET), quoted(program)));
     for argument in arguments {
         line.push(' ');
         line.push_str(&quoted(argument));
@@ -228,7 +234,7 @@ mod tests {
         let options = SshOptions { directory: Some(PathBuf::from("/my dir")), ..SshOptions::default() };
         let line = command_line(3, 8, "login:4000", "/opt/it's", &["a b".to_owned(), "$x".to_owned()], &options);
         let expected = "cd '/my dir' && exec env CLEARWAY_RANK=3 CLEARWAY_SIZE=8 CLEARWAY_MEET='login:4000' \
-                        '/opt/it'\\''s' 'a b' '$x'";
+                        CLEARWAY_SECRET_FD=3 /bin/sh -c 'exec 3<&0 </dev/null; exec \"$0\" \"$@\"' '/opt/it'\\''s' 'a b' '$x'";
         assert_eq!(line, expected);
     }
 

@@ -300,6 +300,29 @@ fn shows_secret(process: Pid) -> bool {
     })
 }
 
+/// Whether programs that `process` starts inherit the descriptor that had its secret.
+fn passes_secret_on(process: Pid) -> bool {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let of_process = |name: &str| format!("/proc/{}/{name}", process.as_raw_nonzero());
+    let environment = fs::read_to_string(of_process("environ")).unwrap();
+    let number = environment.split('\0').find_map(|variable| variable.strip_prefix("CLEARWAY_SECRET_FD=")).unwrap();
+    let descriptor = fs::read_to_string(of_process(&format!("fdinfo/{number}"))).unwrap();
+    let flags = descriptor.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+    u32::from_str_radix(flags.trim(), 8).unwrap() & CLOSE_ON_EXEC == 0
+}
+
+#[test]
+fn ssh__standard_input_of_a_rank_is_empty_and_no_secret() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("input");
+    let mut running = Running::start(over_shell(&scratch, &meet).args(["--", "--read"]));
+    let mut ranks = running.ranks();
+    ranks.retain(|rank, _| *rank < RANKS - 1);
+    assert!(ranks.values().all(|line| line.ends_with("standard input has \"\"")), "{ranks:?}");
+    let (status, errors) = running.end();
+    assert!(status.success(), "{errors}");
+}
+
 #[test]
 fn ssh__ranks_end_with_their_conductor() {
     let Some(meet) = meet() else { return };
@@ -308,6 +331,9 @@ fn ssh__ranks_end_with_their_conductor() {
     let ranks = running.ranks();
     for line in ranks.values() {
         assert!(!shows_secret(process(line)), "a secret where everybody can read it");
+    }
+    for line in ranks.range(..RANKS - 1).map(|(_, line)| line) {
+        assert!(!passes_secret_on(process(line)), "a secret where every program finds it");
     }
     running.child.kill().unwrap();
     running.end();
