@@ -6,15 +6,21 @@
 //!
 //! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] -- ...` starts itself over ssh on
 //! the hosts of a file, with the words behind `--`, and is the last rank itself.
+//!
+//! `meet --here RANKS [--input] [--program PROGRAM] -- ...` starts itself, or another program, on this host with the words behind `--`, is
+//! none of the ranks, and waits for them; with `--input` rank 0 has its standard input.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clearway_runtime::launch::{self, Job, LaunchError, Method, Options, SshOptions, hostfile};
+use clearway_runtime::launch::{
+    self, HereOptions, Job, LaunchError, Method, Options, SshOptions, StandardInput, hostfile,
+};
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -26,6 +32,9 @@ struct Asked {
     options: Options,
     hosts: Option<PathBuf>,
     ssh: SshOptions,
+    here: Option<u32>,
+    local: HereOptions,
+    program: Option<PathBuf>,
     rest: Vec<String>,
 }
 
@@ -45,6 +54,9 @@ impl Asked {
                 "--pmix-library" => asked.options.pmix_library = Some(value()?.into()),
                 "--hosts" => asked.hosts = Some(value()?.into()),
                 "--ssh" => asked.ssh.ssh = value()?.into(),
+                "--here" => asked.here = Some(value()?.parse().map_err(|error| format!("--here: {error}"))?),
+                "--input" => asked.local.input = StandardInput::ToRank0,
+                "--program" => asked.program = Some(value()?.into()),
                 "--ssh-argument" => asked.ssh.ssh_arguments.push(value()?.into()),
                 "--address" => {
                     asked.ssh.address = Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
@@ -75,13 +87,20 @@ fn meet(job: &mut Job, round: u32, length: usize) -> Result<(), LaunchError> {
 }
 
 fn run(asked: &Asked) -> Result<(), LaunchError> {
+    if let Some(ranks) = asked.here {
+        let program = asked.program.clone().or_else(|| env::current_exe().ok()).unwrap_or_default();
+        let arguments: Vec<OsString> = asked.rest.iter().map(OsString::from).collect();
+        let started = launch::start_here(ranks, program.as_os_str(), &arguments, &asked.local)?;
+        return started.wait(&mut || ControlFlow::Continue(()));
+    }
     let begun = Instant::now();
     let mut job = match &asked.hosts {
         Some(hosts) => start(asked, hosts)?,
         None => launch::join(&asked.options)?,
     };
     let joined = begun.elapsed();
-    assert_eq!(job.secret().is_some(), *job.method() == Method::Ssh, "only ssh carries a secret");
+    let is_given = matches!(job.method(), Method::Ssh | Method::Here);
+    assert_eq!(job.secret().is_some(), is_given, "only who starts ranks itself gives them a secret");
     meet(&mut job, 0, asked.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(
@@ -127,12 +146,13 @@ fn start(asked: &Asked, hosts: &Path) -> Result<Job, LaunchError> {
 }
 
 fn main() -> ExitCode {
-    let result = Asked::read().and_then(|asked| run(&asked).map_err(|error| error.to_string()));
+    let result = Asked::read().map_err(|wrong| (wrong, 1));
+    let result = result.and_then(|asked| run(&asked).map_err(|error| (error.to_string(), error.exit_code())));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
+        Err((sentence, code)) => {
             eprintln!("meet: {sentence}");
-            ExitCode::FAILURE
+            ExitCode::from(u8::try_from(code).unwrap_or(1))
         }
     }
 }

@@ -17,18 +17,21 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::ptr;
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
+/// Copies stay clear of the three standard descriptors.
+const ABOVE_STANDARD: RawFd = 3;
+
 /// Takes over a descriptor that a launcher left open and named in the environment: the result, and the original from now
 /// on, are closed in programs that this process starts.
 pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
-    /// Copies stay clear of the three standard descriptors.
-    const ABOVE_STANDARD: RawFd = 3;
     let inherited = close_on_exec(number)?;
     Ok(fcntl_dupfd_cloexec(inherited, ABOVE_STANDARD)?)
 }
@@ -41,6 +44,19 @@ pub(super) fn close_on_exec(number: u32) -> io::Result<BorrowedFd<'static>> {
     let inherited = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
     Ok(inherited)
+}
+
+/// Has the program that `command` starts inherit `descriptor`, under the number that is returned. No other program inherits it, not even
+/// one that another thread starts at the same time: the flag is taken away in the new process only.
+pub(super) fn pass_on(command: &mut Command, descriptor: OwnedFd) -> io::Result<RawFd> {
+    // Its own three standard descriptors take their places in the new process first.
+    let descriptor = fcntl_dupfd_cloexec(descriptor, ABOVE_STANDARD)?;
+    let number = descriptor.as_raw_fd();
+    let keep = move || Ok(fcntl_setfd(&descriptor, FdFlags::empty())?);
+    // SAFETY: between fork and exec the closure makes one system call on a descriptor that the command holds, and an error from a number;
+    // it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(keep) };
+    Ok(number)
 }
 
 /// Ends this process with `code` and runs no handler.

@@ -5,6 +5,19 @@ use std::env;
 
 use super::{Options, Refusal};
 
+/// By these a launcher tells a process which rank it is. A rank of a job inside such a rank must not take them for its own.
+pub(super) const OF_A_RANK: [&str; 9] = [
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMI_FD",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "SLURM_PROCID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_TASKS",
+];
+
 /// Where variables are looked up.
 #[derive(Debug)]
 pub(super) struct Environment(Option<BTreeMap<String, String>>);

@@ -79,6 +79,8 @@ pub enum LaunchError {
         host: String,
         /// What became of it.
         what: String,
+        /// The exit status of its process, 128 and the number of the signal that ended it, where it has ended.
+        code: Option<i32>,
     },
     /// ssh could not reach a host: try it by hand.
     #[error("host {host} cannot be reached over ssh ({what}); does `ssh -o BatchMode=yes {host} true` work?")]
@@ -110,6 +112,14 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
+    /// Returns the exit status for a command whose job ended so: that of the rank that failed or of the abort, and otherwise 1.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Host { code: Some(code), .. } | Self::Ended { code, .. } if *code != 0 => *code,
+            _ => 1,
+        }
+    }
+
     /// Names what was asked of the system when it refused.
     pub(super) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::System { what: what.into(), cause }

@@ -102,7 +102,7 @@ impl Job {
     }
 
     /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way that carries a secret:
-    /// over ssh. What is exchanged is not secret, in none of the ways.
+    /// over ssh, or on one host. What is exchanged is not secret, in none of the ways.
     pub fn secret(&self) -> Option<&[u8]> {
         self.secret.as_ref().map(Key::bytes)
     }

@@ -1,8 +1,8 @@
 //! Lets ranks that a site's launcher started find each other: who am I, how many are we, and everybody's few bytes.
 //!
 //! # Model
-//! [`join`] tries, in this order, PMIx, PMI-1, the environment of a Slurm step, the environment that [`start_over_ssh`]
-//! makes, and at last a job of one rank. A method that the environment does not offer is passed by; one that is offered
+//! [`join`] tries, in this order, PMIx, PMI-1, the environment of a Slurm step, the environment that [`start_over_ssh`] or
+//! [`start_here`] makes, and at last a job of one rank. A method that the environment does not offer is passed by; one that is offered
 //! and fails falls through to the next, with one line in [`Job::notes`] that says why. Whichever it is, a [`Job`] can do
 //! three things: an exchange (each rank gives at most 64 KiB and gets everybody's), a barrier, and an end, good or bad.
 //!
@@ -17,6 +17,7 @@
 mod calls;
 mod environment;
 mod error;
+mod here;
 pub mod hostfile;
 pub mod hostlist;
 mod job;
@@ -39,6 +40,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
+pub use here::{HereOptions, LocalRanks, StandardInput, start_here};
 pub use job::{Job, Voucher};
 pub use remote::{Reason, Remote, quoted, ssh_command};
 pub use send::RemoteInput;
@@ -104,6 +106,8 @@ pub enum Method {
     Slurm,
     /// By the environment that [`start_over_ssh`] makes, and TCP.
     Ssh,
+    /// By the environment that [`start_here`] makes, and TCP on this host.
+    Here,
     /// Nobody else is there.
     Single,
 }
@@ -115,6 +119,7 @@ impl fmt::Display for Method {
             Self::Pmi1 => f.write_str("PMI-1"),
             Self::Slurm => f.write_str("Slurm environment"),
             Self::Ssh => f.write_str("ssh"),
+            Self::Here => f.write_str("this host"),
             Self::Single => f.write_str("single"),
         }
     }

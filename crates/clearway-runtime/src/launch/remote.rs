@@ -1,8 +1,8 @@
 //! Starts one process, on another host over ssh or on this one, gives it a secret, and names why it ended.
 //!
 //! # Model
-//! The secret is the first line of the process's standard input, in hexadecimal digits. Standard input stays open behind it: the
-//! process reads its end when the caller drops it. The last line on standard error is kept, for the sentence that says why the
+//! The secret is the first line of the process's standard input, in hexadecimal digits; a rank of this host gets it by a descriptor of
+//! its own. That stays open behind it: the process reads its end when the caller drops it. The last line on standard error is kept, for the sentence that says why the
 //! process ended (`words`).
 //!
 //! # Invariants
@@ -20,6 +20,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+
+use super::calls;
 use super::send::{RemoteInput, send_all};
 use super::words::Words;
 
@@ -74,9 +77,10 @@ impl Reason {
 #[derive(Debug)]
 pub struct Remote {
     child: Child,
-    /// The other end of its standard input: a socket, because only a write to a socket can do without SIGPIPE.
+    /// The other end of what it reads its secret from: a socket, because only a write to a socket can do without SIGPIPE.
     input: Option<UnixStream>,
-    words: Words,
+    /// Unless its standard error is that of this process.
+    words: Option<Words>,
 }
 
 impl Remote {
@@ -94,7 +98,21 @@ impl Remote {
         let words = Words::of(&mut child, host).inspect_err(|_| end(&mut child))?;
         // A process that has ended already is noticed where its status is asked for.
         let _ = send_all(&input, secret_line(secret).as_bytes());
-        Ok(Self { child, input: Some(input), words })
+        Ok(Self { child, input: Some(input), words: Some(words) })
+    }
+
+    /// Starts `command`, a program of this host, which finds `secret` at the descriptor whose number is in the variable `name`. Its
+    /// standard streams are those that the caller gave the command.
+    ///
+    /// # Errors
+    /// The system has no such program, or no process for it.
+    pub(super) fn start_here(mut command: Command, name: &str, secret: &[u8]) -> io::Result<Self> {
+        let (input, theirs) = UnixStream::pair()?;
+        let number = calls::pass_on(&mut command, theirs.into())?;
+        let child = command.env(name, number.to_string()).spawn()?;
+        // As above.
+        let _ = send_all(&input, secret_line(secret).as_bytes());
+        Ok(Self { child, input: Some(input), words: None })
     }
 
     /// Takes the standard input of the process, whose end the process reads when this is dropped. Nothing is left after the first call.
@@ -125,20 +143,34 @@ impl Remote {
         self.child.wait()
     }
 
+    /// Asks the process to end, and those that it started in its process group, by SIGTERM.
+    pub(super) fn terminate(&mut self) {
+        // A process that was waited for has given its number away.
+        if self.ended().is_some() {
+            return;
+        }
+        let process = Pid::from_child(&self.child);
+        // Both fail only when it has ended meanwhile.
+        let _ = match getpgid(Some(process)) {
+            Ok(group) if group == process => kill_process_group(process, Signal::TERM),
+            _ => kill_process(process, Signal::TERM),
+        };
+    }
+
     /// Prints from now on every line of standard error.
     pub(super) fn speak_out(&self) {
-        self.words.speak_out();
+        self.words.iter().for_each(Words::speak_out);
     }
 
     /// Prints nothing any more.
     pub(super) fn fall_silent(&self) {
-        self.words.fall_silent();
+        self.words.iter().for_each(Words::fall_silent);
     }
 
     /// Returns the last line of standard error that was not printed. Call it when the process has ended: it waits, not forever, until
     /// nothing more comes.
     pub fn last_words(&self) -> Option<String> {
-        self.words.last()
+        self.words.as_ref().and_then(Words::last)
     }
 }
 

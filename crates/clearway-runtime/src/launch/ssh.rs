@@ -1,9 +1,10 @@
-//! A rank that [`start_over_ssh`](super::start_over_ssh) started: reads its secret, finds the hub, ends with its conductor.
+//! A rank that [`start_over_ssh`](super::start_over_ssh) or [`start_here`](super::start_here) started: reads its secret, finds the hub,
+//! ends with its conductor, the process that started it.
 //!
 //! # Model
 //! The environment says which rank it is, where the hub may be, and which inherited descriptor has the secrets. Their line, the rank's own
 //! secret and that of the job, is the first that the rank reads from the descriptor. After it the descriptor stays open and silent as
-//! long as the conductor lives: its end means that ssh or the conductor ended, and the rank ends too.
+//! long as the conductor lives: its end means that the conductor or its ssh ended, and the rank ends too.
 //!
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
@@ -11,7 +12,7 @@
 //! I3. No program that this process starts inherits the descriptor. One that held it would read what is meant for this rank.
 //!
 //! # Not here
-//! The conductor's side (`start`).
+//! The conductor's side (`start`, `here`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -37,6 +38,9 @@ pub(super) const RANK: &str = "CLEARWAY_RANK";
 pub(super) const SIZE: &str = "CLEARWAY_SIZE";
 pub(super) const MEET: &str = "CLEARWAY_MEET";
 pub(super) const SECRET_FD: &str = "CLEARWAY_SECRET_FD";
+
+/// Is set where the conductor runs on this host.
+pub(super) const HERE: &str = "CLEARWAY_HERE";
 
 /// Bytes of a secret.
 pub(super) const SECRET: usize = 32;
@@ -67,9 +71,13 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         return Err(Refusal::Failed(format!("{RANK} {rank} of {SIZE} {size} is no rank of a job")));
     }
     let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
-    let seen_from_here = environment.get("SSH_CONNECTION");
+    let (method, seen_from_here, lost) = match environment.get(HERE) {
+        // There the connection is that of the user, whose machine has no part in the job.
+        Some(_) => (Method::Here, None, "the process that started this job ended"),
+        None => (Method::Ssh, environment.get("SSH_CONNECTION"), "the conductor of this job, or its ssh, ended"),
+    };
     let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
-    let Secrets { own: key, job: secret } = read_secrets(source, options)?;
+    let Secrets { own: key, job: secret } = read_secrets(source, options, lost)?;
     let rest = || options.patience.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
     let claim = Claim { rank, size, host: host_name(), key };
@@ -79,7 +87,7 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         job::end_process(ending, end.code, (source == Source::Silence).then_some(end.sentence.as_str()))
     };
     let member = Member::join(&claim, &addresses, rest(), Box::new(on_end))?;
-    Ok(Joined { method: Method::Ssh, rank, size, secret: Some(secret), link: Box::new(member) })
+    Ok(Joined { method, rank, size, secret: Some(secret), link: Box::new(member) })
 }
 
 /// Where the hub may be, best first: where the ssh connection came from, then what the conductor calls itself.
@@ -133,10 +141,10 @@ fn read_secret_line(line: &str) -> Option<Secrets> {
 }
 
 /// Takes the secrets from `source`, and leaves a thread there that ends this process with its conductor.
-fn read_secrets(source: File, options: &Options) -> Result<Secrets, LaunchError> {
+fn read_secrets(source: File, options: &Options, lost: &'static str) -> Result<Secrets, LaunchError> {
     let (ending, patience) = (options.ending, options.patience);
     let (found, secrets) = channel();
-    let life = move || watch(source, &found, ending);
+    let life = move || watch(source, &found, ending, lost);
     thread::Builder::new().name("conductor".to_owned()).spawn(life).map_err(LaunchError::system("start a thread"))?;
     match secrets.recv_timeout(patience) {
         Ok(Some(secrets)) => Ok(secrets),
@@ -148,7 +156,7 @@ fn read_secrets(source: File, options: &Options) -> Result<Secrets, LaunchError>
     }
 }
 
-fn watch(source: File, found: &Sender<Option<Secrets>>, ending: Ending) {
+fn watch(source: File, found: &Sender<Option<Secrets>>, ending: Ending, lost: &str) {
     let mut input = BufReader::new(source);
     let mut line = Zeroizing::new(Vec::new());
     let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();
@@ -163,7 +171,7 @@ fn watch(source: File, found: &Sender<Option<Secrets>>, ending: Ending) {
             Ok(1..) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // A connection that breaks is an end too.
-            Ok(0) | Err(_) => job::end_process(ending, LOST, Some("the conductor of this job, or its ssh, ended")),
+            Ok(0) | Err(_) => job::end_process(ending, LOST, Some(lost)),
         }
     }
 }

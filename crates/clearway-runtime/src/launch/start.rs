@@ -27,12 +27,11 @@ use std::time::{Duration, Instant};
 use super::hostfile::HostEntry;
 use super::job::{Job, Link};
 use super::remote::{Remote, quoted, ssh_command};
-use super::rendezvous::frame::{self, Key};
 use super::rendezvous::hall::Hall;
-use super::rendezvous::hub::{Hub, Keys};
+use super::rendezvous::hub::Hub;
 use super::rendezvous::member::{Claim, Member};
-use super::ssh::{MEET, RANK, SECRET, SECRET_FD, SIZE};
-use super::started::{Placed, Started};
+use super::ssh::{MEET, RANK, SECRET_FD, SIZE};
+use super::started::{Placed, Secrets, Started};
 use super::{Ending, Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
@@ -88,36 +87,33 @@ pub fn start_over_ssh(
     let places = places(hosts)?;
     let own = u32::try_from(places.len()).expect("the number of ranks was checked");
     let size = own + 1;
-    let secrets = (0..size).map(|_| frame::random()).collect::<Result<Vec<[u8; SECRET]>, _>>()?;
-    let secret_of_job = frame::random()?;
-    let keys = Keys::Each(secrets.iter().map(|secret| Key::new(secret)).collect());
+    let secrets = Secrets::draw(size)?;
     let listener = slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
-    let hall = Hall::open(listener, Hub::new(size, keys, options.patience))?;
+    let hall = Hall::open(listener, Hub::new(size, secrets.keys(), options.patience))?;
     let port = hall.address().port();
     let meet = match options.address {
         Some(address) => SocketAddr::new(address, port).to_string(),
         None => format!("{}:{port}", slurm::host_name()),
     };
-    let mut started =
-        Started { hall, program: program.to_owned(), ranks: Vec::with_capacity(places.len()), needs_all: true };
+    let mut started = Started::new(hall, program.to_owned());
     let until = Instant::now() + options.patience;
     while !started.is_complete(places.len()) {
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
-            let rank = started.ranks.len();
+            let rank = started.next_rank();
             let line = command_line(rank, size, &meet, program, arguments, options);
-            started.ranks.push(spawn(rank, host, &line, &[secrets[rank], secret_of_job].concat(), options)?);
+            let ssh = spawn(host, &line, &secrets.given_to(rank), options)?;
+            started.ranks.push(Placed { rank, host: (*host).to_owned(), process: ssh, has_joined: false });
         }
         if watch().is_break() {
             return Err(LaunchError::Stopped);
         }
         started.watch_start(until, options.patience)?;
     }
-    let key = Key::new(&secrets[places.len()]);
-    let claim = Claim { rank: own, size, host: slurm::host_name(), key };
+    let claim = Claim { rank: own, size, host: slurm::host_name(), key: secrets.key(own) };
     let near = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // The end of the job reaches this process as an error of what it does next.
     let member = Member::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
-    let (secret, link) = (Some(Key::new(&secret_of_job)), Box::new(Conductor { member, started }));
+    let (secret, link) = (Some(secrets.of_job()), Box::new(Conductor { member, started }));
     let joined = Joined { method: Method::Ssh, rank: own, size, secret, link };
     Ok(Job::new(joined, Vec::new(), None, Ending::Exit))
 }
@@ -181,14 +177,7 @@ fn places(hosts: &[HostEntry]) -> Result<Vec<&str>, LaunchError> {
 }
 
 /// What the shell of the host is given.
-fn command_line(
-    rank: usize,
-    size: u32,
-    meet: &str,
-    program: &str,
-    arguments: &[String],
-    options: &SshOptions,
-) -> String {
+fn command_line(rank: u32, size: u32, meet: &str, program: &str, arguments: &[String], options: &SshOptions) -> String {
     let mut line = String::new();
     if let Some(directory) = &options.directory {
         line.push_str(&format!("cd {} && ", quoted(&directory.to_string_lossy())));
@@ -202,15 +191,13 @@ fn command_line(
     line
 }
 
-fn spawn(rank: usize, host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<Placed, LaunchError> {
+fn spawn(host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<Remote, LaunchError> {
     let program = options.ssh.to_string_lossy();
     // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
     let mut command = ssh_command(&options.ssh, options.patience / 2);
     command.args(&options.ssh_arguments).args([host, line]).process_group(0);
     let started = Remote::start(&mut command, host, secrets);
-    let ssh = started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))?;
-    let rank = u32::try_from(rank).expect("the number of ranks was checked");
-    Ok(Placed { rank, host: host.to_owned(), ssh, has_joined: false })
+    started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))
 }
 
 #[cfg(test)]

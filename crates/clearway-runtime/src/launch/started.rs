@@ -4,8 +4,9 @@
 //! I1. When [`Started`] is dropped no process of it is left.
 //!
 //! # Not here
-//! How a rank is started (`start`, for hosts). The process of one rank (`remote`).
+//! How a rank is started (`start` on hosts, `here` on this one). The process of one rank (`remote`).
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,16 +16,56 @@ use clearway_proto::base::Rank;
 use super::LaunchError;
 use super::remote::{Reason, Remote};
 use super::rendezvous::LOST;
+use super::rendezvous::frame::{self, Key};
 use super::rendezvous::hall::{Event, Hall};
-use super::rendezvous::hub::End;
+use super::rendezvous::hub::{End, Keys};
+use super::ssh::SECRET;
 
 /// How often the children are looked at while nothing else happens.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a shell adds to the number of a signal that ended a program (POSIX).
+const SIGNALLED: i32 = 128;
 
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// The ranks of the hosts; ended when this is dropped.
+/// What the ranks of a job know and nobody else.
+pub(super) struct Secrets {
+    /// By rank.
+    each: Vec<[u8; SECRET]>,
+    of_job: [u8; SECRET],
+}
+
+impl Secrets {
+    /// New ones for `size` ranks.
+    pub(super) fn draw(size: u32) -> Result<Self, LaunchError> {
+        let each = (0..size).map(|_| frame::random()).collect::<Result<_, _>>()?;
+        Ok(Self { each, of_job: frame::random()? })
+    }
+
+    /// What the hub checks.
+    pub(super) fn keys(&self) -> Keys {
+        Keys::Each(self.each.iter().map(|secret| Key::new(secret)).collect())
+    }
+
+    /// What rank `rank` proves itself with.
+    pub(super) fn key(&self, rank: u32) -> Key {
+        Key::new(&self.each[rank as usize])
+    }
+
+    /// What all ranks know.
+    pub(super) fn of_job(&self) -> Key {
+        Key::new(&self.of_job)
+    }
+
+    /// What rank `rank` is given.
+    pub(super) fn given_to(&self, rank: u32) -> Vec<u8> {
+        [self.each[rank as usize], self.of_job].concat()
+    }
+}
+
+/// The ranks; ended when this is dropped.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) hall: Hall,
@@ -32,38 +73,58 @@ pub(super) struct Started {
     pub(super) ranks: Vec<Placed>,
     /// A rank that ends before the job does is a failure of the job.
     pub(super) needs_all: bool,
+    /// All ranks have left the job. Their processes may go on.
+    pub(super) have_left: bool,
 }
 
-/// One rank and its ssh.
+/// One rank and its process, which is that of its ssh on another host.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) rank: u32,
     pub(super) host: String,
-    pub(super) ssh: Remote,
+    pub(super) process: Remote,
     pub(super) has_joined: bool,
 }
 
 impl Placed {
     fn error(&self, what: String) -> LaunchError {
-        LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what }
+        LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what, code: None }
+    }
+
+    /// The error of a process that ended with `status`, and `when`.
+    pub(super) fn ended(&self, status: ExitStatus, when: &str) -> LaunchError {
+        let what = format!("ended with {status}{when}");
+        // A signal counts as it does in a shell.
+        let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
+        LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what, code }
     }
 
     /// Why it never joined: its ssh ended with `status`.
     fn refused(&self, status: ExitStatus, program: &str) -> LaunchError {
         let host = self.host.clone();
-        let said = self.ssh.last_words();
+        let said = self.process.last_words();
         match Reason::of(status) {
             Reason::Unreachable => LaunchError::Unreachable { what: said.unwrap_or_else(|| status.to_string()), host },
             Reason::NoProgram => LaunchError::NoProgram { host, program: program.to_owned() },
             Reason::Ended => {
                 let said = said.map_or_else(String::new, |said| format!(" ({said})"));
-                self.error(format!("ended with {status} before it joined{said}"))
+                self.ended(status, &format!(" before it joined{said}"))
             }
         }
     }
 }
 
 impl Started {
+    /// None yet, which shall run `program` and meet in `hall`.
+    pub(super) fn new(hall: Hall, program: String) -> Self {
+        Self { hall, program, ranks: Vec::new(), needs_all: true, have_left: false }
+    }
+
+    /// The rank to be started next.
+    pub(super) fn next_rank(&self) -> u32 {
+        u32::try_from(self.ranks.len()).expect("the number of ranks was checked")
+    }
+
     pub(super) fn is_complete(&self, ranks: usize) -> bool {
         self.ranks.len() == ranks && self.ranks.iter().all(|one| one.has_joined)
     }
@@ -73,20 +134,31 @@ impl Started {
         self.ranks.iter().filter(|one| !one.has_joined && one.host == host).count()
     }
 
-    /// Takes in what happens next while ranks are being started.
-    pub(super) fn watch_start(&mut self, until: Instant, patience: Duration) -> Result<(), LaunchError> {
-        match self.hall.next(LOOK_EVERY) {
-            Some(Event::Joined(rank)) => {
+    /// Takes in what the hub tells.
+    ///
+    /// # Errors
+    /// The job came to a bad end.
+    pub(super) fn take(&mut self, event: Event) -> Result<(), LaunchError> {
+        match event {
+            Event::Joined(rank) => {
                 for one in self.ranks.iter_mut().filter(|one| one.rank == rank) {
                     one.has_joined = true;
-                    one.ssh.speak_out();
+                    one.process.speak_out();
                 }
             }
-            Some(Event::Over(outcome)) => return outcome.map_err(|end| self.name_the_end(end)),
-            None => {}
+            Event::Over(Ok(())) => self.have_left = true,
+            Event::Over(Err(end)) => return Err(self.name_the_end(end)),
+        }
+        Ok(())
+    }
+
+    /// Takes in what happens next while ranks are being started.
+    pub(super) fn watch_start(&mut self, until: Instant, patience: Duration) -> Result<(), LaunchError> {
+        if let Some(event) = self.hall.next(LOOK_EVERY) {
+            self.take(event)?;
         }
         for one in self.ranks.iter_mut().filter(|one| !one.has_joined) {
-            if let Some(status) = one.ssh.ended() {
+            if let Some(status) = one.process.ended() {
                 return Err(one.refused(status, &self.program));
             }
         }
@@ -103,9 +175,9 @@ impl Started {
         loop {
             let mut is_over = true;
             for one in &mut self.ranks {
-                match one.ssh.ended() {
+                match one.process.ended() {
                     Some(status) if self.needs_all && !status.success() => {
-                        return Err(one.error(format!("ended with {status}")));
+                        return Err(one.ended(status, ""));
                     }
                     status => is_over &= status.is_some(),
                 }
@@ -129,8 +201,8 @@ impl Started {
         let reason = self.ranks.iter_mut().find(|one| Some(one.rank) == end.rank);
         let Some(one) = reason else { return ended(end) };
         loop {
-            match one.ssh.ended() {
-                Some(status) => return one.error(format!("ended with {status} before the job did")),
+            match one.process.ended() {
+                Some(status) => return one.ended(status, " before the job did"),
                 None if Instant::now() >= until => return ended(end),
                 None => thread::sleep(LOOK_EVERY),
             }
@@ -140,16 +212,16 @@ impl Started {
     /// Ends all that is left.
     pub(super) fn end(&mut self) {
         // That their conductor is gone, which they may notice first, is no news here.
-        self.ranks.iter().for_each(|one| one.ssh.fall_silent());
+        self.ranks.iter().for_each(|one| one.process.fall_silent());
         self.hall.end(LOST, "the conductor of this job ended it".to_owned());
         for one in &mut self.ranks {
-            // The end of its standard input ends the rank, and with it its ssh.
-            drop(one.ssh.input());
+            // The end of what gave it the secret ends the rank, and with it its ssh.
+            drop(one.process.input());
         }
         let until = Instant::now() + FAREWELL;
         for mut one in self.ranks.drain(..) {
             // How it ended is no news either.
-            let _ = one.ssh.end_within(until.saturating_duration_since(Instant::now()));
+            let _ = one.process.end_within(until.saturating_duration_since(Instant::now()));
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 /// The longest that a launcher may take for anything here; a busy machine needs seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -539,4 +539,91 @@ fn stand_in__a_killed_rank_ends_the_step() {
         assert!(Instant::now() < until, "nobody asked for the end of the step");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Ranks that `meet` starts on this host.
+fn here(meet: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(meet);
+    command.args(["--here", &RANKS.to_string(), "--"]).args(words);
+    command
+}
+
+#[test]
+fn here__ranks_meet_and_leave() {
+    let Some(meet) = meet() else { return };
+    // What a rank of another job finds in its environment is not for the ranks that it starts, nor is where its user came from.
+    let mut command = here(&meet, &["--length", "20000"]);
+    command.env("SSH_CONNECTION", "192.0.2.1 51000 192.0.2.2 22").env("SLURM_PROCID", "0").env("PMI_FD", "0");
+    check_meeting("this host", "this host", &mut command);
+}
+
+#[test]
+fn here__a_killed_rank_ends_the_job_and_is_named() {
+    let Some(meet) = meet() else { return };
+    let errors = check_killing("this host", &mut here(&meet, &["--hang"]));
+    assert!(errors.contains("rank 1 on ") && errors.contains("ended with signal: 9"), "{errors}");
+}
+
+#[test]
+fn here__an_abort_ends_the_job_with_its_status_and_sentence() {
+    let Some(meet) = meet() else { return };
+    let (status, errors) = Running::start(&mut here(&meet, &["--abort"])).end();
+    assert_eq!(status.code(), Some(3), "{errors}");
+    assert!(errors.contains("meet: the last rank was asked to abort"), "{errors}");
+}
+
+#[test]
+fn here__a_rank_that_does_not_join_is_not_waited_for() {
+    let Some(meet) = meet() else { return };
+    let script = format!("[ $CLEARWAY_RANK = 2 ] && exit 0; exec {} --hang", meet.display());
+    let mut command = Command::new(&meet);
+    command.args(["--here", &RANKS.to_string(), "--program", "/bin/sh", "--", "-c", &script]);
+    let (status, errors) = Running::start(&mut command).end();
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert!(errors.contains("rank 2 on ") && errors.contains("before it joined"), "{errors}");
+}
+
+#[test]
+fn here__ranks_have_groups_and_secrets_of_their_own_and_end_with_their_starter() {
+    let Some(meet) = meet() else { return };
+    let mut running = Running::start(&mut here(&meet, &["--hang"]));
+    let ranks = running.ranks();
+    let own = Pid::from_child(&running.child);
+    for line in ranks.values() {
+        let rank = process(line);
+        assert_ne!(getpgid(Some(rank)).unwrap(), getpgid(Some(own)).unwrap(), "a signal of the terminal reaches it");
+        assert!(!shows_secret(rank) && !passes_secret_on(rank), "a secret where others find it");
+    }
+    running.child.kill().unwrap();
+    running.end();
+    expect_nothing_left(&ranks);
+}
+
+#[test]
+fn here__standard_input_goes_to_rank_0_and_to_no_other() {
+    let Some(meet) = meet() else { return };
+    let scratch = Scratch::new("here-input");
+    let input = fs::File::open(scratch.file("input", "a line\n")).unwrap();
+    let mut command = Command::new(&meet);
+    command.args(["--here", &RANKS.to_string(), "--input", "--", "--read"]);
+    let output = command.stdin(input).stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let ranks: BTreeMap<usize, String> = said.lines().filter_map(|line| rank(line.to_owned())).collect();
+    assert_eq!(ranks.len(), RANKS, "{said}");
+    for (rank, line) in ranks {
+        let expected = if rank == 0 { "standard input has \"a line\\n\"" } else { "standard input has \"\"" };
+        assert!(line.ends_with(expected), "{line}");
+    }
+}
+
+#[test]
+fn here__a_program_whose_main_is_not_rusts_has_no_children_and_runs_its_handlers() {
+    let (Some(meet), Some(foreign)) = (meet(), example("foreign")) else { return };
+    let mut command = Command::new(meet);
+    command.args(["--here", &RANKS.to_string(), "--program"]).arg(foreign);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("by this host").count(), RANKS, "{said}");
+    assert_eq!((said.matches(": no child").count(), said.matches("atexit ran").count()), (RANKS, RANKS), "{said}");
 }

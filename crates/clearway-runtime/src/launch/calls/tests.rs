@@ -3,9 +3,7 @@
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 
 use super::super::send::{RemoteInput, send_all};
 use super::*;
