@@ -3,14 +3,16 @@
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`joined`] (that
 //! one beside another), [`multipath`] (two that both reach everybody), [`progress`] (one engine over one wire),
 //! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
-//! processors did to a measurement), [`awake`] (what keeps them from it), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! processors did to a measurement), [`awake`] (what keeps them from it), [`bell`] (wakes a thread that sleeps), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod awake;
+pub mod bell;
 pub mod clock;
 mod combined;
+pub mod door;
 mod error;
 pub mod joined;
 pub mod keys;

@@ -11,8 +11,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
+use clearway_runtime::bell::Bell;
 
-use super::bell::Bell;
 use super::plan::{BLOCK, Hash, Kind, Need, Union, root_of};
 use super::record::{OBJECT_MAX, Record};
 use super::source::{Block, Source, Unsent};

@@ -19,7 +19,6 @@
 //! I2. What goes wrong at one receiver, or with one file, is told at the end and stops no other.
 
 mod assembly;
-mod bell;
 mod crew;
 mod feeder;
 mod link;

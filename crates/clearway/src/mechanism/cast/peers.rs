@@ -12,9 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clearway_runtime::bell::Bell;
+use clearway_runtime::door::Ends;
 
-use super::bell::Bell;
-use super::link::{Ends, call};
+use super::link::call;
 use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
 use super::outbox::{Letter, Outbox};
 use super::path::Text;
@@ -158,7 +159,7 @@ impl Peers {
         secret: &[u8],
         interrupt: Interrupt,
     ) -> Result<Self> {
-        let bell = Arc::new(Bell::new()?);
+        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
         let (to, heard) = channel();
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {

@@ -22,10 +22,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::broadcast::{Command, Event, Node};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::bell::Bell;
 use clearway_runtime::progress;
 
 use super::assembly::Assembly;
-use super::bell::Bell;
 use super::link::{Listener, Speaker};
 use super::message::{FromReceiver, Outcome, Task, ToReceiver};
 use super::path::Below;
@@ -61,7 +61,7 @@ struct Inbox {
 
 impl Inbox {
     fn start(mut listener: Listener) -> Result<Self> {
-        let bell = Arc::new(Bell::new()?);
+        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
         let (to, messages) = sync_channel(WAITING_MAX);
         let ring = bell.clone();
         let listen = move || {
@@ -409,7 +409,7 @@ impl<'s> Broadcast<'s> {
             over: None,
         };
         broadcast.offer(end.wire.now(), &mut driver);
-        progress::run(&mut driver, &mut end.wire, &[bell.descriptor().as_fd()], &mut broadcast);
+        progress::run(&mut driver, &mut end.wire, &[bell.as_fd()], &mut broadcast);
         let over = broadcast.over.unwrap_or(Over::Gone);
         let Writer { work, thread, .. } = broadcast.writer;
         drop(work);

@@ -260,7 +260,7 @@ impl<'p> Cast<'p> {
             over: None,
         };
         let bell = cast.peers.bell.clone();
-        progress::run(&mut driver, &mut end.wire, &[bell.descriptor().as_fd()], &mut cast);
+        progress::run(&mut driver, &mut end.wire, &[bell.as_fd()], &mut cast);
         cast.over.unwrap_or(Ok(()))?;
         Ok(cast.unsent.unwrap_or_default())
     }
