@@ -1,18 +1,24 @@
-//! Wakes a thread that waits for descriptors when another thread has something for it.
+//! Wakes a thread that waits for descriptors when another thread, or another process, has something for it.
+//!
+//! # Model
+//! An event counter of the kernel. Rings add to it, and it can be read as long as it is not zero. It is no pipe: nobody's end of it can be
+//! closed, so a ring raises no SIGPIPE.
+//!
+//! # Source
+//! `eventfd(2)`.
 //!
 //! # Not here
-//! What the other thread has: the bell carries nothing, and several rings may be heard as one.
+//! What there is to do: the bell carries nothing, and several rings may be heard as one. When another process need not ring
+//! (`shm::bell`).
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::EventfdFlags;
 
 /// Is rung by any number of threads and heard by one. Its descriptor can be read when the bell was rung.
 #[derive(Debug)]
-pub struct Bell {
-    heard: UnixStream,
-    rung: UnixStream,
-}
+pub struct Bell(OwnedFd);
 
 impl Bell {
     /// Makes one that was not rung.
@@ -20,27 +26,57 @@ impl Bell {
     /// # Errors
     /// The system has no room for another descriptor.
     pub fn new() -> io::Result<Self> {
-        let (heard, rung) = UnixStream::pair()?;
-        heard.set_nonblocking(true)?;
-        rung.set_nonblocking(true)?;
-        Ok(Self { heard, rung })
+        Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Wakes who waits. Call it when what there is to do can be seen.
     pub fn ring(&self) {
-        // A bell that is full is heard anyway.
-        let _ = (&self.rung).write(&[0]);
+        // A counter that is full is heard anyway.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Takes all rings so far. Call it before looking for what there is to do, or a ring may be lost.
     pub fn hush(&self) {
-        let mut rings = [0; 64];
-        while (&self.heard).read(&mut rings).is_ok_and(|count| count > 0) {}
+        let mut count = [0; 8];
+        // Empty is the only way to fail, and then there is nothing to take.
+        let _ = rustix::io::read(&self.0, &mut count);
     }
 }
 
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.heard.as_fd()
+        self.0.as_fd()
+    }
+}
+
+/// The bell of another process, from a descriptor that it sent.
+impl From<OwnedFd> for Bell {
+    fn from(counter: OwnedFd) -> Self {
+        Self(counter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+
+    use super::*;
+
+    fn has_rung(bell: &Bell) -> bool {
+        let mut fds = [PollFd::new(bell, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") == 1
+    }
+
+    #[test]
+    fn ring__is_heard_until_it_is_taken_and_several_are_one() {
+        let bell = Bell::new().expect("a counter");
+        let other = Bell::from(bell.as_fd().try_clone_to_owned().expect("a descriptor"));
+        assert!(!has_rung(&bell));
+        bell.ring();
+        other.ring();
+        assert!(has_rung(&bell) && has_rung(&other));
+        bell.hush();
+        assert!(!has_rung(&bell) && !has_rung(&other));
+        bell.hush();
     }
 }

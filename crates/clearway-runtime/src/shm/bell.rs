@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! An *epoch* in the owner's segment is odd while the owner sleeps or is about to. Peers ring only then, and only once for each
-//! epoch: a system call for a message is paid only when somebody must be woken. An event counter (`eventfd`) and not a
+//! epoch: a system call for a message is paid only when somebody must be woken. An event counter ([`crate::bell`]) and not a
 //! futex, because the owner also waits for control pipes and for the hang-up of peers.
 //!
 //! *No wake-up is lost.* The owner makes its epoch odd, and then looks at everything it could be woken for; a peer shows
@@ -17,7 +17,7 @@
 //! nobody but the owner writes the epoch: a peer that answered for others and died would let them sleep.
 //!
 //! # Source
-//! The pattern of two flags is Dekker's; `eventfd(2)`.
+//! The pattern of two flags is Dekker's.
 //!
 //! # Not here
 //! When to sleep (`waiting`).
@@ -26,27 +26,25 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use rustix::event::EventfdFlags;
-
 use super::layout::SLEEP;
 use super::mapping::Mapping;
+use crate::bell::Bell;
 
 /// The owner's side.
 #[derive(Debug)]
-pub(super) struct Bell {
-    counter: OwnedFd,
+pub(super) struct Sleeper {
+    bell: Bell,
     epoch: u32,
 }
 
-impl Bell {
+impl Sleeper {
     pub(super) fn new() -> io::Result<Self> {
-        let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { counter, epoch: 0 })
+        Ok(Self { bell: Bell::new()?, epoch: 0 })
     }
 
     /// What peers ring and the owner waits for.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
+        self.bell.as_fd()
     }
 
     /// Says in the owner's segment that peers must ring from now on. What they did before must be looked for afterwards.
@@ -63,22 +61,20 @@ impl Bell {
 
     /// Takes what was rung.
     pub(super) fn hush(&self) {
-        let mut count = [0; 8];
-        // Empty is the only way to fail, and then there is nothing to take.
-        let _ = rustix::io::read(&self.counter, &mut count);
+        self.bell.hush();
     }
 }
 
 /// A peer's side: rings for one owner.
 #[derive(Debug)]
 pub(super) struct Knocker {
-    counter: OwnedFd,
+    bell: Bell,
     rung: u32,
 }
 
 impl Knocker {
     pub(super) fn new(counter: OwnedFd) -> Self {
-        Self { counter, rung: 0 }
+        Self { bell: counter.into(), rung: 0 }
     }
 
     /// Rings if the owner of `segment` sleeps and was not rung for in this epoch. To be called after showing.
@@ -87,8 +83,7 @@ impl Knocker {
         let epoch = segment.half(SLEEP).load(Ordering::SeqCst);
         if epoch & 1 == 1 && epoch != self.rung {
             self.rung = epoch;
-            // A counter that is full wakes as well, and one that is gone has no owner.
-            let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 }
@@ -102,28 +97,28 @@ mod tests {
     use super::super::layout::PAGE;
     use super::*;
 
-    fn has_rung(bell: &Bell) -> bool {
-        let mut fds = [PollFd::new(&bell.counter, PollFlags::IN)];
+    fn has_rung(sleeper: &Sleeper) -> bool {
+        let mut fds = [PollFd::new(&sleeper.bell, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") == 1
     }
 
     #[test]
     fn knock__rings_once_for_each_sleep_and_never_for_who_is_awake() {
         let (_, own) = Mapping::create(PAGE).expect("memory");
-        let mut bell = Bell::new().expect("a counter");
-        let mut knocker = Knocker::new(bell.fd().try_clone_to_owned().expect("a descriptor"));
+        let mut sleeper = Sleeper::new().expect("a counter");
+        let mut knocker = Knocker::new(sleeper.fd().try_clone_to_owned().expect("a descriptor"));
         knocker.knock(&own);
-        assert!(!has_rung(&bell), "awake");
+        assert!(!has_rung(&sleeper), "awake");
         for _ in 0..2 {
-            bell.lie_down(&own);
+            sleeper.lie_down(&own);
             knocker.knock(&own);
-            assert!(has_rung(&bell));
-            bell.hush();
+            assert!(has_rung(&sleeper));
+            sleeper.hush();
             knocker.knock(&own);
-            assert!(!has_rung(&bell), "once is enough");
-            bell.get_up(&own);
+            assert!(!has_rung(&sleeper), "once is enough");
+            sleeper.get_up(&own);
             knocker.knock(&own);
-            assert!(!has_rung(&bell), "awake again");
+            assert!(!has_rung(&sleeper), "awake again");
         }
     }
 

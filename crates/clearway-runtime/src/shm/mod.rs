@@ -43,7 +43,7 @@ use clearway_proto::wire::{
     StampSource, Status, Token, Wire,
 };
 
-use self::bell::Bell;
+use self::bell::Sleeper;
 use self::layout::GROUPS_MAX;
 use self::mapping::Mapping;
 use self::meet::Met;
@@ -86,14 +86,14 @@ impl ShmWire {
         let layout = config.layout();
         let length = layout.segment_length();
         let (file, own) = create(length, config.local.len())?;
-        let bell = Bell::new().map_err(RuntimeError::system("make an event counter"))?;
-        let mut met = meet::meet(&config, file.as_fd(), bell.fd())?;
+        let sleeper = Sleeper::new().map_err(RuntimeError::system("make an event counter"))?;
+        let mut met = meet::meet(&config, file.as_fd(), sleeper.fd())?;
         let same_clock = met.iter().all(|met| met.same_clock);
-        met.insert(me, myself(config.rank, &file, length, &bell)?);
+        met.insert(me, myself(config.rank, &file, length, &sleeper)?);
         Ok(Self {
             rank: config.rank,
             capabilities: capabilities(same_clock),
-            neighbours: Neighbours::new(own, layout, me, bell, met),
+            neighbours: Neighbours::new(own, layout, me, sleeper, met),
             pause: Pause::yielding(config.waiting),
             memory: Regions::default(),
             scratch: Vec::new(),
@@ -366,9 +366,9 @@ fn create(length: usize, ranks: usize) -> Result<(OwnedFd, Mapping), RuntimeErro
 }
 
 /// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its own.
-fn myself(rank: Rank, file: &OwnedFd, length: usize, bell: &Bell) -> Result<Met, RuntimeError> {
+fn myself(rank: Rank, file: &OwnedFd, length: usize, sleeper: &Sleeper) -> Result<Met, RuntimeError> {
     let segment = Mapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
-    let clone = || bell.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"));
+    let clone = || sleeper.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"));
     Ok(Met { rank, socket: clone()?, segment, counter: clone()?, same_clock: true })
 }
 

@@ -23,7 +23,7 @@ use clearway_proto::base::{Bytes, Class, GroupId, Rank};
 use clearway_proto::wire::regions::REGIONS_MAX;
 use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
 
-use super::bell::{Bell, Knocker};
+use super::bell::{Knocker, Sleeper};
 use super::layout::{Layout, group_bit};
 use super::mapping::Mapping;
 use super::meet::{self, Card, Heard, Met};
@@ -105,7 +105,7 @@ pub(super) struct Neighbours {
     own: Mapping,
     layout: Layout,
     me: usize,
-    bell: Bell,
+    sleeper: Sleeper,
     peers: Vec<Peer>,
     lookout: Lookout,
     /// Peers with a ring that was found full, as bits.
@@ -215,14 +215,14 @@ impl Peer {
 
 impl Neighbours {
     /// Everybody that `met`, in order, this rank itself at place `me`.
-    pub(super) fn new(own: Mapping, layout: Layout, me: usize, bell: Bell, met: Vec<Met>) -> Self {
+    pub(super) fn new(own: Mapping, layout: Layout, me: usize, sleeper: Sleeper, met: Vec<Met>) -> Self {
         let lookout = Lookout::new((0..met.len()).map(|place| layout.shown(place)));
         let peers = met.into_iter().enumerate().map(|(place, met)| Peer::new(layout, me, place, met, REGIONS_MAX));
         Self {
             own,
             layout,
             me,
-            bell,
+            sleeper,
             peers: peers.collect(),
             lookout,
             full: 0,

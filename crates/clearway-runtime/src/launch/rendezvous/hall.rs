@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::super::send::send;
 use super::frame;
 use super::hub::{End, Hub, Id};
 use super::member::tune;
+use crate::bell::Bell;
 
 /// Bytes read at once from one connection before the next has its turn.
 const TURN: usize = 16 * 1024;
@@ -40,6 +41,8 @@ enum Order {
     /// The job is over.
     End(End),
     GoOnWithoutLost,
+    /// Nobody holds the hall any more.
+    Close,
 }
 
 /// A hub at work.
@@ -47,8 +50,8 @@ enum Order {
 pub(in crate::launch) struct Hall {
     address: SocketAddr,
     orders: Sender<Order>,
-    /// A byte here, or its end, wakes the thread.
-    bell: UnixStream,
+    /// Wakes the thread for an order.
+    bell: Arc<Bell>,
     events: Receiver<Event>,
 }
 
@@ -58,12 +61,12 @@ impl Hall {
         let refused = || LaunchError::system("open the place where ranks meet");
         listener.set_nonblocking(true).map_err(refused())?;
         let address = listener.local_addr().map_err(refused())?;
-        let (bell, rope) = UnixStream::pair().map_err(refused())?;
-        rope.set_nonblocking(true).map_err(refused())?;
+        let bell = Arc::new(Bell::new().map_err(refused())?);
         let (orders, ordered) = channel();
         let (event, events) = channel();
         let floor = Floor { hub, listener, streams: BTreeMap::new(), next: 0, begun: Instant::now() };
-        let life = move || floor.serve(&rope, &ordered, &event);
+        let heard = Arc::clone(&bell);
+        let life = move || floor.serve(&heard, &ordered, &event);
         thread::Builder::new().name("rendezvous".to_owned()).spawn(life).map_err(refused())?;
         Ok(Self { address, orders, bell, events })
     }
@@ -86,7 +89,7 @@ impl Hall {
 
     fn order(&self, order: Order) {
         let _ = self.orders.send(order);
-        let _ = send(&self.bell, &[0]);
+        self.bell.ring();
     }
 
     /// The next event, or nothing within `patience`.
@@ -106,6 +109,12 @@ impl Hall {
     }
 }
 
+impl Drop for Hall {
+    fn drop(&mut self) {
+        self.order(Order::Close);
+    }
+}
+
 /// What the thread has.
 struct Floor {
     hub: Hub,
@@ -116,7 +125,7 @@ struct Floor {
 }
 
 impl Floor {
-    fn serve(mut self, rope: &UnixStream, orders: &Receiver<Order>, events: &Sender<Event>) {
+    fn serve(mut self, bell: &Bell, orders: &Receiver<Order>, events: &Sender<Event>) {
         loop {
             self.hub.tick(self.begun.elapsed());
             self.flush();
@@ -128,13 +137,14 @@ impl Floor {
                 let _ = events.send(Event::Over(outcome.clone()));
                 return;
             }
-            self.wait(rope);
-            let _ = (&*rope).read(&mut [0; 16]);
-            match orders.try_recv() {
-                Ok(Order::End(End { code, sentence, .. })) => self.hub.end(code, sentence),
-                Ok(Order::GoOnWithoutLost) => self.hub.go_on_without_lost(),
-                Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) => {}
+            self.wait(bell);
+            bell.hush();
+            while let Ok(order) = orders.try_recv() {
+                match order {
+                    Order::End(End { code, sentence, .. }) => self.hub.end(code, sentence),
+                    Order::GoOnWithoutLost => self.hub.go_on_without_lost(),
+                    Order::Close => return self.flush(),
+                }
             }
         }
     }
@@ -166,9 +176,9 @@ impl Floor {
     }
 
     /// Sleeps until something happens, and takes it in.
-    fn wait(&mut self, rope: &UnixStream) {
+    fn wait(&mut self, bell: &Bell) {
         let ids: Vec<Id> = self.streams.keys().copied().collect();
-        let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN), PollFd::new(rope, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
         for (id, stream) in &self.streams {
             let wants = if self.hub.output(*id).is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
             watched.push(PollFd::new(stream, wants));

@@ -15,7 +15,7 @@ impl Neighbours {
     /// Waits for the bell, the sockets and `extra`; what there is of the wire was looked for before.
     fn poll_descriptors(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let mut fds = Vec::with_capacity(1 + self.peers.len() + extra.len());
-        fds.push(PollFd::from_borrowed_fd(self.bell.fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(self.sleeper.fd(), PollFlags::IN));
         let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref());
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let wire = fds.len();
@@ -40,7 +40,7 @@ impl Neighbours {
     /// Takes what a sleep was ended with.
     fn answer_the_bell(&mut self, rung: bool, spoken: bool) {
         if rung {
-            self.bell.hush();
+            self.sleeper.hush();
         }
         if spoken {
             self.attend();
@@ -63,14 +63,14 @@ impl Neighbours {
             let woken = sleep(Some(Nanos::ZERO), extra);
             return Woken::new(found || woken.wire, woken.extra_set());
         }
-        self.bell.lie_down(&self.own);
+        self.sleeper.lie_down(&self.own);
         let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
         let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
-        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.bell.fd()]).chain(sockets).collect();
+        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.sleeper.fd()]).chain(sockets).collect();
         let woken = sleep(timeout, &fds);
         let own = woken.extra_set().checked_shr(extra.len() as u32).unwrap_or(0);
         self.answer_the_bell(own & 1 != 0, own > 1);
-        self.bell.get_up(&self.own);
+        self.sleeper.get_up(&self.own);
         let others = woken.extra_set() & !u64::MAX.checked_shl(extra.len() as u32).unwrap_or(0);
         Woken::new(woken.wire || self.has_something(), others)
     }
@@ -86,11 +86,11 @@ impl Source for Neighbours {
             let woken = self.poll_descriptors(Some(Nanos::ZERO), extra);
             return Woken::new(found || woken.wire, woken.extra_set());
         }
-        self.bell.lie_down(&self.own);
+        self.sleeper.lie_down(&self.own);
         // Looked for again, after the epoch: what was shown before this cannot ring any more.
         let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
         let woken = self.poll_descriptors(timeout, extra);
-        self.bell.get_up(&self.own);
+        self.sleeper.get_up(&self.own);
         Woken::new(woken.wire || self.has_something(), woken.extra_set())
     }
 }
