@@ -16,7 +16,7 @@ use clearway_runtime::launch::{self, Ending, LaunchError, Options};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
 
-/// How long it waits until somebody ends the job.
+/// How long it waits for the end of the job.
 const HANG: Duration = Duration::from_secs(120);
 
 /// Says `line` in one write, so that lines of ranks that share a pipe do not mix.

@@ -1,8 +1,8 @@
 //! Joins the job that it was started for, exchanges a few bytes with all ranks, checks them, and leaves.
 //!
 //! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length BYTES` exchanges longer
-//! values, `meet --hang` waits after the first exchange until somebody ends the job, and `meet --read` says what standard input
-//! has, for tests of that.
+//! values, `meet --hang` waits after the first exchange until somebody ends the job, and `meet --read` prints its standard
+//! input, for tests of that.
 //!
 //! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] -- ...` starts itself over ssh on
 //! the hosts of a file, with the words behind `--`, and is the last rank itself.
@@ -100,7 +100,7 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     };
     let joined = begun.elapsed();
     let is_given = matches!(job.method(), Method::Ssh | Method::Here);
-    assert_eq!(job.secret().is_some(), is_given, "only who starts ranks itself gives them a secret");
+    assert_eq!(job.secret().is_some(), is_given, "only a process that starts ranks gives them a secret");
     meet(&mut job, 0, asked.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(

@@ -1,14 +1,14 @@
 //! Wakes a thread that waits for descriptors when another thread, or another process, has something for it.
 //!
 //! # Model
-//! An event counter of the kernel. Rings add to it, and it can be read as long as it is not zero. It is no pipe: nobody's end of it can be
-//! closed, so a ring raises no SIGPIPE.
+//! An event counter of the kernel. Rings add to it, and it can be read as long as it is not zero. It has no second
+//! end that another process could close, so a ring raises no SIGPIPE.
 //!
 //! # Source
 //! `eventfd(2)`.
 //!
 //! # Not here
-//! What there is to do: the bell carries nothing, and several rings may be heard as one. When another process need not ring
+//! The work itself: the bell carries no data, and several rings may be heard as one. When another process need not ring
 //! (`shm::bell`).
 
 use std::io;
@@ -29,13 +29,13 @@ impl Bell {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Wakes who waits. Call it when what there is to do can be seen.
+    /// Wakes the thread that waits. Call it when the work for that thread can be seen.
     pub fn ring(&self) {
         // A counter that is full is heard anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes all rings so far. Call it before looking for what there is to do, or a ring may be lost.
+    /// Takes all rings so far. Call it before looking for work: a ring between a look and this call is lost.
     pub fn hush(&self) {
         let mut count = [0; 8];
         // Empty is the only way to fail, and then there is nothing to take.

@@ -6,10 +6,10 @@
 //! answerer  magic, card
 //! both      length u32, sealed message; and so on
 //! ```
-//! Cards carry a proof made with the secret (see `keys`): who does not know it is not listened to any further.
+//! Cards carry a proof made with the secret (see `keys`). A peer without it is not read any further.
 //!
 //! # Invariants
-//! I1. What was not sealed by the other end, or not as the next message, ends the connection.
+//! I1. A message that the other end did not seal, or not as its next one, ends the connection.
 //! I2. A length from outside reserves no memory: it grows with the bytes that come.
 
 use std::fmt;
@@ -26,7 +26,7 @@ const ANSWERER: Rank = Rank(1);
 /// Tells one use of links from others.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
-    /// What both ends begin with: the protocol and its version.
+    /// The first bytes of both ends: the name of the protocol and its version.
     pub magic: [u8; 16],
     /// The longest message, sealed, in bytes.
     pub message_max: u32,
@@ -58,8 +58,8 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The ends of two pipes, or of one connection. Writing decides whether an end that is gone raises SIGPIPE: a socket of the standard
-/// library's TCP does not.
+/// The ends of two pipes, or of one connection. A link writes to them as they are: a pipe whose reader is gone raises SIGPIPE, a
+/// `TcpStream` does not.
 pub type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Begins as the caller, in the session of this number.
@@ -152,7 +152,7 @@ impl Listener {
     /// Waits for the next message; `None` when the other end has closed the connection behind one.
     ///
     /// # Errors
-    /// The connection broke, or what came is not what the other end said.
+    /// The connection broke, or the message is none of the other end.
     pub fn hear(&mut self) -> Result<Option<Vec<u8>>, DoorError> {
         let mut length = [0; 4];
         if self.input.read(&mut length[..1]).map_err(DoorError::Unspoken)? == 0 {

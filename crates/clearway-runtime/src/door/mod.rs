@@ -1,15 +1,15 @@
-//! A listener for visitors who prove that they know a secret; those who do not cost little, however many they are.
+//! A listener for peers that prove that they know a secret. Strangers cost it a bounded number of threads, each for a bounded time.
 //!
 //! # Model
-//! Each visitor is heard on a thread of its own. Its proof and all that is said afterwards are the business of a link ([`call`] and
-//! [`answer`]), which works over any connection.
+//! Each visitor gets a thread of its own. Its proof and all messages after it go over a link ([`call`] and [`answer`]), which works over
+//! any connection.
 //!
 //! # Invariants
-//! I1. Who does not know the secret is heard for [`Limits::greeting`] at most, and costs a thread; there are at most [`Limits::guests`]
-//!     visitors at a time.
+//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most. There are at most [`Limits::guests`] visitors at a
+//!     time.
 //!
 //! # Not here
-//! What messages mean: a link carries bytes.
+//! The meaning of messages: a link carries bytes.
 
 mod link;
 
@@ -26,10 +26,10 @@ pub use link::{Ends, Listener, Protocol, Speaker, answer, call};
 
 use crate::RuntimeError;
 
-/// How long nobody is let in when the system cannot.
+/// The pause before the next try when the system cannot accept a connection.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Why a visitor and a listener do not speak with each other, or do so no longer.
+/// Says why a connection between a visitor and a listener failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DoorError {
@@ -100,8 +100,8 @@ impl Door {
         self.listener.local_addr()
     }
 
-    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread of its own. Who comes when there are
-    /// too many is turned away.
+    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread of its own. A visitor beyond the
+    /// limit is turned away.
     pub fn serve(&self, receive: impl Fn(Visitor) + Send + Sync + 'static) -> ! {
         let guests = Arc::new(AtomicUsize::new(0));
         let receive = Arc::new(receive);
@@ -168,7 +168,7 @@ impl Visitor {
     }
 }
 
-/// What somebody says who has not shown that it knows the secret, until then.
+/// The input from a visitor. Until the visitor has shown that it knows the secret, a read has a time limit.
 struct Greeting {
     stream: TcpStream,
     until: Arc<Mutex<Option<Instant>>>,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn serve__who_comes_when_all_places_are_taken_is_turned_away() {
+    fn serve__a_visitor_beyond_the_limit_is_turned_away() {
         let limits = Limits { guests: 1, greeting: Duration::from_secs(60) };
         let door = Door::open("127.0.0.1:0", limits).expect("a port");
         let address = door.address().expect("bound");

@@ -65,7 +65,7 @@ pub(super) fn exit_at_once(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Runs `work`, in which a write to a pipe that nobody reads is an error and no signal, whatever the program does with SIGPIPE.
+/// Runs `work`. In it a write to a pipe without a reader is an error and no signal, whatever the program does with SIGPIPE.
 pub(super) fn without_sigpipe<T>(work: impl FnOnce() -> T) -> T {
     let _blocked = Blocked::new();
     work()
@@ -109,8 +109,8 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         const AT_ONCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the sets and the time live through the calls, which only read them; nobody wants to know more about the signal. The
-        // mask becomes what it was.
+        // SAFETY: the sets and the time live through the calls, which only read them; the details of the signal are not
+        // asked for. The mask becomes what it was.
         unsafe {
             if !self.was_waiting && Self::is_waiting() {
                 libc::sigtimedwait(&self.sigpipe, ptr::null_mut(), &AT_ONCE);

@@ -8,10 +8,10 @@
 //! # Invariants
 //! I1. When [`LocalRanks`] is dropped no process of it is left.
 //! I2. A signal of the terminal reaches this process only, which ends the others. A rank that reads the terminal is the exception: the
-//!     kernel stops whoever reads it from another process group, so that rank stays in the group of this process.
+//!     kernel stops a process that reads it from another process group, so that rank stays in the group of this process.
 //!
 //! # Not here
-//! The rank's side (`ssh`). What becomes of ranks that are started (`started`). The process of one rank and its secret (`remote`).
+//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank and its secret (`remote`).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal};
@@ -36,7 +36,7 @@ const LOOK_AT_LAST: Duration = Duration::from_millis(10);
 /// Says how [`start_here`] starts ranks.
 #[derive(Clone, Debug)]
 pub struct HereOptions {
-    /// What the ranks read on standard input.
+    /// Where the standard input of the ranks comes from.
     pub input: StandardInput,
     /// The longest wait of ranks for the last one to come to an exchange or a barrier.
     pub patience: Duration,
@@ -49,13 +49,13 @@ impl Default for HereOptions {
     }
 }
 
-/// Says what the ranks of this host read on standard input.
+/// Says where the standard input of ranks on this host comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StandardInput {
-    /// No rank has anything to read.
+    /// Nowhere: each rank reads its end.
     #[default]
     Empty,
-    /// Rank 0 reads what this process would read; the others have nothing.
+    /// Rank 0 inherits that of this process. The others read its end.
     ToRank0,
 }
 
@@ -82,7 +82,7 @@ pub fn start_here(
         return Err(LaunchError::HostList { list: "this host".to_owned(), what });
     }
     let secrets = Secrets::draw(ranks)?;
-    // Nobody but ranks of this host has to reach it.
+    // Only ranks of this host have to reach it.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hall = Hall::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn wait__who_watches_can_end_it() {
+    fn wait__the_caller_can_end_it() {
         let started = start_here(2, OsStr::new("sleep"), &["1000".into()], &HereOptions::default()).unwrap();
         let error = started.wait(&mut || ControlFlow::Break(())).unwrap_err();
         assert!(matches!(error, LaunchError::Stopped));

@@ -66,13 +66,13 @@ pub struct Options {
     pub patience: Duration,
     /// This PMIx library instead of the `libpmix.so.2` that the loader finds.
     pub pmix_library: Option<PathBuf>,
-    /// How this process ends with its job.
+    /// The way in which this process ends with its job.
     pub ending: Ending,
 }
 
-/// How a process ends when its job ends under it, because another rank failed or the starter is gone, or when it aborts the job.
+/// Says how a process ends when its job ends under it, because another rank failed or the starter is gone, or when it aborts the job.
 ///
-/// The first may come at any time, and on a thread that belongs to this library.
+/// The end of the job may come at any time, on a thread of this library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// By `exit`: handlers of `atexit` and destructors of the C library run. For a program that has none that another thread could

@@ -77,7 +77,7 @@ impl Reason {
 #[derive(Debug)]
 pub struct Remote {
     child: Child,
-    /// The other end of what it reads its secret from: a socket, because only a write to a socket can do without SIGPIPE.
+    /// The other end of the connection that carries its secret: a socket, because a write to a pipe can raise SIGPIPE.
     input: Option<UnixStream>,
     /// Unless its standard error is that of this process.
     words: Option<Words>,

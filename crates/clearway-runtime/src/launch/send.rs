@@ -5,7 +5,7 @@
 //!     Rust's ignores it from the start; a library cannot change that for its program.
 //!
 //! # Not here
-//! Pipes, for which the kernel has no such flag (`calls::without_sigpipe`). What the PMIx library writes by itself.
+//! Pipes, for which the kernel has no such flag (`calls::without_sigpipe`). The PMIx library, which writes by itself.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ pub(super) fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one line to standard error. Nobody may be there to read it, which is no failure: nothing depends on the reader.
+/// Writes one line to standard error. A reader that is gone is no failure: nothing depends on it.
 pub(super) fn say_line(line: &str) {
     let _ = calls::without_sigpipe(|| writeln!(io::stderr(), "{line}"));
 }

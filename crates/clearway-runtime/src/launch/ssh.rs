@@ -9,7 +9,7 @@
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
 //! I2. Standard input belongs to the program: it is neither read nor closed here.
-//! I3. No program that this process starts inherits the descriptor. One that held it would read what is meant for this rank.
+//! I3. No program that this process starts inherits the descriptor. A program that held it could read the secrets.
 //!
 //! # Not here
 //! The conductor's side (`start`, `here`).
@@ -53,7 +53,7 @@ const PLACES_MAX: usize = 16;
 
 /// Has the descriptor of the secrets closed in programs that this process starts, the stand-in among them, before any starts.
 pub(super) fn keep_secret(environment: &Environment) {
-    // What is wrong with it is said when it is needed.
+    // `join` reports a descriptor that is wrong.
     let _ = environment.number(SECRET_FD).map(calls::close_on_exec);
 }
 
@@ -123,7 +123,7 @@ fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketA
     }
 }
 
-/// What the conductor gives a rank.
+/// The secrets that the conductor gives a rank.
 struct Secrets {
     /// Known to this rank and the conductor.
     own: Key,

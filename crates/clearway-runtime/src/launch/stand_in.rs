@@ -27,8 +27,8 @@ use super::environment::Environment;
 use super::send::send_all;
 use super::{Method, pmix};
 
-/// What both shells do. Others, who know more, come first: a conductor notices within some tenths of a second. A shell gives a command
-/// in the background nothing to read, so the connection needs another descriptor there.
+/// The script of both shells. The pause lets others speak first that know more: a conductor notices within some tenths of a second. A
+/// command in the background has an empty standard input, so the connection moves to another descriptor.
 const SCRIPT: &str = "exec 3<&0 </dev/null; { read -r _ <&3 || { sleep 1; \
     echo \"${0##*/}: rank $SLURM_PROCID on host $SLURMD_NODENAME is gone\" >&2; \
     exec scancel --signal=KILL \"$SLURM_JOB_ID.$SLURM_STEP_ID\"; }; } &";
@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The shell that stands in for this rank.
 #[derive(Debug)]
 pub(super) struct StandIn {
-    /// The other end of what it reads from; only it holds that end.
+    /// To the shell, which alone holds the other end.
     connection: UnixStream,
 }
 

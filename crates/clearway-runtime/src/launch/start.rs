@@ -14,7 +14,7 @@
 //! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
 //! # Not here
-//! The rank's side (`ssh`). What becomes of ranks that are started (`started`). The process of one rank, its secret, and why it
+//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank, its secret, and why it
 //! ended (`remote`).
 
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ use super::{Ending, Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
 
-/// What a shell of the host does before it becomes the program: the secret is on descriptor 3, and standard input is empty. It is
+/// The script of a shell on the host, which then becomes the program: it moves the secret to descriptor 3 and empties standard input. It is
 /// POSIX's shell and not the user's, which may be one that has no such descriptors.
 const MOVE_SECRET: &str = "exec 3<&0 </dev/null; exec \"$0\" \"$@\"";
 

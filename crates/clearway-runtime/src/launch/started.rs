@@ -24,13 +24,13 @@ use super::ssh::SECRET;
 /// How often the children are looked at while nothing else happens.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a shell adds to the number of a signal that ended a program (POSIX).
+/// The number that a shell adds to the number of a signal that ended a program (POSIX).
 const SIGNALLED: i32 = 128;
 
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What the ranks of a job know and nobody else.
+/// The secrets of a job's ranks.
 pub(super) struct Secrets {
     /// By rank.
     each: Vec<[u8; SECRET]>,
@@ -44,22 +44,22 @@ impl Secrets {
         Ok(Self { each, of_job: frame::random()? })
     }
 
-    /// What the hub checks.
+    /// The keys by which the hub knows the ranks.
     pub(super) fn keys(&self) -> Keys {
         Keys::Each(self.each.iter().map(|secret| Key::new(secret)).collect())
     }
 
-    /// What rank `rank` proves itself with.
+    /// The key of rank `rank`.
     pub(super) fn key(&self, rank: u32) -> Key {
         Key::new(&self.each[rank as usize])
     }
 
-    /// What all ranks know.
+    /// The secret that all ranks share.
     pub(super) fn of_job(&self) -> Key {
         Key::new(&self.of_job)
     }
 
-    /// What rank `rank` is given.
+    /// The bytes for rank `rank`: its own secret and that of the job.
     pub(super) fn given_to(&self, rank: u32) -> Vec<u8> {
         [self.each[rank as usize], self.of_job].concat()
     }
@@ -115,7 +115,7 @@ impl Placed {
 }
 
 impl Started {
-    /// None yet, which shall run `program` and meet in `hall`.
+    /// No rank yet. All are to run `program` and to meet in `hall`.
     pub(super) fn new(hall: Hall, program: String) -> Self {
         Self { hall, program, ranks: Vec::new(), needs_all: true, have_left: false }
     }
@@ -134,7 +134,7 @@ impl Started {
         self.ranks.iter().filter(|one| !one.has_joined && one.host == host).count()
     }
 
-    /// Takes in what the hub tells.
+    /// Takes in an event of the hub.
     ///
     /// # Errors
     /// The job came to a bad end.
@@ -215,7 +215,7 @@ impl Started {
         self.ranks.iter().for_each(|one| one.process.fall_silent());
         self.hall.end(LOST, "the conductor of this job ended it".to_owned());
         for one in &mut self.ranks {
-            // The end of what gave it the secret ends the rank, and with it its ssh.
+            // The end of the connection that carried the secret ends the rank, and with it its ssh.
             drop(one.process.input());
         }
         let until = Instant::now() + FAREWELL;

@@ -458,7 +458,7 @@ fn slurm__a_rank_that_never_comes_is_named() {
     assert!(errors.contains("rank 1, rank 2, rank 3 did not come within 1 s"), "{errors}");
 }
 
-/// The lines and the end of the ranks that are left when rank 1 of a step of `foreign` was killed. Nobody reads their standard error.
+/// The lines and the end of the ranks that are left when rank 1 of a step of `foreign` was killed. Their standard error has no reader.
 fn end_foreign_step(job: u32, words: &[&str]) -> Option<Vec<(ExitStatus, Vec<String>)>> {
     let foreign = example("foreign")?;
     let mut ranks: Vec<(Child, BufReader<ChildStdout>, String)> = (0..RANKS)
@@ -497,8 +497,8 @@ fn ending__at_once_runs_no_handler_and_unread_errors_raise_no_signal() {
     }
 }
 
-/// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has their `scancel`, which writes down what it
-/// is asked for. Nothing where there is no Hydra.
+/// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has their `scancel`, which writes down its
+/// arguments. Nothing without Hydra.
 fn foreign_in_step(scratch: &Scratch, words: &[&str]) -> Option<Running> {
     let (Some(foreign), Some(hydra)) = (example("foreign"), in_path("mpiexec.hydra")) else {
         eprintln!("skipped: mpiexec.hydra is not installed");
@@ -536,7 +536,7 @@ fn stand_in__a_killed_rank_ends_the_step() {
     let until = Instant::now() + DEADLINE;
     let asked = || fs::read_to_string(scratch.0.join("asked")).unwrap_or_default();
     while !asked().contains("--signal=KILL 7.0\n") {
-        assert!(Instant::now() < until, "nobody asked for the end of the step");
+        assert!(Instant::now() < until, "no shell asked for the end of the step");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -551,7 +551,7 @@ fn here(meet: &Path, words: &[&str]) -> Command {
 #[test]
 fn here__ranks_meet_and_leave() {
     let Some(meet) = meet() else { return };
-    // What a rank of another job finds in its environment is not for the ranks that it starts, nor is where its user came from.
+    // The variables of a rank of another job do not reach the ranks that it starts, and the address of its user has no part in them.
     let mut command = here(&meet, &["--length", "20000"]);
     command.env("SSH_CONNECTION", "192.0.2.1 51000 192.0.2.2 22").env("SLURM_PROCID", "0").env("PMI_FD", "0");
     check_meeting("this host", "this host", &mut command);

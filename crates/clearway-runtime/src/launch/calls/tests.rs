@@ -89,7 +89,7 @@ fn adopt__a_number_that_is_not_open_is_refused() {
     assert!(adopt(u32::MAX).is_err());
 }
 
-/// Writes to something that nobody reads, and says whether that raised the signal. It cannot end this process: the thread blocks it.
+/// Writes to something without a reader, and says whether that raised the signal. It cannot end this process: the thread blocks it.
 fn raises_sigpipe(write: impl FnOnce() -> io::Result<()>) -> bool {
     without_sigpipe(|| {
         assert!(!Blocked::is_waiting(), "one from before");

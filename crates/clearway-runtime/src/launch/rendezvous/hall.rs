@@ -41,7 +41,7 @@ enum Order {
     /// The job is over.
     End(End),
     GoOnWithoutLost,
-    /// Nobody holds the hall any more.
+    /// The hall is dropped.
     Close,
 }
 

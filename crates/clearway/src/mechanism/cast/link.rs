@@ -1,4 +1,4 @@
-//! What the sender and one receiver say to each other: messages in JSON over a sealed link between both.
+//! The messages between the sender and one receiver: JSON over a sealed link.
 //!
 //! # Not here
 //! Their proofs, and the sealing ([`clearway_runtime::door`]).
@@ -36,7 +36,7 @@ pub(super) fn answer(ends: Ends, secret: &[u8]) -> Result<Option<(Speaker, Liste
     answered(door::answer(ends, &PROTOCOL, secret))
 }
 
-/// The same with somebody at the door.
+/// Begins as a receiver with a visitor of its listener.
 ///
 /// # Errors
 /// As for [`answer`]; it takes too long.
@@ -51,7 +51,7 @@ fn answered(
     Ok(agreed.map(|(speaker, listener)| (Speaker(speaker), Listener(listener))))
 }
 
-/// What is wrong, for people: `gone` when the other end hears nothing, `silent` when it says nothing that could be of a cast.
+/// The sentence for people: `gone` for an end that takes nothing, `silent` for one that sends nothing of a cast.
 fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyhow::Error {
     match error {
         DoorError::Unheard(cause) => anyhow!(cause).context(gone),
