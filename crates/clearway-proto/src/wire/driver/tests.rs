@@ -220,8 +220,11 @@ fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
 /// An engine that issues the operations that it is given, each batch in one round, and notes what comes back.
 #[derive(Default)]
 struct Clerk {
-    told: Vec<(u64, Result<Vec<u8>, (Status, u64)>)>,
+    told: Vec<(u64, Shown)>,
 }
+
+/// What a token came back with: bytes that were shown, or how its operation ended.
+type Shown = Result<Vec<u8>, (Status, u64)>;
 
 /// Operations, and the bytes of those that store some, in their order.
 type Batch = Vec<(Option<LocalNs>, Operation, &'static [u8])>;
