@@ -2,19 +2,21 @@
 //!
 //! # Model
 //! One queue: an operation begins when the one before is over, and takes `latency` and its bytes at `rate`; a sync takes
-//! `sync`. A write is in the file when it is over and safe when a later sync is over. What is not safe when the node crashes
-//! is gone.
+//! `sync`. A write is in the file when it is over and safe when a later sync is over. A read that reaches the end of its file
+//! brings the bytes in front of the end. [`Survival`] says what a crash leaves of the writes that are not safe: a device
+//! writes sectors in any order, and a node can stop between any two of them.
 //!
 //! # Invariants
 //! I1. Operations end in the order in which they began.
-//! I2. After a crash a file is as it was when its last sync was over.
+//! I2. After a crash a sector has the bytes of the last sync, or those of one unsynced write, applied in order.
+//! I3. After a crash with [`Survival::Nothing`] a file is as it was when its last sync was over.
 //!
 //! # Not here
 //! Names of files: the application opens, engines see numbers.
 
 use std::collections::BTreeMap;
 
-use clearway_proto::base::{BitsPerSec, Bytes};
+use clearway_proto::base::{BitsPerSec, Bytes, RandomKey};
 use clearway_proto::wire::{Fault, FileId, FileKind};
 
 use crate::memory::{Body, Memory};
@@ -46,6 +48,21 @@ pub enum DiskFault {
     Full,
 }
 
+/// Bytes that a disk writes whole or not at all: the smallest logical block of the NVMe and SCSI standards.
+const SECTOR: u64 = 512;
+
+/// What of the writes since the last sync is on a disk after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survival {
+    /// None of them. Writes under way never happen.
+    Nothing,
+    /// All of them, writes under way included.
+    All,
+    /// Of each write, writes under way included, the sectors of 512 bytes that this key draws, half of them on average. A file
+    /// is as long as the last surviving sector or the last sync made it.
+    Drawn(RandomKey),
+}
+
 /// How a file operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -68,16 +85,19 @@ pub struct Disk {
 #[derive(Clone, Debug)]
 struct File {
     contents: Memory,
-    /// What the writes since the last sync replaced, in order.
-    replaced: Vec<Replaced>,
+    /// The writes since the last sync, in order.
+    unsynced: Vec<Unsynced>,
 }
 
+/// A write that is not safe.
 #[derive(Clone, Debug)]
-struct Replaced {
+struct Unsynced {
     at: u64,
-    body: Body,
-    /// The length of the file before.
     length: u64,
+    /// What it replaced.
+    old: Body,
+    /// The length of the file before.
+    length_before: u64,
 }
 
 /// An operation under way.
@@ -115,7 +135,7 @@ impl Disk {
     }
 
     pub(crate) fn open(&mut self, file: FileId, contents: Memory) {
-        self.files.insert(file, File { contents, replaced: Vec::new() });
+        self.files.insert(file, File { contents, unsynced: Vec::new() });
     }
 
     /// The size of `file`; `None` when it is not open.
@@ -156,10 +176,8 @@ impl Disk {
         let end = request.at.saturating_add(request.length);
         match request.kind {
             FileKind::Read => {
-                if end > file.contents.length() {
-                    return Ended::Badly(Fault::Io);
-                }
-                request.body = file.contents.take(request.at..end);
+                let behind = file.contents.length();
+                request.body = file.contents.take(request.at.min(behind)..end.min(behind));
                 Ended::Well
             }
             FileKind::Write => {
@@ -174,19 +192,27 @@ impl Disk {
                 if kept == request.length { Ended::Well } else { Ended::Badly(Fault::Io) }
             }
             FileKind::Sync => {
-                file.replaced.clear();
+                file.unsynced.clear();
                 Ended::Well
             }
         }
     }
 
-    /// The node crashed: what was not safe is gone, what was under way never happens.
-    pub(crate) fn crash(&mut self, now: Picos) {
+    /// Ends `request`, under way when the node crashed, as far as a crash that keeps writes can see it.
+    pub(crate) fn interrupt(&mut self, mut request: Request) {
+        if request.kind == FileKind::Write {
+            self.end(&mut request);
+        }
+    }
+
+    /// The node crashed: what was safe stays, and of the rest what `survival` says.
+    pub(crate) fn crash(&mut self, now: Picos, survival: Survival) {
         self.free_at = now;
-        for file in self.files.values_mut() {
-            while let Some(Replaced { at, body, length }) = file.replaced.pop() {
-                file.contents.place(at, &body);
-                file.contents.truncate(length);
+        for (id, file) in &mut self.files {
+            match survival {
+                Survival::Nothing => drop(file.roll_back()),
+                Survival::All => file.unsynced.clear(),
+                Survival::Drawn(key) => file.keep_drawn(key.node(u64::from(id.0))),
             }
         }
     }
@@ -199,15 +225,46 @@ impl File {
         }
         let before = self.contents.length();
         let old = self.contents.take(at.min(before)..(at + length).min(before));
-        self.replaced.push(Replaced { at: at.min(before), body: old, length: before });
+        self.unsynced.push(Unsynced { at, length, old, length_before: before });
         self.contents.grow(at + length);
         self.contents.place(at, &body.prefix(length));
+    }
+
+    /// Makes the file what it was at the last sync; returns the writes since then, the latest first.
+    fn roll_back(&mut self) -> Vec<(u64, Body)> {
+        let mut writes = Vec::new();
+        while let Some(Unsynced { at, length, old, length_before }) = self.unsynced.pop() {
+            // Later writes are undone already, so the bytes here are those that this write put there.
+            writes.push((at, self.contents.take(at..at + length)));
+            self.contents.place(at.min(length_before), &old);
+            self.contents.truncate(length_before);
+        }
+        writes
+    }
+
+    /// Makes the file what it was at the last sync, with the sectors of later writes that `key` draws.
+    fn keep_drawn(&mut self, key: RandomKey) {
+        let writes = self.roll_back();
+        for (number, (at, body)) in (0..).zip(writes.into_iter().rev()) {
+            let mut stream = key.node(number).stream();
+            let end = at + body.length();
+            let mut start = at;
+            while start < end {
+                let next = (start / SECTOR + 1).saturating_mul(SECTOR).min(end);
+                if stream.below(2) == 0 {
+                    self.contents.grow(next);
+                    self.contents.place(start, &body.part(start - at..next - at));
+                }
+                start = next;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const FILE: FileId = FileId(7);
 
@@ -243,8 +300,10 @@ mod tests {
         let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, 998, &[0; 2]);
         assert_eq!(ended, Ended::Well);
         assert!(matches!(body, Body::Bytes(bytes) if *bytes == [1, 1]));
-        let (_, ended, _) = run(&mut disk, Picos::ZERO, FileKind::Read, 999, &[0; 2]);
-        assert_eq!(ended, Ended::Badly(Fault::Io), "behind the end");
+        let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, 999, &[0; 2]);
+        assert_eq!((ended, body.length()), (Ended::Well, 1), "over the end");
+        let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, u64::MAX, &[0; 2]);
+        assert_eq!((ended, body.length()), (Ended::Well, 0), "behind the end");
     }
 
     #[test]
@@ -265,14 +324,99 @@ mod tests {
     }
 
     #[test]
-    fn crash__keeps_what_was_synced_and_nothing_else() {
+    fn crash__keeps_what_was_synced_and_what_survives() {
+        let written = |survival| {
+            let mut disk = disk();
+            run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"safe");
+            run(&mut disk, Picos::ZERO, FileKind::Sync, 0, &[]);
+            run(&mut disk, Picos::ZERO, FileKind::Write, 2, b"gone");
+            run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"over");
+            run(&mut disk, Picos::ZERO, FileKind::Write, 9, b"beyond");
+            disk.crash(Picos::ZERO, survival);
+            // What a crash left is safe from the next one.
+            let left = holds(&disk);
+            disk.crash(Picos::ZERO, Survival::Nothing);
+            assert_eq!(holds(&disk), left);
+            left
+        };
+        assert_eq!(written(Survival::Nothing), b"safe");
+        assert_eq!(written(Survival::All), b"overne\0\0\0beyond");
+    }
+
+    #[test]
+    fn interrupt__a_write_under_way_counts_as_unsynced() {
         let mut disk = disk();
-        run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"safe");
+        let request = |kind| Request::new(kind, FILE, 1, 4, Body::Bytes((*b"torn").into()));
+        disk.interrupt(request(FileKind::Write));
+        disk.interrupt(request(FileKind::Sync));
+        assert_eq!(holds(&disk), b"\0torn");
+        disk.crash(Picos::ZERO, Survival::Nothing);
+        assert_eq!(holds(&disk), b"");
+    }
+
+    /// A write of one sector or several, by its first byte, length and contents; zero bytes stand for a sync.
+    fn jobs() -> impl Strategy<Value = Vec<(u64, usize, u8)>> {
+        prop::collection::vec((0u64..2_000, prop_oneof![1 => Just(0usize), 3 => 1usize..1_500], 1u8..), 0..7)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn crash__a_drawn_sector_is_that_of_the_last_sync_or_of_one_write_since(jobs in jobs(), seed: u64) {
+            let survival = Survival::Drawn(RandomKey::new(seed));
+            let mut disk = disk();
+            let mut synced: Vec<u8> = Vec::new();
+            // Writes since the last sync, as what each of them would make of zeros.
+            let mut since: Vec<(usize, Vec<u8>)> = Vec::new();
+            for (at, length, fill) in jobs {
+                if length == 0 {
+                    run(&mut disk, Picos::ZERO, FileKind::Sync, 0, &[]);
+                    synced = holds(&disk);
+                    since.clear();
+                } else {
+                    run(&mut disk, Picos::ZERO, FileKind::Write, at, &vec![fill; length]);
+                    since.push((at as usize, vec![fill; length]));
+                }
+            }
+            let mut again = disk.clone();
+            disk.crash(Picos::ZERO, survival);
+            again.crash(Picos::ZERO, survival);
+            let left = holds(&disk);
+            prop_assert_eq!(&left, &holds(&again), "one key, one outcome");
+            prop_assert!(left.len() >= synced.len(), "a synced length is lost");
+            for (number, sector) in left.chunks(SECTOR as usize).enumerate() {
+                let first = number * SECTOR as usize;
+                prop_assert!(explains(first, sector, &synced, &since), "sector {} has bytes of nobody", number);
+            }
+        }
+    }
+
+    /// Whether some of the writes `since`, applied in order to what was `synced`, make `sector`.
+    fn explains(first: usize, sector: &[u8], synced: &[u8], since: &[(usize, Vec<u8>)]) -> bool {
+        let base: Vec<u8> = (first..first + sector.len()).map(|i| synced.get(i).copied().unwrap_or(0)).collect();
+        (0u32..1 << since.len()).any(|kept| {
+            let mut made = base.clone();
+            for (_, (at, bytes)) in since.iter().enumerate().filter(|(number, _)| kept & 1 << number != 0) {
+                for (i, byte) in made.iter_mut().enumerate() {
+                    let place = (first + i).checked_sub(*at);
+                    *byte = place.and_then(|place| bytes.get(place)).copied().unwrap_or(*byte);
+                }
+            }
+            made == sector
+        })
+    }
+
+    #[test]
+    fn crash__a_drawn_outcome_has_sectors_of_both_kinds() {
+        let mut disk = disk();
+        run(&mut disk, Picos::ZERO, FileKind::Write, 0, &[1; 8192]);
         run(&mut disk, Picos::ZERO, FileKind::Sync, 0, &[]);
-        run(&mut disk, Picos::ZERO, FileKind::Write, 2, b"gone");
-        run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"over");
-        run(&mut disk, Picos::ZERO, FileKind::Write, 9, b"beyond");
-        disk.crash(Picos::ZERO);
-        assert_eq!(holds(&disk), b"safe");
+        run(&mut disk, Picos::ZERO, FileKind::Write, 0, &[2; 8192]);
+        disk.crash(Picos::ZERO, Survival::Drawn(RandomKey::new(1)));
+        let left = holds(&disk);
+        let new = left.chunks(512).filter(|sector| *sector == [2; 512]).count();
+        let old = left.chunks(512).filter(|sector| *sector == [1; 512]).count();
+        assert!(new > 3 && old > 3 && new + old == 16, "{new} new and {old} old sectors");
     }
 }

@@ -68,9 +68,18 @@ impl Body {
 
     /// The first `length` bytes, or all.
     pub(crate) fn prefix(&self, length: u64) -> Self {
+        self.part(0..length.min(self.length()))
+    }
+
+    /// The bytes in `range`, which lies within this body.
+    pub(crate) fn part(&self, range: Range<u64>) -> Self {
         match self {
-            Self::Bytes(bytes) => Self::Bytes(bytes[..bytes.len().min(length as usize)].into()),
-            Self::One(_) | Self::Many(_) => Phantom::of(self.extents()).take(0..length.min(self.length())),
+            _ if range.is_empty() => Self::Empty,
+            Self::Bytes(bytes) => {
+                let range = range.start as usize..range.end as usize;
+                Self::Bytes(bytes.get(range).unwrap_or_default().into())
+            }
+            Self::One(_) | Self::Many(_) => Phantom::of(self.extents()).take(range),
             Self::Empty => Self::Empty,
         }
     }

@@ -14,7 +14,7 @@ use clearway_proto::wire::Engine;
 
 use super::plan::{FaultKind, Lengths};
 use super::resolve::{NodeFault, Resolved};
-use crate::disk::DiskFault;
+use crate::disk::{DiskFault, Survival};
 use crate::fabric::Fabric;
 use crate::processor::exponential;
 use crate::time::Picos;
@@ -146,7 +146,7 @@ impl Injector {
             Act::Begin => {
                 *down += 1;
                 if *down == 1 {
-                    world.crash(step.rank);
+                    world.crash(step.rank, Survival::Nothing);
                 }
             }
             Act::End => {

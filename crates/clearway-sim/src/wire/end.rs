@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! I1. What lies ready is given in the order in which it came.
-//! I2. Of what an engine can see, a crash leaves the clock, the counters and what is safe on the disk.
+//! I2. Of what an engine can see, a crash leaves the clock, the counters and what the disk keeps.
 //!
 //! # Not here
 //! How much an end takes before it answers `NoRoom` (`queue`); what its neighbours do to its memory (`network`).
@@ -26,7 +26,7 @@ use super::digest::Digest;
 use super::flight::{Head, Outgoing};
 use super::{Bodies, Parts, Trouble};
 use crate::clock::Clock;
-use crate::disk::{Disk, Request};
+use crate::disk::{Disk, Request, Survival};
 use crate::memory::{Body, Extent, Kept, Memory, Origin};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
@@ -133,7 +133,8 @@ impl SimWire {
         self.incarnation
     }
 
-    /// Opens an empty file for this rank's engine; `size` bytes long where bodies are phantoms, zeroed where they are real.
+    /// Opens an empty file for this rank's engine; `size` bytes long where bodies are phantoms, zeroed where they are real. A file stays
+    /// open over a crash; opened again, it is empty.
     ///
     /// # Errors
     /// [`Missing::Operation`] when the node has no disk.
@@ -238,8 +239,8 @@ impl SimWire {
         self.ready.push_back(ready);
     }
 
-    /// The node crashed: everything but its clock, its counters and what is safe on its disk is gone.
-    pub(super) fn crash(&mut self, now: Picos) {
+    /// The node crashed: everything but its clock, its counters and what its disk keeps is gone.
+    pub(super) fn crash(&mut self, now: Picos, survival: Survival) {
         self.up = false;
         self.incarnation += 1;
         self.regions.clear();
@@ -252,7 +253,7 @@ impl SimWire {
         self.groups.clear();
         self.ready.clear();
         if let Some(disk) = &mut self.disk {
-            disk.crash(now);
+            disk.crash(now, survival);
         }
     }
 

@@ -25,7 +25,7 @@ use super::end::SimWire;
 use super::flight::{Acknowledgement, Flight, Flights, Queued, Tag};
 use super::{Carrier, NetworkConfig, Parts, capabilities};
 use crate::clock::Clock;
-use crate::disk::{Disk, Request};
+use crate::disk::{Disk, Request, Survival};
 use crate::fabric::{Marked, Notice, Order, Payload, Reports, Target};
 use crate::graph::DeviceId;
 use crate::processor::Processor;
@@ -212,10 +212,30 @@ impl<C: Carrier> Network<C> {
         woken.append(&mut self.woken);
     }
 
-    /// Fault: the node of `rank` stops at once. What it sent goes on its way.
-    pub fn crash(&mut self, rank: Rank) {
+    /// Fault: the node of `rank` stops at once. What it sent goes on its way; `survival` says what is on its disk.
+    pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.collect();
-        self.ends[rank.index()].crash(self.now);
+        if survival != Survival::Nothing {
+            self.interrupt_files(rank);
+        }
+        self.ends[rank.index()].crash(self.now, survival);
+    }
+
+    /// Gives the disk of `rank` the operations that are under way, in the order in which they began.
+    fn interrupt_files(&mut self, rank: Rank) {
+        let incarnation = self.ends[rank.index()].incarnation;
+        let Some(disk) = &mut self.ends[rank.index()].disk else { return };
+        let own = |later: &Later| match later {
+            Later::File { rank: of, incarnation: n, .. } => (*of, *n) == (rank, incarnation),
+            _ => false,
+        };
+        let under_way: Vec<(Picos, u64)> =
+            self.later.iter().filter(|(_, later)| own(later)).map(|(key, _)| *key).collect();
+        for key in under_way {
+            if let Some(Later::File { request, .. }) = self.later.remove(&key) {
+                disk.interrupt(*request);
+            }
+        }
     }
 
     /// The node of `rank` comes back, with another incarnation, no memory and no groups.

@@ -9,7 +9,7 @@ use clearway_proto::wire::{
 
 use super::stand_in::StandIn;
 use super::{Bodies, Carrier, Extent, Network, NetworkConfig, Origin, scattered};
-use crate::disk::{DiskFault, DiskSpec};
+use crate::disk::{DiskFault, DiskSpec, Survival};
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, LossDomain, Routing, Topology};
 use crate::time::{Pace, Picos};
@@ -181,14 +181,14 @@ fn write__to_a_node_that_is_down_ends_flushed_and_to_one_that_came_back_refused(
     let mut network = network(&[0, 1], Bodies::Real);
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     post(&mut network, 0, write(source, target, 0, 64), &[]);
-    network.crash(Rank(1));
+    network.crash(Rank(1), Survival::Nothing);
     pass(&mut network);
     assert_eq!(look(&mut network, 0), [Seen::Done(2, Status::Flushed, 0)]);
     network.revive(Rank(1));
     let target = register(&mut network, 1, 64);
     post(&mut network, 0, write(source, target, 0, 64), &[]);
     send(&mut network, 0, Destination::One(Rank(1)), b"stale", Span::EMPTY);
-    network.crash(Rank(1));
+    network.crash(Rank(1), Survival::Nothing);
     network.revive(Rank(1));
     let target = register(&mut network, 1, 64);
     pass(&mut network);
@@ -211,7 +211,7 @@ fn crash__completions_of_the_dead_are_not_given_to_the_risen() {
     network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
     let file = Operation::File { kind: FileKind::Write, file: FileId(1), at: 0, memory, class, token: Token(4) };
     post(&mut network, 0, file, &[]);
-    network.crash(Rank(0));
+    network.crash(Rank(0), Survival::Nothing);
     network.revive(Rank(0));
     pass(&mut network);
     assert_eq!(look(&mut network, 0), []);
@@ -313,10 +313,10 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
         done(1, Status::Complete, 4),
         done(2, Status::Complete, 0),
         done(3, Status::Complete, 5),
-        done(4, Status::Failed(Fault::Io), 0),
+        done(4, Status::Complete, 4),
     ];
     assert_eq!(look(&mut network, 0), ended);
-    assert_eq!(&network.wire(Rank(0)).region(region).expect("real")[8..13], b"\0kept");
+    assert_eq!(&network.wire(Rank(0)).region(region).expect("real")[8..13], b"keptt", "a short read leaves the rest");
     network.wire(Rank(0)).disk.as_mut().expect("a disk").inject(Picos::ZERO, DiskFault::Fails);
     post(&mut network, 0, job(FileKind::Write, 0, span(0, 4), 5), &[]);
     pass(&mut network);
@@ -324,6 +324,25 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
     let closed =
         Operation::File { kind: FileKind::Sync, file: FileId(9), at: 0, memory: Span::EMPTY, class, token: Token(6) };
     assert_eq!(post(&mut network, 0, closed, &[]), Answer::Refused(Missing::Memory));
+}
+
+#[test]
+fn crash__a_write_under_way_reaches_the_disk_when_all_survives() {
+    for (survival, left) in [(Survival::Nothing, &b""[..]), (Survival::All, b"torn")] {
+        let mut network = network(&[0], Bodies::Real);
+        let region = register(&mut network, 0, 4);
+        network.wire(Rank(0)).region_mut(region).expect("real").copy_from_slice(b"torn");
+        network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
+        let (memory, class) = (Span { region, offset: 0, length: 4 }, Class::Bulk);
+        let write = Operation::File { kind: FileKind::Write, file: FileId(1), at: 0, memory, class, token: Token(1) };
+        assert_eq!(post(&mut network, 0, write, &[]), Answer::Posted);
+        network.crash(Rank(0), survival);
+        network.revive(Rank(0));
+        pass(&mut network);
+        assert_eq!(look(&mut network, 0), [], "its completion died with the node");
+        let disk = network.wire(Rank(0)).disk.as_ref().expect("a disk");
+        assert_eq!(disk.bytes(FileId(1)), Some(left), "{survival:?}");
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ use clearway_proto::base::{LocalNs, Rank};
 use clearway_proto::wire::{Driver, Engine, Wire};
 
 use crate::clock::Clock;
+use crate::disk::Survival;
 use crate::processor::Processor;
 use crate::time::Picos;
 use crate::wire::{Carrier, Network, SimWire};
@@ -183,9 +184,9 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.wake(rank);
     }
 
-    /// Fault: the node of `rank` loses everything and is silent until [`World::restart`].
-    pub fn crash(&mut self, rank: Rank) {
-        self.network.crash(rank);
+    /// Fault: the node of `rank` loses everything but what `survival` leaves on its disk, and is silent until [`World::restart`].
+    pub fn crash(&mut self, rank: Rank, survival: Survival) {
+        self.network.crash(rank, survival);
         let node = &mut self.nodes[rank.index()];
         *node = Node { driver: None, inbox: VecDeque::new(), deadline: None, summoned: false };
         self.wakes.set(rank, Picos::NEVER);

@@ -109,7 +109,7 @@ fn command__is_given_at_its_time_and_waits_for_the_processor() {
 fn crash__the_dead_are_silent_and_the_risen_know_that_they_rose() {
     let mut world = World::new(network(2, &spec(|_| ())), beat(Nanos::from_micros(100)));
     assert_eq!(ticks(&mut world, Picos::from_micros(150)), [100]);
-    world.crash(Rank(0));
+    world.crash(Rank(0), Survival::Nothing);
     assert!(world.engine_mut(Rank(0)).is_none());
     world.command(Picos::from_micros(160), Rank(0), Nanos(1));
     assert_eq!(ticks(&mut world, Picos::from_micros(350)), []);
@@ -179,7 +179,7 @@ fn pause__what_an_event_asks_for_begins_behind_its_step() {
 fn disturb__a_node_that_was_summoned_and_is_still_paused_is_not_forgotten() {
     let mut world = World::new(network(1, &spec(|_| ())), beat(Nanos::from_micros(100)));
     assert_eq!(ticks(&mut world, Picos::from_micros(150)), [100]);
-    world.crash(Rank(0));
+    world.crash(Rank(0), Survival::Nothing);
     world.network_mut().wire(Rank(0)).processor.pause(Picos::from_micros(150), Picos::from_micros(100));
     world.restart(Rank(0), beat(Nanos::from_micros(40)));
     // It has neither run nor said when it wants to; only that it was started keeps it alive.

@@ -298,14 +298,16 @@ impl<C: Carrier> Network<C> {
             return;
         }
         let Some(disk) = &mut end.disk else { return };
-        let status = match disk.end(&mut request) {
-            Ended::Well if request.kind == FileKind::Read && request.length > 0 => {
+        let ended = disk.end(&mut request);
+        let moved = if request.kind == FileKind::Read { request.body.length() } else { request.length };
+        let status = match ended {
+            Ended::Well if request.kind == FileKind::Read && moved > 0 => {
                 end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
             }
             Ended::Well => Status::Complete,
             Ended::Badly(fault) => Status::Failed(fault),
         };
-        let moved = if status == Status::Complete { request.length } else { 0 };
+        let moved = if status == Status::Complete { moved } else { 0 };
         self.complete(rank, incarnation, token, status, moved, self.now);
     }
 }

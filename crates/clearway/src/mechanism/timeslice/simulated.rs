@@ -13,6 +13,7 @@ use clearway_proto::timeslice::{
 };
 use clearway_proto::wire::{Missing, Span, Wire};
 use clearway_sim::Picos;
+use clearway_sim::disk::Survival;
 use clearway_sim::fabric::{self, Options};
 use clearway_sim::spec::{FabricSpec, Jitter};
 use clearway_sim::wire::{Bodies, SimWire};
@@ -122,7 +123,7 @@ impl<'a> Job<'a> {
     fn change(&self, world: &mut World<Node, fabric::Fabric>, change: &Change) {
         let (rank, now) = (Rank(change.when.rank), world.now());
         match change.wanted {
-            Wanted::Death => world.crash(rank),
+            Wanted::Death => world.crash(rank, Survival::Nothing),
             Wanted::Retirement => world.command(now, rank, Command::Retire),
             Wanted::Return => {
                 if world.engine_mut(rank).is_none() {
