@@ -4,9 +4,14 @@
 //! Both kinds answer the same questions: bytes are taken as a [`Body`], carried, and placed. Real memory copies them; phantom
 //! memory copies what is known of them (`phantom`), and keeps only the words that atomics changed.
 //!
+//! One run can have both kinds. Real bytes that are placed into phantom memory stay real there (`mixed`), so that records in
+//! front of phantom contents can be read again. Phantoms that are placed into real memory are zeros there: a copy ends as it
+//! does where all is real, and bytes that nobody has never look like bytes of somebody.
+//!
 //! # Not here
 //! Whether a span may be touched: the wire's ends check before they ask, and a disk asks only for what its files hold.
 
+mod mixed;
 mod phantom;
 
 pub(crate) use phantom::Kept;
@@ -19,6 +24,7 @@ use clearway_proto::base::crc32c;
 use clearway_proto::wire::AtomicKind;
 use clearway_proto::wire::regions::Pages;
 
+use mixed::{Piece, RealRuns};
 use phantom::Phantom;
 
 /// Bytes on their way from one memory to another.
@@ -33,6 +39,8 @@ pub(crate) enum Body {
     One(Extent),
     /// Phantoms of several.
     Many(Box<[Extent]>),
+    /// Real ones and phantoms.
+    Mixed(Box<[Piece]>),
 }
 
 impl Body {
@@ -43,6 +51,7 @@ impl Body {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::One(extent) => extent.length,
             Self::Many(extents) => extents.iter().map(|extent| extent.length).sum(),
+            Self::Mixed(pieces) => pieces.iter().map(Piece::length).sum(),
         }
     }
 
@@ -50,8 +59,20 @@ impl Body {
         match self {
             Self::One(extent) => core::slice::from_ref(extent),
             Self::Many(extents) => extents,
-            Self::Empty | Self::Bytes(_) => &[],
+            Self::Empty | Self::Bytes(_) | Self::Mixed(_) => &[],
         }
+    }
+
+    /// Whether some of them are real.
+    pub(crate) const fn has_bytes(&self) -> bool {
+        matches!(self, Self::Bytes(_) | Self::Mixed(_))
+    }
+
+    /// The bytes; zeros for phantoms.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length() as usize];
+        place_real(&mut bytes, self);
+        bytes
     }
 
     /// CRC-32C of real bytes, or of what is known of phantoms.
@@ -62,6 +83,13 @@ impl Body {
             Self::One(_) | Self::Many(_) => {
                 let words = self.extents().iter().flat_map(|extent| extent.words());
                 crc32c(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+            }
+            Self::Mixed(pieces) => {
+                let known = |piece: &Piece| match piece {
+                    Piece::Bytes(bytes) => bytes.to_vec(),
+                    Piece::Extent(extent) => extent.words().into_iter().flat_map(u64::to_le_bytes).collect(),
+                };
+                crc32c(&pieces.iter().flat_map(known).collect::<Vec<u8>>())
             }
         }
     }
@@ -80,6 +108,7 @@ impl Body {
                 Self::Bytes(bytes.get(range).unwrap_or_default().into())
             }
             Self::One(_) | Self::Many(_) => Phantom::of(self.extents()).take(range),
+            Self::Mixed(pieces) => mixed::memory_of(pieces).take(range),
             Self::Empty => Self::Empty,
         }
     }
@@ -97,6 +126,13 @@ impl Body {
                 memory.place(place, &[Extent { origin: Origin::Damaged, offset: 0, length: 1 }]);
                 *self = memory.take(0..memory.length());
             }
+            Self::Mixed(pieces) => {
+                let mut memory = mixed::memory_of(pieces);
+                let mut byte = memory.take(place..place + 1);
+                byte.damage(0, bit);
+                memory.place(place, &byte);
+                *self = memory.take(0..memory.length());
+            }
             Self::Empty => {}
         }
     }
@@ -107,8 +143,8 @@ impl Body {
 pub(crate) enum Memory {
     /// Real bytes.
     Real(Pages),
-    /// Extents, and those words that atomics changed.
-    Phantom(Phantom, BTreeMap<u64, u64>),
+    /// Extents, those words that atomics changed, and real bytes that were placed here.
+    Phantom(Phantom, BTreeMap<u64, u64>, RealRuns),
 }
 
 impl Memory {
@@ -120,15 +156,15 @@ impl Memory {
     }
 
     /// `length` bytes that are `home`'s.
-    pub(crate) const fn phantom(kept: Kept, length: u64, home: Origin) -> Self {
-        Self::Phantom(Phantom::new(kept, length, home), BTreeMap::new())
+    pub(crate) fn phantom(kept: Kept, length: u64, home: Origin) -> Self {
+        Self::Phantom(Phantom::new(kept, length, home), BTreeMap::new(), RealRuns::default())
     }
 
     /// Bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Real(bytes) => bytes.as_ref().len() as u64,
-            Self::Phantom(phantom, _) => phantom.length(),
+            Self::Phantom(phantom, ..) => phantom.length(),
         }
     }
 
@@ -140,26 +176,36 @@ impl Memory {
                 let range = range.start as usize..range.end as usize;
                 Body::Bytes(bytes.as_ref().get(range).unwrap_or_default().into())
             }
-            Self::Phantom(phantom, _) => phantom.take(range),
+            Self::Phantom(phantom, _, runs) => runs.take(phantom, range),
         }
     }
 
-    /// Puts `body` to `at`; it fits.
+    /// Puts `body` to `at`; it fits. Phantoms become zeros in real memory.
     pub(crate) fn place(&mut self, at: u64, body: &Body) {
+        let end = at + body.length();
         match self {
             Self::Real(bytes) => {
-                if let Body::Bytes(new) = body
-                    && let Some(place) = bytes.as_mut().get_mut(at as usize..at as usize + new.len())
-                {
-                    place.copy_from_slice(new);
+                if let Some(place) = bytes.as_mut().get_mut(at as usize..end as usize) {
+                    place_real(place, body);
                 }
             }
-            Self::Phantom(phantom, words) => {
-                if !words.is_empty() {
-                    let end = at + body.length();
-                    words.retain(|word, _| word + 8 <= at || *word >= end);
+            Self::Phantom(phantom, words, runs) => {
+                words.retain(|word, _| word + 8 <= at || *word >= end);
+                runs.remove(at..end);
+                match body {
+                    Body::Bytes(bytes) => runs.insert(at, bytes),
+                    Body::Mixed(pieces) => {
+                        let mut at = at;
+                        for piece in pieces {
+                            match piece {
+                                Piece::Bytes(bytes) => runs.insert(at, bytes),
+                                Piece::Extent(extent) => phantom.place(at, core::slice::from_ref(extent)),
+                            }
+                            at += piece.length();
+                        }
+                    }
+                    Body::Empty | Body::One(_) | Body::Many(_) => phantom.place(at, body.extents()),
                 }
-                phantom.place(at, body.extents());
             }
         }
     }
@@ -176,7 +222,7 @@ impl Memory {
     pub(crate) fn grow(&mut self, length: u64) {
         match self {
             Self::Real(bytes) => bytes.grow(length as usize),
-            Self::Phantom(phantom, _) => phantom.grow(length),
+            Self::Phantom(phantom, ..) => phantom.grow(length),
         }
     }
 
@@ -187,8 +233,9 @@ impl Memory {
         }
         match self {
             Self::Real(bytes) => bytes.truncate(length as usize),
-            Self::Phantom(phantom, words) => {
+            Self::Phantom(phantom, words, runs) => {
                 words.retain(|word, _| word + 8 <= length);
+                runs.remove(length..u64::MAX);
                 phantom.truncate(length);
             }
         }
@@ -204,15 +251,25 @@ impl Memory {
         if let Self::Real(bytes) = self { Some(bytes.as_mut()) } else { None }
     }
 
-    /// Which bytes lie in `range`; none for real memory.
+    /// Which bytes lie in `range`; real ones are left out.
     pub(crate) fn extents(&self, range: Range<u64>) -> Vec<Extent> {
-        self.take(range).extents().to_vec()
+        match self.take(range) {
+            Body::Mixed(pieces) => {
+                let phantoms = pieces.iter().filter_map(|piece| match piece {
+                    Piece::Extent(extent) => Some(*extent),
+                    Piece::Bytes(_) => None,
+                });
+                phantoms.collect()
+            }
+            body => body.extents().to_vec(),
+        }
     }
 
     /// Gives the bytes of `range` a name.
     pub(crate) fn name(&mut self, range: Range<u64>, name: u64) {
-        if let Self::Phantom(phantom, _) = self {
+        if let Self::Phantom(phantom, _, runs) = self {
             let extent = Extent { origin: Origin::Named(name), offset: 0, length: range.end - range.start };
+            runs.remove(range.clone());
             phantom.place(range.start, &[extent]);
         }
     }
@@ -227,13 +284,32 @@ impl Memory {
                 word.copy_from_slice(&kind.next(old).to_le_bytes());
                 old
             }
-            Self::Phantom(_, words) => {
+            Self::Phantom(_, words, _) => {
                 let word = words.entry(at).or_default();
                 let old = *word;
                 *word = kind.next(old);
                 old
             }
         }
+    }
+}
+
+/// Puts `body`, which is as long as `place`, there.
+pub(crate) fn place_real(place: &mut [u8], body: &Body) {
+    match body {
+        Body::Bytes(bytes) => place.copy_from_slice(bytes),
+        Body::Mixed(pieces) => {
+            let mut rest = place;
+            for piece in pieces {
+                let (first, behind) = rest.split_at_mut(piece.length() as usize);
+                match piece {
+                    Piece::Bytes(bytes) => first.copy_from_slice(bytes),
+                    Piece::Extent(_) => first.fill(0),
+                }
+                rest = behind;
+            }
+        }
+        Body::Empty | Body::One(_) | Body::Many(_) => place.fill(0),
     }
 }
 
@@ -269,7 +345,7 @@ mod tests {
                 let bytes = plain[from][source as usize..(source + length) as usize].to_vec();
                 plain[to][target as usize..(target + length) as usize].copy_from_slice(&bytes);
                 prop_assert_eq!(&spelt(&memories[to]), &plain[to]);
-                if let Memory::Phantom(phantom, _) = &memories[to] {
+                if let Memory::Phantom(phantom, ..) = &memories[to] {
                     prop_assert!(phantom.is_normal(), "{phantom:?}");
                 }
             }

@@ -27,7 +27,7 @@ use super::flight::{Head, Outgoing};
 use super::{Bodies, Parts, Trouble};
 use crate::clock::Clock;
 use crate::disk::{Disk, Request, Survival};
-use crate::memory::{Body, Extent, Kept, Memory, Origin};
+use crate::memory::{Body, Extent, Kept, Memory, Origin, place_real};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
 use queue::TransmitQueue;
@@ -77,6 +77,8 @@ pub struct SimWire {
     /// Memory that is not the wire's own, by region.
     adopted: BTreeMap<RegionId, AdoptedMemory>,
     receive: Memory,
+    /// The real bytes in `receive` where it is phantom memory, at their places; empty when the last harvest brought none.
+    received: Vec<u8>,
     queues: Vec<TransmitQueue>,
     pub(super) outbox: Vec<Outgoing>,
     pub(super) file_jobs: Vec<FileJob>,
@@ -110,6 +112,7 @@ impl SimWire {
             regions: Vec::new(),
             adopted: BTreeMap::new(),
             receive: memory(parts.bodies, 0, home(rank, RegionId::RECEIVE)),
+            received: Vec::new(),
             outbox: Vec::new(),
             file_jobs: Vec::new(),
             joins: Vec::new(),
@@ -145,6 +148,28 @@ impl SimWire {
         Ok(())
     }
 
+    /// Registers a region with real bytes, whatever other regions have: names and records in it can be read where they arrive. A
+    /// phantom that is placed into it is zeros there.
+    ///
+    /// # Errors
+    /// [`Missing::Memory`] when there are too many regions.
+    pub fn register_real(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+        self.add_region(Memory::real(length.0 as usize))
+    }
+
+    fn next_region(&self) -> RegionId {
+        RegionId(self.regions.len() as u16)
+    }
+
+    fn add_region(&mut self, memory: Memory) -> Result<RegionId, Missing> {
+        let id = self.next_region();
+        if self.regions.len() >= REGIONS_MAX {
+            return Err(Missing::Memory);
+        }
+        self.regions.push(memory);
+        Ok(id)
+    }
+
     /// Gives phantom bytes a name, so that [`SimWire::extents`] finds them again wherever they are copied to.
     ///
     /// # Errors
@@ -155,7 +180,7 @@ impl SimWire {
         Ok(())
     }
 
-    /// Which bytes lie in `span` of phantom memory; nothing for real memory.
+    /// Which bytes lie in `span` of phantom memory; real bytes are left out.
     ///
     /// # Errors
     /// [`Missing::Memory`] when the span leaves its region.
@@ -200,15 +225,13 @@ impl SimWire {
         Ok(Body::Bytes(bytes.into()))
     }
 
-    /// Puts `body` into `span` of registered or adopted memory. Adopted memory has real bytes and takes no phantoms.
+    /// Puts `body` into `span` of registered or adopted memory. Phantoms become zeros in adopted memory, whose bytes are real.
     pub(super) fn place(&mut self, span: Span, body: &Body) -> Result<(), Missing> {
         self.range(span)?;
         if let Some(memory) = self.adopted.get(&span.region) {
-            return match body {
-                Body::Bytes(bytes) => memory.write(span.offset, bytes),
-                body if body.length() == 0 => Ok(()),
-                _ => Err(Missing::Memory),
-            };
+            let mut bytes = vec![0; span.length as usize];
+            place_real(&mut bytes, body);
+            return memory.write(span.offset, &bytes);
         }
         self.regions.get_mut(usize::from(span.region.0)).ok_or(Missing::Memory)?.place(span.offset, body);
         Ok(())
@@ -246,6 +269,7 @@ impl SimWire {
         self.regions.clear();
         self.adopted.clear();
         self.receive.truncate(0);
+        self.received.clear();
         self.queues.fill(TransmitQueue::default());
         self.outbox.clear();
         self.file_jobs.clear();
@@ -257,6 +281,17 @@ impl SimWire {
         }
     }
 
+    /// Appends a body to those of this harvest; returns where it lies.
+    fn receive(&mut self, body: &Body) -> u64 {
+        let at = self.receive.append(body);
+        if self.receive.bytes().is_none() && body.has_bytes() {
+            // Phantoms in front of it are zeros to whoever reads.
+            self.received.resize(at as usize, 0);
+            self.received.extend(body.to_bytes());
+        }
+        at
+    }
+
     fn give(&mut self, ready: Ready, sink: &mut dyn FnMut(Arrival<'_>)) {
         let now = self.processor.free_at();
         match ready {
@@ -266,7 +301,7 @@ impl SimWire {
                 let length = body.length() as u32;
                 let body = match length {
                     0 => Span::EMPTY,
-                    _ => Span { region: RegionId::RECEIVE, offset: self.receive.append(&body), length },
+                    _ => Span { region: RegionId::RECEIVE, offset: self.receive(&body), length },
                 };
                 self.counters.received += 1;
                 let (class, head, at) = (Some(class), head.bytes(), Stamp::Taken(at));
@@ -304,12 +339,7 @@ impl Wire for SimWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
-        if self.regions.len() >= REGIONS_MAX {
-            return Err(Missing::Memory);
-        }
-        let id = RegionId(self.regions.len() as u16);
-        self.regions.push(memory(self.bodies, length.0, home(self.rank, id)));
-        Ok(id)
+        self.add_region(memory(self.bodies, length.0, home(self.rank, self.next_region())))
     }
 
     fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
@@ -324,11 +354,10 @@ impl Wire for SimWire {
     }
 
     fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
-        match self.take(from)? {
-            Body::Bytes(bytes) if bytes.len() == into.len() => into.copy_from_slice(&bytes),
-            Body::Empty if into.is_empty() => {}
-            _ => return Err(Missing::Memory),
+        if from.length as usize != into.len() {
+            return Err(Missing::Memory);
         }
+        place_real(into, &self.take(from)?);
         Ok(())
     }
 
@@ -340,6 +369,9 @@ impl Wire for SimWire {
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
+        if region == RegionId::RECEIVE && !self.received.is_empty() {
+            return Some(&self.received);
+        }
         if self.adopted.contains_key(&region) { None } else { self.memory(region)?.bytes() }
     }
 
@@ -381,6 +413,7 @@ impl Wire for SimWire {
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let count = limit.min(self.ready.len());
         self.receive.truncate(0);
+        self.received.clear();
         for _ in 0..count {
             let Some(ready) = self.ready.pop_front() else { break };
             self.processor.take_input();

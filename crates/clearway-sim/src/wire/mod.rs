@@ -67,7 +67,7 @@ pub trait Carrier {
     fn digest(&self) -> u128;
 }
 
-/// What regions and bodies are made of.
+/// What regions, files and bodies are made of, apart from regions of [`SimWire::register_real`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
     /// Bytes, copied when a message is posted and when it arrives.

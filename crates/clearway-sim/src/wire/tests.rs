@@ -289,6 +289,59 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
 }
 
 #[test]
+fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms() {
+    for bodies in [Bodies::Phantom, Bodies::Lengths] {
+        let mut network = network(&[0, 1], bodies);
+        let phantom: Vec<RegionId> = (0..2).map(|rank| register(&mut network, rank, 1 << 40)).collect();
+        let [source, target] = [0, 1].map(|rank| network.wire(Rank(rank)).register_real(Bytes(64)).expect("room"));
+        assert_eq!(network.wire(Rank(0)).region(phantom[0]), None);
+        network.wire(Rank(0)).region_mut(source).expect("real")[..6].copy_from_slice(b"record");
+        let record = Span { region: source, offset: 0, length: 6 };
+        // A phantom message and a real one in one harvest.
+        let bulk = Span { region: phantom[0], offset: 0, length: 10 };
+        send(&mut network, 0, Destination::One(Rank(1)), b"bulk", bulk);
+        send(&mut network, 0, Destination::One(Rank(1)), b"name", record);
+        pass(&mut network);
+        let bodies: Vec<Span> = look(&mut network, 1)
+            .into_iter()
+            .map(|seen| if let Seen::Message(_, _, body) = seen { body } else { panic!("{seen:?}") })
+            .collect();
+        let received = network.wire(Rank(1)).region(RegionId::RECEIVE).expect("a real body").to_vec();
+        let parts: Vec<&[u8]> =
+            bodies.iter().map(|body| &received[body.range_in(received.len()).expect("inside")]).collect();
+        assert_eq!(parts, [&[0; 10][..], b"record"]);
+        assert_eq!(network.end(Rank(1)).extents(bodies[0]).expect("inside").len(), 1, "bulk is still a phantom");
+        // Copied to phantom memory, and from there to real memory.
+        let at = |region, offset, length| Span { region, offset, length };
+        for (from, into) in [
+            (bodies[1], at(phantom[1], 1 << 30, 6)),
+            (at(phantom[1], (1 << 30) - 2, 10), at(target, 20, 10)),
+            (at(phantom[1], 0, 4), at(target, 22, 4)),
+        ] {
+            assert_eq!(post(&mut network, 1, Operation::Copy { from, into }, &[]), Answer::Done(0));
+            if into.offset == 20 {
+                assert_eq!(&network.wire(Rank(1)).region(target).expect("real")[20..30], b"\0\0record\0\0");
+            }
+        }
+        let bytes = network.wire(Rank(1)).region(target).expect("real");
+        assert_eq!(&bytes[20..30], b"\0\0\0\0\0\0rd\0\0", "phantoms are zeros in real memory");
+        // A write of real bytes, and a file that holds them between phantoms.
+        post(&mut network, 0, write(source, target, 40, 6), &[]);
+        network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
+        let class = Class::Bulk;
+        let job = |kind, at, memory| Operation::File { kind, file: FileId(1), at, memory, class, token: Token(9) };
+        post(&mut network, 0, job(FileKind::Write, 0, at(phantom[0], 0, 4_096)), &[]);
+        post(&mut network, 0, job(FileKind::Write, 4_096, record), &[]);
+        post(&mut network, 0, job(FileKind::Read, 4_090, at(source, 32, 12)), &[]);
+        pass(&mut network);
+        assert_eq!(&network.wire(Rank(1)).region(target).expect("real")[40..46], b"record");
+        assert_eq!(&network.wire(Rank(0)).region(source).expect("real")[32..44], b"\0\0\0\0\0\0record");
+        look(&mut network, 1);
+        assert_eq!(network.wire(Rank(1)).region(RegionId::RECEIVE), None, "nothing real arrived");
+    }
+}
+
+#[test]
 fn file__is_written_read_and_synced_and_its_faults_are_told() {
     let mut network = network(&[0], Bodies::Real);
     let region = register(&mut network, 0, 16);
