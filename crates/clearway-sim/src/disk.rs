@@ -51,7 +51,7 @@ pub enum DiskFault {
 /// Bytes that a disk writes whole or not at all: the smallest logical block of the NVMe and SCSI standards.
 const SECTOR: u64 = 512;
 
-/// What of the writes since the last sync is on a disk after a crash.
+/// Says which writes since the last sync are on a disk after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// None of them. Writes under way never happen.

@@ -26,6 +26,12 @@ impl OperationSet {
         self.0 & (1 << kind as u16) != 0
     }
 
+    /// This set and `kind`.
+    #[must_use]
+    pub const fn with(self, kind: OperationKind) -> Self {
+        Self(self.0 | 1 << kind as u16)
+    }
+
     /// What is in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

@@ -137,7 +137,11 @@ fn conformance__of_two_wires_as_one() {
         match outcome {
             Outcome::Passed => {}
             Outcome::Skipped(
-                OperationKind::Write | OperationKind::Read | OperationKind::Atomic | OperationKind::Multicast,
+                OperationKind::Write
+                | OperationKind::Read
+                | OperationKind::Atomic
+                | OperationKind::Multicast
+                | OperationKind::File,
             ) => {}
             other => panic!("{name}: {other:?}"),
         }

@@ -113,7 +113,7 @@ fn conformance__the_shared_memory_wire_keeps_the_contract() {
     for ring in [RING_MIN, Bytes(1 << 20)] {
         for (name, outcome) in conformance::run(&mut || Host::new(conformance::RANKS, |config| config.ring = ring)) {
             match outcome {
-                Outcome::Passed => {}
+                Outcome::Passed | Outcome::Skipped(OperationKind::File) => {}
                 other => panic!("{name}: {other:?}"),
             }
         }

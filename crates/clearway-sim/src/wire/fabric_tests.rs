@@ -2,7 +2,7 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes, RandomKey};
 
-use super::tests::assert_conforms;
+use super::tests::{assert_conforms, disk};
 use super::{Bodies, Network, NetworkConfig};
 use crate::fabric::{Events, Fabric, Options};
 use crate::graph::DeviceId;
@@ -12,7 +12,11 @@ use crate::topology;
 fn network(spec: &FabricSpec, options: Options) -> Network<Fabric> {
     let fabric = Fabric::new(spec, topology::build(spec).expect("a star"), 1, options);
     let hosts = [2, 0, 1].map(DeviceId).into();
-    Network::new(fabric, spec, NetworkConfig { hosts, bodies: Bodies::Real, disk: None, key: RandomKey::new(3) })
+    Network::new(
+        fabric,
+        spec,
+        NetworkConfig { hosts, bodies: Bodies::Real, disk: Some(disk()), key: RandomKey::new(3) },
+    )
 }
 
 fn star() -> FabricSpec {

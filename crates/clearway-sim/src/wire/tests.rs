@@ -21,7 +21,7 @@ fn spec() -> FabricSpec {
     FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, RATE)
 }
 
-fn disk() -> DiskSpec {
+pub(crate) fn disk() -> DiskSpec {
     DiskSpec {
         latency: Picos::from_micros(20),
         rate: BitsPerSec::mega(8_000),
@@ -39,8 +39,8 @@ fn network(hosts: &[u32], bodies: Bodies) -> Network<StandIn> {
     Network::new(StandIn::new(8, Pace::of(RATE), LATENCY), &spec(), config(hosts, bodies))
 }
 
-/// Ends of a network, for the suite.
-pub(crate) struct Ends<C>(pub(crate) Network<C>);
+/// Ends of a network, for the suite, and how many files were opened.
+pub(crate) struct Ends<C>(pub(crate) Network<C>, u32);
 
 impl<C: Carrier> conformance::Fabric for Ends<C> {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
@@ -55,10 +55,16 @@ impl<C: Carrier> conformance::Fabric for Ends<C> {
         }
         self.0.advance(at);
     }
+
+    fn open_file(&mut self, rank: Rank) -> Option<FileId> {
+        self.1 += 1;
+        let file = FileId(self.1);
+        self.0.wire(rank).open(file, Bytes(0)).ok().map(|()| file)
+    }
 }
 
 pub(crate) fn assert_conforms<C: Carrier>(make: &mut dyn FnMut() -> Network<C>) {
-    for (name, outcome) in conformance::run(&mut || Ends(make())) {
+    for (name, outcome) in conformance::run(&mut || Ends(make(), 0)) {
         let is_kept = match &outcome {
             Outcome::Skipped(kind) => C::LACKS.contains(kind),
             // Packets may take several ways, and a simulated node has no memory beside its regions.

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use super::{Fabric, Feature};
 use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
-    Answer, Arrival, AtomicKind, Destination, Missing, Operation, OperationKind, Out, PathId, RegionId, RemoteSpan,
-    Span, Status, Token,
+    Answer, Arrival, AtomicKind, Destination, FileId, FileKind, Missing, Operation, OperationKind, Out, PathId,
+    RegionId, RemoteSpan, Span, Status, Token,
 };
 
 /// One promise.
@@ -27,7 +27,7 @@ pub(super) struct Case {
 }
 
 use Feature::{Adoption, AnyLocal, SendsFollowWrites};
-use OperationKind::{Atomic, Copy, Digest, Multicast, Read, Send, Write};
+use OperationKind::{Atomic, Copy, Digest, File, Multicast, Read, Send, Write};
 
 pub(super) const ALL: &[Case] = &[
     Case {
@@ -113,6 +113,20 @@ pub(super) const ALL: &[Case] = &[
         run: adopted::process,
     },
     Case { name: "what is not in the capabilities is refused by name", needs: &[], features: &[], run: missing },
+    Case { name: "what is written to a file is read back, with its length", needs: &[File], features: &[], run: file },
+    Case { name: "a read at the end of a file brings what is there", needs: &[File], features: &[], run: file_end },
+    Case {
+        name: "a sync covers a write that is done, and completes once",
+        needs: &[File],
+        features: &[],
+        run: file_sync,
+    },
+    Case {
+        name: "an unknown file and unknown memory are refused by name",
+        needs: &[File],
+        features: &[],
+        run: file_unknown,
+    },
 ];
 
 /// Rounds of waiting before the suite gives up on an arrival.
@@ -590,14 +604,7 @@ fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
         write_of(region, at, 8),
         Operation::Read { peer: Rank(1), path, class, from: at, into: span, token },
         Operation::Atomic { to: Rank(1), path, class, kind, at, token },
-        Operation::File {
-            kind: crate::wire::FileKind::Sync,
-            file: crate::wire::FileId(0),
-            at: 0,
-            memory: span,
-            class,
-            token,
-        },
+        Operation::File { kind: FileKind::Sync, file: FileId(0), at: 0, memory: span, class, token },
     ];
     let operations = fabric.wire(Rank(0)).capabilities().operations;
     for operation in all.into_iter().filter(|operation| !operations.has(operation.kind())) {
@@ -605,4 +612,93 @@ fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
         expect("answer", &answer, &Answer::Refused(Missing::Operation(operation.kind())))?;
     }
     Ok(())
+}
+
+/// Does one file operation at rank 0; returns what its completion says.
+fn file_job(
+    fabric: &mut dyn Fabric,
+    kind: FileKind,
+    file: FileId,
+    at: u64,
+    memory: Span,
+) -> Result<(Status, u64), String> {
+    let token = Token(at);
+    let operation = Operation::File { kind, file, at, memory, class: Class::Scavenger, token };
+    expect("answer", &post(fabric, Rank(0), operation, &[]), &Answer::Posted)?;
+    match one(await_arrivals(fabric, Rank(0), 1)?)? {
+        Seen::Done { token: done, status, value } if done == token => Ok((status, value)),
+        other => Err(format!("{kind:?}: {other:?}")),
+    }
+}
+
+fn opened(fabric: &mut dyn Fabric) -> Result<FileId, String> {
+    fabric.open_file(Rank(0)).ok_or_else(|| "no file was opened".into())
+}
+
+fn file(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let (file, other) = (opened(fabric)?, opened(fabric)?);
+    let region = memory(fabric, Rank(0), b"the file........the other.......")?;
+    let span = |offset, length| Span { region, offset, length };
+    let steps = [
+        (FileKind::Write, file, 0, span(0, 8), 8),
+        (FileKind::Write, other, 3, span(16, 9), 9),
+        (FileKind::Write, file, 4, span(20, 5), 5),
+        (FileKind::Read, file, 0, span(8, 8), 8),
+        (FileKind::Read, other, 2, span(25, 7), 7),
+        (FileKind::Write, file, 0, span(0, 0), 0),
+        (FileKind::Read, file, 0, span(0, 0), 0),
+    ];
+    for (kind, file, at, memory, value) in steps {
+        let done = file_job(fabric, kind, file, at, memory)?;
+        expect("completion", &done, &(Status::Complete, value))?;
+    }
+    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
+    expect("memory", &bytes, &b"the filethe othethe other\0the ot".to_vec())
+}
+
+fn file_end(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let file = opened(fabric)?;
+    let region = memory(fabric, Rank(0), b"short.........")?;
+    let place = |length| Span { region, offset: 6, length };
+    let written = Span { region, offset: 0, length: 5 };
+    expect("write", &file_job(fabric, FileKind::Write, file, 0, written)?, &(Status::Complete, 5))?;
+    for (at, length, value) in [(0, 8, 5), (3, 8, 2), (5, 8, 0), (1 << 40, 8, 0), (u64::MAX, 8, 0)] {
+        let done = file_job(fabric, FileKind::Read, file, at, place(length))?;
+        expect("read at the end", &done, &(Status::Complete, value))?;
+    }
+    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
+    expect("memory", &bytes, &b"short.rtort...".to_vec())
+}
+
+fn file_sync(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let file = opened(fabric)?;
+    let region = memory(fabric, Rank(0), b"kept....")?;
+    let span = |offset| Span { region, offset, length: 4 };
+    expect("sync of nothing", &file_job(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
+    expect("write", &file_job(fabric, FileKind::Write, file, 0, span(0))?, &(Status::Complete, 4))?;
+    expect("sync", &file_job(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
+    expect("read", &file_job(fabric, FileKind::Read, file, 0, span(4))?, &(Status::Complete, 4))?;
+    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
+    expect("memory", &bytes, &b"keptkept".to_vec())
+}
+
+fn file_unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
+    let known = opened(fabric)?;
+    let region = memory(fabric, Rank(0), &[0; 16])?;
+    let span = |region, offset| Span { region, offset, length: 8 };
+    let inside = span(region, 8);
+    let refused = [
+        (FileKind::Read, FileId(u32::MAX), inside),
+        (FileKind::Write, FileId(u32::MAX), inside),
+        (FileKind::Sync, FileId(u32::MAX), Span::EMPTY),
+        (FileKind::Read, known, span(region, 9)),
+        (FileKind::Write, known, span(region, 9)),
+        (FileKind::Write, known, span(RegionId(999), 0)),
+        (FileKind::Read, known, span(RegionId::RECEIVE, 0)),
+    ];
+    for (kind, file, memory) in refused {
+        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(0) };
+        expect("answer", &post(fabric, Rank(0), operation, &[]), &Answer::Refused(Missing::Memory))?;
+    }
+    await_arrivals(fabric, Rank(0), 0).map(drop)
 }
