@@ -1,7 +1,7 @@
 //! Runs engines on real machines: real clocks, the progress loop, the wires over UDP and over shared memory.
 //!
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`joined`] (that
-//! one beside another), [`multipath`] (two that both reach everybody), [`progress`] (one engine over one wire),
+//! one beside another), [`multipath`] (two that both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over one wire),
 //! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
 //! processors did to a measurement), [`awake`] (what keeps them from it), [`bell`] (wakes a thread that sleeps), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
@@ -14,6 +14,7 @@ pub mod clock;
 mod combined;
 pub mod door;
 mod error;
+pub mod files;
 pub mod joined;
 pub mod keys;
 pub mod launch;

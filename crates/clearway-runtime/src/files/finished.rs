@@ -1,0 +1,68 @@
+//! Hands finished tasks from workers to the caller, and makes an event counter readable when there are some.
+//!
+//! # Invariants
+//! I1. The counter is readable whenever an end was not taken. Between the moment when a worker adds an end and the moment when it
+//!     writes the counter, the write is still to come.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use clearway_proto::wire::Fault;
+use rustix::event::EventfdFlags;
+
+use super::work::Task;
+
+/// A task that ended: with a number of bytes moved, or with a fault.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) task: Task,
+    pub(super) outcome: Result<u64, Fault>,
+}
+
+/// Ends from all workers of one wire.
+#[derive(Debug)]
+pub(super) struct Finished {
+    ends: Mutex<Vec<End>>,
+    /// Says without a lock whether there may be some.
+    some: AtomicBool,
+    counter: OwnedFd,
+}
+
+impl Finished {
+    pub(super) fn new() -> io::Result<Self> {
+        let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { ends: Mutex::default(), some: AtomicBool::new(false), counter })
+    }
+
+    /// Returns the event counter, readable when there is something to take.
+    pub(super) fn signal(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn has_some(&self) -> bool {
+        self.some.load(Ordering::Acquire)
+    }
+
+    /// Adds an end, then writes the event counter.
+    pub(super) fn put(&self, end: End) {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+        self.some.store(true, Ordering::Release);
+        // A counter that is full can be read as well.
+        let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
+    }
+
+    /// Resets the event counter, then moves all ends.
+    pub(super) fn take(&self, into: &mut VecDeque<End>) {
+        if !self.some.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        // The reset comes first. In the other order it would take the signal of an end that was added in between: a lost wake-up.
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.counter, &mut count);
+        into.extend(self.ends.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+    }
+}

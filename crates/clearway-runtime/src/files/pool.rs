@@ -1,0 +1,113 @@
+//! Page-aligned buffers, a bounded number of them, in which bytes travel between memory and files.
+//!
+//! # Invariants
+//! I1. A buffer begins at a multiple of [`PAGE`], as files that were opened with `O_DIRECT` need it.
+
+/// Alignment of buffers: the largest logical block of common devices (4096 bytes, NVMe's 4Kn format), and the page of x86-64.
+const PAGE: usize = 4096;
+
+/// One buffer, allocated with a page more than it has, so that its beginning can be chosen.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    first: usize,
+}
+
+impl Buffer {
+    fn new(length: usize) -> Self {
+        let bytes = vec![0; length + PAGE];
+        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE;
+        Self { bytes, first }
+    }
+}
+
+/// Buffers of one operation. Together they are at least as long as it.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    list: Vec<Buffer>,
+    /// Bytes of each.
+    each: usize,
+}
+
+impl Buffers {
+    /// The first `length` bytes, buffer by buffer.
+    pub(super) fn parts(&self, length: usize) -> impl Iterator<Item = &[u8]> {
+        let each = self.each;
+        self.list.iter().enumerate().map(move |(i, buffer)| {
+            let count = length.saturating_sub(i * each).min(each);
+            &buffer.bytes[buffer.first..buffer.first + count]
+        })
+    }
+
+    /// The same, to be written.
+    pub(super) fn parts_mut(&mut self, length: usize) -> impl Iterator<Item = &mut [u8]> {
+        let each = self.each;
+        self.list.iter_mut().enumerate().map(move |(i, buffer)| {
+            let count = length.saturating_sub(i * each).min(each);
+            &mut buffer.bytes[buffer.first..buffer.first + count]
+        })
+    }
+}
+
+/// The buffers of one target.
+#[derive(Debug)]
+pub(super) struct Pool {
+    free: Vec<Buffer>,
+    /// Buffers that exist.
+    made: usize,
+    most: usize,
+    each: usize,
+}
+
+impl Pool {
+    /// At most `most` buffers of `each` bytes, rounded up to pages.
+    pub(super) fn new(most: usize, each: usize) -> Self {
+        Self { free: Vec::new(), made: 0, most, each: each.max(1).next_multiple_of(PAGE) }
+    }
+
+    /// Buffers that `length` bytes take; `None` when the pool never has that number.
+    pub(super) fn needed(&self, length: usize) -> Option<usize> {
+        let needed = length.div_ceil(self.each);
+        (needed <= self.most).then_some(needed)
+    }
+
+    /// Whether `count` buffers can be taken.
+    pub(super) fn has(&self, count: usize) -> bool {
+        self.free.len() + (self.most - self.made) >= count
+    }
+
+    /// Takes `count` buffers, which [`Pool::has`].
+    pub(super) fn take(&mut self, count: usize) -> Buffers {
+        let mut list = self.free.split_off(self.free.len().saturating_sub(count));
+        let new = count - list.len();
+        self.made += new;
+        list.extend((0..new).map(|_| Buffer::new(self.each)));
+        Buffers { list, each: self.each }
+    }
+
+    /// Takes buffers back.
+    pub(super) fn give_back(&mut self, buffers: Buffers) {
+        self.free.extend(buffers.list);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn take__buffers_are_aligned_bounded_and_used_again() {
+        let mut pool = Pool::new(3, PAGE + 1);
+        assert_eq!((pool.needed(0), pool.needed(1), pool.needed(2 * PAGE + 1)), (Some(0), Some(1), Some(2)));
+        assert_eq!((pool.needed(6 * PAGE), pool.needed(6 * PAGE + 1)), (Some(3), None));
+        let (two, one) = (pool.take(2), pool.take(1));
+        assert!(!pool.has(1) && pool.has(0));
+        let all: Vec<&[u8]> = two.parts(4 * PAGE).chain(one.parts(1)).collect();
+        assert_eq!(all.iter().map(|part| part.len()).collect::<Vec<_>>(), [2 * PAGE, 2 * PAGE, 1]);
+        assert!(all.iter().all(|part| part.as_ptr().addr() % PAGE == 0));
+        pool.give_back(two);
+        assert!(pool.has(2) && !pool.has(3));
+        assert_eq!(pool.take(2).list.len(), 2);
+        assert_eq!(pool.made, 3);
+    }
+}

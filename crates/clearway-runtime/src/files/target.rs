@@ -1,0 +1,158 @@
+//! One target: its queue, its threads, and how much it takes.
+//!
+//! # Invariants
+//! I1. No thread holds the queue's lock during a call on a file.
+//! I2. A file is closed by a thread of its target.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use clearway_proto::wire::Missing;
+
+use super::finished::{End, Finished};
+use super::pool::{Buffers, Pool};
+use super::work::{Opened, Task};
+use super::{FileConfig, TargetId};
+
+/// An item of the queue.
+#[derive(Debug)]
+enum Job {
+    Run(Arc<Opened>, Task),
+    /// Closes the file, if nothing else has it.
+    Close(Arc<Opened>),
+}
+
+#[derive(Debug)]
+struct Jobs {
+    jobs: VecDeque<Job>,
+    /// Threads end when the queue is empty and closed.
+    is_open: bool,
+}
+
+/// The queue, shared by the caller and the threads.
+#[derive(Debug)]
+struct Shared {
+    line: Mutex<Jobs>,
+    more: Condvar,
+}
+
+impl Shared {
+    fn line(&self) -> MutexGuard<'_, Jobs> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, job: Job) {
+        self.line().jobs.push_back(job);
+        self.more.notify_one();
+    }
+
+    /// Waits for a job; `None` when there will be none.
+    fn next(&self) -> Option<Job> {
+        let waits = |line: &mut Jobs| line.jobs.is_empty() && line.is_open;
+        let line = self.more.wait_while(self.line(), waits);
+        line.unwrap_or_else(PoisonError::into_inner).jobs.pop_front()
+    }
+
+    /// Ends the threads that do not hang. What they did not begin is not done, and its files are closed.
+    fn end(&self) {
+        let mut line = self.line();
+        line.is_open = false;
+        for job in &mut line.jobs {
+            if let Job::Run(opened, _) = job {
+                *job = Job::Close(Arc::clone(opened));
+            }
+        }
+        drop(line);
+        self.more.notify_all();
+    }
+}
+
+/// A target, as the caller sees it.
+#[derive(Debug)]
+pub(super) struct Target {
+    shared: Arc<Shared>,
+    pool: Pool,
+    under_way: usize,
+    depth: usize,
+    /// The fewest buffers that an operation answered `NoRoom` needs.
+    refused: Option<usize>,
+}
+
+impl Target {
+    /// Starts the threads of `target`; what they finish goes to `finished`.
+    pub(super) fn open(target: TargetId, config: &FileConfig, finished: &Arc<Finished>) -> io::Result<Self> {
+        let line = Mutex::new(Jobs { jobs: VecDeque::new(), is_open: true });
+        let made = Self {
+            shared: Arc::new(Shared { line, more: Condvar::new() }),
+            pool: Pool::new(config.buffers.max(1), config.buffer.0 as usize),
+            under_way: 0,
+            depth: config.depth.max(1),
+            refused: None,
+        };
+        for number in 0..config.threads.max(1) {
+            let (shared, finished) = (Arc::clone(&made.shared), Arc::clone(finished));
+            let name = format!("files-{}-{number}", target.0);
+            // It is never joined: a thread whose device hangs may never end.
+            thread::Builder::new().name(name).spawn(move || work(&shared, &finished))?;
+        }
+        Ok(made)
+    }
+
+    /// Buffers for an operation of `length` bytes; nothing when the target is full.
+    ///
+    /// # Errors
+    /// [`Missing::Length`] when it never has enough.
+    pub(super) fn take(&mut self, length: u32) -> Result<Option<Buffers>, Missing> {
+        let needed = self.pool.needed(length as usize).ok_or(Missing::Length)?;
+        if self.under_way >= self.depth || !self.pool.has(needed) {
+            self.refused = Some(self.refused.map_or(needed, |before| before.min(needed)));
+            return Ok(None);
+        }
+        Ok(Some(self.pool.take(needed)))
+    }
+
+    /// Puts a task with buffers of [`Target::take`] into the queue.
+    pub(super) fn put(&mut self, opened: Arc<Opened>, task: Task) {
+        self.under_way += 1;
+        self.shared.put(Job::Run(opened, task));
+    }
+
+    /// Takes the buffers of a task that ended; says whether an operation answered `NoRoom` has room now.
+    pub(super) fn give_back(&mut self, buffers: Buffers) -> bool {
+        self.under_way -= 1;
+        self.pool.give_back(buffers);
+        let has_room = self.refused.is_some_and(|needed| self.pool.has(needed));
+        if has_room {
+            self.refused = None;
+        }
+        has_room
+    }
+
+    /// Closes a file, behind what a thread is doing with it.
+    pub(super) fn close(&self, opened: Arc<Opened>) {
+        opened.close();
+        self.shared.put(Job::Close(opened));
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+/// Takes jobs until the queue is closed.
+fn work(shared: &Shared, finished: &Finished) {
+    while let Some(job) = shared.next() {
+        match job {
+            Job::Run(opened, mut task) => {
+                let outcome = task.run(&opened);
+                drop(opened);
+                finished.put(End { task, outcome });
+            }
+            Job::Close(opened) => drop(opened),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Tests real files over the wire in memory and over sockets: the contract's suite, faults, targets that hang, wake-ups, an engine.
+
+use std::fs::OpenOptions;
+use std::io::{self, PipeReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
+use clearway_proto::wire::{Driver, Engine, Fault, Input, More, Out, RegionId};
+
+use super::*;
+use crate::clock;
+use crate::progress::{self, Host};
+use crate::udp::{Placement, UdpConfig, UdpPort, UdpWire};
+use crate::waiting;
+
+/// Directories and sessions of this test process.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+/// Longest wait for what is expected; nothing is asserted about how long it took.
+const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const DISK: TargetId = TargetId(1);
+const HUNG: TargetId = TargetId(2);
+
+/// A directory that goes away with its test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("clearway-files-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a new directory");
+        Self(path)
+    }
+
+    fn create(&self, name: &str) -> File {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).open(self.0.join(name)).expect("a new file")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Ends of the wire in memory with files.
+struct Ends {
+    fabric: MemoryFabric,
+    wires: Vec<FileWire<MemoryWire>>,
+    directory: Directory,
+    files: u32,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let mut fabric = MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS));
+        let wires = (0..conformance::RANKS).map(|rank| memory_wire(&mut fabric, rank)).collect();
+        Self { fabric, wires, directory: Directory::new(), files: 0 }
+    }
+
+    /// Exchanges the ends that the adaptors own for those that the fabric has.
+    fn exchange(&mut self) {
+        for (rank, wire) in (0..).zip(&mut self.wires) {
+            self.fabric.exchange(Rank(rank), wire.below_mut());
+        }
+    }
+}
+
+fn memory_wire(fabric: &mut MemoryFabric, rank: u32) -> FileWire<MemoryWire> {
+    FileWire::new(fabric.take(Rank(rank)), FileConfig::default()).expect("an event counter")
+}
+
+impl Fabric for Ends {
+    fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
+        &mut self.wires[rank.index()]
+    }
+
+    /// One latency, and at most 2 ms for a worker of rank 0.
+    fn pass_time(&mut self) {
+        self.exchange();
+        let at = self.fabric.next_arrival().unwrap_or_else(|| self.fabric.now() + Nanos::from_micros(1));
+        self.fabric.advance(at);
+        self.exchange();
+        waiting::ready(Some(self.wires[0].files.finished.signal()), Some(Nanos::from_millis(2)), &[]);
+    }
+
+    fn open_file(&mut self, rank: Rank) -> Option<FileId> {
+        self.files += 1;
+        let file = self.directory.create(&self.files.to_string());
+        self.wires[rank.index()].open(file, TargetId(self.files % 2)).ok()
+    }
+}
+
+#[test]
+fn conformance__over_the_wire_in_memory() {
+    for (name, outcome) in conformance::run(&mut Ends::new) {
+        assert_eq!(outcome, Outcome::Passed, "{name}");
+    }
+}
+
+/// One end of a wire in memory, with a region.
+struct Alone {
+    wire: FileWire<MemoryWire>,
+    region: RegionId,
+}
+
+impl Alone {
+    fn new(config: FileConfig) -> Self {
+        let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
+        let mut wire = FileWire::new(fabric.take(Rank(0)), config).expect("an event counter");
+        let region = wire.register(Bytes(1 << 16)).expect("room");
+        Self { wire, region }
+    }
+
+    fn span(&self, offset: u64, length: u32) -> Span {
+        Span { region: self.region, offset, length }
+    }
+
+    fn post(&mut self, kind: FileKind, file: FileId, memory: Span, token: u64) -> Answer {
+        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(token) };
+        let mut answers = Vec::new();
+        self.wire.post(&[operation], &[], &mut answers);
+        answers[0]
+    }
+
+    /// Waits for `count` arrivals: completions, and `None` for room.
+    fn await_ends(&mut self, count: usize) -> Vec<Option<(u64, Status, u64)>> {
+        let until = clock::now() + PATIENCE;
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            assert!(clock::now() < until, "only {seen:?}");
+            if !self.wire.files.is_ready() {
+                waiting::ready(Some(self.wire.files.finished.signal()), Some(PATIENCE), &[]);
+            }
+            self.wire.harvest(1, &mut |arrival| {
+                seen.push(match arrival {
+                    Arrival::Done { token, status, value, .. } => Some((token.0, status, value)),
+                    _ => None,
+                });
+            });
+        }
+        seen
+    }
+
+    /// Does one operation; returns its status and value.
+    fn run(&mut self, kind: FileKind, file: FileId, memory: Span) -> (Status, u64) {
+        assert_eq!(self.post(kind, file, memory, 7), Answer::Posted);
+        let ended = self.await_ends(1);
+        let Some((7, status, value)) = ended[0] else { panic!("{ended:?}") };
+        (status, value)
+    }
+}
+
+fn failed(fault: Fault) -> (Status, u64) {
+    (Status::Failed(fault), 0)
+}
+
+#[test]
+fn run__failures_have_names() {
+    let directory = Directory::new();
+    let mut alone = Alone::new(FileConfig::default());
+    let (four, none) = (alone.span(0, 4), Span::EMPTY);
+    let open = |path: &Path, write| OpenOptions::new().read(true).write(write).open(path).expect("it is there");
+    let full = alone.wire.open(open(Path::new("/dev/full"), true), DISK).expect("a thread");
+    assert_eq!(alone.run(FileKind::Write, full, four), failed(Fault::NoSpace));
+    drop(directory.create("old"));
+    let read_only = alone.wire.open(open(&directory.0.join("old"), false), DISK).expect("open");
+    assert_eq!(alone.run(FileKind::Write, read_only, four), failed(Fault::Denied));
+    assert_eq!(alone.run(FileKind::Read, read_only, four), (Status::Complete, 0));
+    assert_eq!(alone.run(FileKind::Sync, read_only, none), (Status::Complete, 0));
+    let names = alone.wire.open(File::open(&directory.0).expect("a directory"), DISK).expect("open");
+    assert_eq!(alone.run(FileKind::Sync, names, none), (Status::Complete, 0));
+    assert_eq!(alone.run(FileKind::Read, names, four), failed(Fault::Io));
+    alone.wire.close(names);
+    assert_eq!(alone.post(FileKind::Sync, names, none, 1), Answer::Refused(Missing::Memory));
+}
+
+#[test]
+fn run__longer_than_one_buffer_and_never_longer_than_all() {
+    let directory = Directory::new();
+    let config = FileConfig { buffer: Bytes(4096), buffers: 4, ..FileConfig::default() };
+    let mut alone = Alone::new(config);
+    let file = alone.wire.open(directory.create("long"), DISK).expect("a thread");
+    let region = alone.region;
+    let bytes: Vec<u8> = (0..16_384u32).map(|i| (i % 251) as u8).collect();
+    alone.wire.region_mut(region).expect("registered")[..16_384].copy_from_slice(&bytes);
+    let (long, place) = (alone.span(0, 16_384), alone.span(20_000, 16_384));
+    assert_eq!(alone.run(FileKind::Write, file, long), (Status::Complete, 16_384));
+    assert_eq!(alone.run(FileKind::Read, file, place), (Status::Complete, 16_384));
+    assert!(alone.wire.region(region).expect("registered")[20_000..36_384] == bytes);
+    let longer = alone.span(0, 16_385);
+    assert_eq!(alone.post(FileKind::Write, file, longer, 1), Answer::Refused(Missing::Length));
+    assert!(std::fs::read(directory.0.join("long")).expect("written") == bytes);
+}
+
+/// A device whose calls wait until its pipe is written or closed.
+struct Hanging(Mutex<PipeReader>);
+
+impl Hanging {
+    fn hang(&self) -> io::Result<usize> {
+        self.0.lock().expect("not poisoned").read(&mut [0])
+    }
+}
+
+impl Device for Hanging {
+    fn read_at(&self, _bytes: &mut [u8], _at: u64) -> io::Result<usize> {
+        self.hang().map(|_| 0)
+    }
+
+    fn write_at(&self, bytes: &[u8], _at: u64) -> io::Result<usize> {
+        self.hang().map(|_| bytes.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.hang().map(drop)
+    }
+
+    fn allows(&self, _kind: FileKind) -> bool {
+        true
+    }
+}
+
+#[test]
+fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_room() {
+    let directory = Directory::new();
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    let mut alone = Alone::new(FileConfig { depth: 3, buffers: 2, ..FileConfig::default() });
+    let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("threads");
+    let file = alone.wire.open(directory.create("live"), DISK).expect("threads");
+    let memory = alone.span(0, 4);
+    assert_eq!([0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)), [Answer::Posted; 2]);
+    assert_eq!(alone.post(FileKind::Write, hung, memory, 2), Answer::NoRoom, "no buffer");
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 3), Answer::Posted);
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 4), Answer::NoRoom, "the queue is full");
+    assert_eq!(alone.wire.counters().no_room, 2);
+    for _ in 0..20 {
+        assert_eq!(alone.run(FileKind::Write, file, memory), (Status::Complete, 4));
+    }
+    writer.write_all(b"x").expect("the pipe is open");
+    let first = alone.await_ends(2);
+    assert!(matches!(first[..], [Some((_, Status::Complete, _)), None]), "{first:?}");
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 5), Answer::Posted);
+    // A file that is closed: what no thread has begun is gone, and the rest ends as it ends.
+    alone.wire.close(hung);
+    drop(writer);
+    let rest = alone.await_ends(3);
+    let gone = |end: &&Option<(u64, Status, u64)>| matches!(end, Some((_, Status::Failed(Fault::Gone), 0)));
+    assert!(rest.iter().filter(gone).count() >= 1, "{rest:?}");
+}
+
+#[test]
+fn drop__waits_for_no_target_that_hangs() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let mut alone = Alone::new(FileConfig { threads: 1, ..FileConfig::default() });
+    let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("a thread");
+    let memory = alone.span(0, 4);
+    for token in 0..3 {
+        assert_eq!(alone.post(FileKind::Write, hung, memory, token), Answer::Posted);
+    }
+    // Returns although the pipe is empty. The thread then ends and closes the pipe, which the writer sees.
+    drop(alone);
+    let mut writer = writer;
+    while writer.write_all(b"x").is_ok() {
+        std::thread::yield_now();
+    }
+}
+
+fn udp_wire() -> FileWire<UdpWire> {
+    let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let session = u64::from(std::process::id()) << 32 | NUMBERS.fetch_add(1, Ordering::Relaxed) | 1 << 24;
+    let mut config = UdpConfig::new(Rank(0), session, vec![port.address()]);
+    config.placement = Placement::OneMachine;
+    config.waiting = waiting::Waiting::Sleep;
+    FileWire::new(UdpWire::open([port], config).expect("an open wire"), FileConfig::default()).expect("a counter")
+}
+
+#[test]
+fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
+    let directory = Directory::new();
+    let mut wire = udp_wire();
+    let file = wire.open(directory.create("woken"), DISK).expect("threads");
+    let region = wire.register(Bytes(8)).expect("room");
+    let memory = Span { region, offset: 0, length: 8 };
+    let until = clock::now() + PATIENCE;
+    for turn in 0..2_000 {
+        let kind = [FileKind::Write, FileKind::Read][turn % 2];
+        let token = Token(turn as u64);
+        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token };
+        wire.post(&[operation], &[], &mut Vec::new());
+        let mut ended = 0;
+        while ended == 0 {
+            wire.wait(Some(until), &[]);
+            assert!(clock::now() < until, "a wake-up was lost in turn {turn}");
+            wire.harvest(64, &mut |arrival| {
+                assert!(matches!(arrival, Arrival::Done { status: Status::Complete, value: 8, .. }), "{arrival:?}");
+                ended += 1;
+            });
+        }
+    }
+    let (silent, closed) = (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
+    drop(closed.1);
+    let both = [std::os::fd::AsFd::as_fd(&silent.0), std::os::fd::AsFd::as_fd(&closed.0)];
+    let woken = wire.poll(Some(PATIENCE), &both);
+    assert!(woken.extra(1) && !woken.extra(0), "descriptors keep their places: {woken:?}");
+}
+
+/// Writes, syncs when the write is done, reads back, and tells the digest of what it read.
+struct Keeper {
+    file: FileId,
+    region: RegionId,
+}
+
+impl Engine for Keeper {
+    type Command = ();
+    type Event = Result<u64, Status>;
+
+    fn input(&mut self, _now: LocalNs, input: Input<'_, ()>, out: &mut Out<Self::Event>) -> More {
+        let (file, at, class) = (self.file, 3, Class::Scavenger);
+        let span = |offset| Span { region: self.region, offset, length: 6 };
+        let job = |kind, memory, token| Operation::File { kind, file, at, memory, class, token: Token(token) };
+        match input {
+            Input::Boot { .. } => out.operate(job(FileKind::Write, span(0), 0)),
+            Input::Arrival(Arrival::Done { token, status: Status::Complete, value, .. }) => match token.0 {
+                0 => out.operate(job(FileKind::Sync, Span::EMPTY, 1)),
+                1 => out.operate(job(FileKind::Read, span(8), 2)),
+                2 => out.operate(Operation::Digest { of: span(8), token: Token(3) }),
+                _ => out.tell(Ok(value)),
+            },
+            Input::Arrival(Arrival::Done { status, .. }) => out.tell(Err(status)),
+            _ => {}
+        }
+        More::No
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
+}
+
+/// Breaks at the first event.
+struct First(Option<Result<u64, Status>>);
+
+impl Host<Keeper> for First {
+    fn told(&mut self, event: Result<u64, Status>) {
+        self.0 = Some(event);
+    }
+
+    fn control(&mut self, _which: usize, _now: LocalNs, _driver: &mut Driver<Keeper>) {}
+
+    fn after_step(
+        &mut self,
+        _now: LocalNs,
+        _driver: &mut Driver<Keeper>,
+        _wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        if self.0.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
+    }
+}
+
+#[test]
+fn driver__an_engine_keeps_bytes_and_reads_them_again() {
+    let directory = Directory::new();
+    let mut wire = udp_wire();
+    let region = wire.register(Bytes(16)).expect("room");
+    wire.region_mut(region).expect("registered")[..6].copy_from_slice(b"record");
+    let file = wire.open(directory.create("log"), DISK).expect("threads");
+    let mut driver = Driver::boot(Keeper { file, region }, wire.now(), 0);
+    let mut host = First(None);
+    progress::run(&mut driver, &mut wire, &[], &mut host);
+    assert_eq!(host.0, Some(Ok(u64::from(clearway_proto::base::crc32c(b"record")))));
+    assert_eq!(std::fs::read(directory.0.join("log")).expect("written"), b"\0\0\0record");
+}
