@@ -20,7 +20,8 @@
 //! # Not here
 //! Which ranks are of this host (launch).
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
@@ -31,7 +32,7 @@ use clearway_proto::wire::{
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::shm::ShmWire;
-use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
+use crate::waiting::{KeptDescriptor, Pause, Rest, Source, Waitable, Waiting, Wake, Woken, either, rest_of_both};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ pub struct Joined<F> {
     far: F,
     capabilities: Capabilities,
     pause: Pause,
+    wake: KeptDescriptor,
     /// Whose arrivals the last harvest gave.
     received: Side,
     /// A body of adopted memory on its way to the near wire.
@@ -77,6 +79,7 @@ impl<F: Wire + Source> Joined<F> {
             far,
             capabilities,
             pause: Pause::new(waiting),
+            wake: KeptDescriptor::default(),
             received: Side::Far,
             scratch: Vec::new(),
             passage,
@@ -281,10 +284,31 @@ struct Both<'a, F> {
     far: &'a mut F,
 }
 
+impl<F: Source> Wake for Both<'_, F> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        either(self.near.wake_descriptor()?, self.far.wake_descriptor()?)
+    }
+
+    fn rest(&mut self) -> Rest {
+        rest_of_both(self.near.rest(), self.far.rest())
+    }
+}
+
 impl<F: Source> Source for Both<'_, F> {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let far = &mut *self.far;
         self.near.poll_beside(timeout, extra, &mut |timeout, extra| far.poll(timeout, extra))
+    }
+}
+
+impl<F: Wire + Source> Wake for Joined<F> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        let both = (self.near.wake_descriptor()?, self.far.wake_descriptor()?);
+        self.wake.duplicate(|| either(both.0, both.1))
+    }
+
+    fn rest(&mut self) -> Rest {
+        rest_of_both(self.near.rest(), self.far.rest())
     }
 }
 

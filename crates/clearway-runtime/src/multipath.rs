@@ -17,7 +17,8 @@
 //! # Not here
 //! One-sided operations: a region lies in one memory, so only one of the two could have them. Choosing a path.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
@@ -28,7 +29,7 @@ use clearway_proto::wire::{
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::udp::UdpWire;
-use crate::waiting::{Pause, Source, Waitable, Waiting, Woken};
+use crate::waiting::{KeptDescriptor, Pause, Rest, Source, Waitable, Waiting, Wake, Woken, either, rest_of_both};
 
 /// Bytes of a passage: as many as one call hands to the kernel at a time, 64 datagrams of Ethernet.
 const PASSAGE: u64 = 128 << 10;
@@ -78,6 +79,7 @@ pub struct Multipath<F> {
     second: UdpWire,
     capabilities: Capabilities,
     pause: Pause,
+    wake: KeptDescriptor,
     /// Whose arrivals the last harvest gave.
     received: Side,
     /// By [`Side`].
@@ -101,6 +103,7 @@ impl<F: Wire + Source> Multipath<F> {
             second,
             capabilities,
             pause: Pause::new(waiting),
+            wake: KeptDescriptor::default(),
             received: Side::First,
             batches,
             answered: Vec::new(),
@@ -326,6 +329,16 @@ struct Both<'a, F> {
     second: &'a mut UdpWire,
 }
 
+impl<F: Source> Wake for Both<'_, F> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        either(self.first.wake_descriptor()?, self.second.wake_descriptor()?)
+    }
+
+    fn rest(&mut self) -> Rest {
+        rest_of_both(self.first.rest(), self.second.rest())
+    }
+}
+
 impl<F: Source> Source for Both<'_, F> {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let is_ready = self.second.poll(Some(Nanos::ZERO), &[]).wire;
@@ -345,6 +358,17 @@ impl<F: Source> Source for Both<'_, F> {
 impl<F: Wire + Source> Source for Multipath<F> {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         Both { first: &mut self.first, second: &mut self.second }.poll(timeout, extra)
+    }
+}
+
+impl<F: Wire + Source> Wake for Multipath<F> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        let both = (self.first.wake_descriptor()?, self.second.wake_descriptor()?);
+        self.wake.duplicate(|| either(both.0, both.1))
+    }
+
+    fn rest(&mut self) -> Rest {
+        rest_of_both(self.first.rest(), self.second.rest())
     }
 }
 

@@ -1,12 +1,13 @@
 //! Waiting for a reliable wire: for the wire below, for its timers, and not at all while it has something to give.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::reliable::Reliable;
 use clearway_proto::wire::Wire;
 
-use crate::waiting::{Source, Waitable, Woken};
+use crate::waiting::{Rest, Source, Waitable, Wake, Woken};
 
 /// How long until the next harvest is wanted though nothing arrives.
 fn patience<W: Wire>(wire: &Reliable<W>) -> Option<Nanos> {
@@ -14,6 +15,16 @@ fn patience<W: Wire>(wire: &Reliable<W>) -> Option<Nanos> {
         return Some(Nanos::ZERO);
     }
     wire.deadline().map(|at| at.since(wire.now()))
+}
+
+impl<W: Wire + Wake> Wake for Reliable<W> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.below_mut().wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        if self.has_arrivals() { Rest::Again } else { self.below_mut().rest() }
+    }
 }
 
 impl<W: Wire + Source> Source for Reliable<W> {

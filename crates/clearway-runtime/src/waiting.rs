@@ -19,12 +19,13 @@
 //! I2. Extra descriptors are looked at no less often than every [`GLANCE`], however busy the wire is.
 
 use std::fs::File;
+use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::Wire;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use crate::noise::OwnSchedule;
 use crate::{clock, noise};
@@ -92,15 +93,105 @@ impl Woken {
     }
 }
 
+/// How a thread rests until a wire has something to harvest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Until the wire's descriptor can be read ([`Wake::wake_descriptor`]), at the latest until [`Wire::deadline`].
+    Descriptor,
+    /// Not now: something is there already.
+    Again,
+    /// Not on a descriptor: harvest again soon.
+    Poll,
+}
+
+/// The longest rest: wires give up by looking what waits for a peer in vain, a fiftieth of the shortest time that matters there.
+pub const REST_MAX: Nanos = Nanos::from_millis(100);
+
+/// What a thread needs that sleeps without holding the wire, so that other threads can use it meanwhile.
+///
+/// The thread duplicates the descriptor once. Then, each time: harvest until nothing comes, ask [`Wake::rest`], let the wire go, and wait for
+/// the descriptor, no longer than [`REST_MAX`]. Nothing that arrives after `rest` was asked is missed.
+pub trait Wake {
+    /// Duplicates the descriptor that can be read when the wire wants a harvest. It is the caller's, and stays readable until the next harvest.
+    /// `None` for a wire that has none, and is polled.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>>;
+
+    /// Prepares for a sleep; says how to rest. To be called after a harvest that gave nothing.
+    fn rest(&mut self) -> Rest;
+}
+
+/// Makes one descriptor of several, which can be read when one of them can.
+///
+/// # Errors
+/// The system has no room for another descriptor.
+pub fn any_of<'a>(descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for descriptor in descriptors {
+        watch(&all, descriptor)?;
+    }
+    Ok(all)
+}
+
+/// Adds one more to what [`any_of`] made.
+fn watch(all: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(epoll::add(all, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
+}
+
+/// A descriptor made of others when it is first asked for, and kept: it ends with the last of its duplicates, and one that watches it must not
+/// lose it.
+#[derive(Debug, Default)]
+pub(crate) struct KeptDescriptor(Option<OwnedFd>);
+
+impl KeptDescriptor {
+    /// Duplicates what `make` gives the first time.
+    pub(crate) fn duplicate(
+        &mut self,
+        make: impl FnOnce() -> io::Result<Option<OwnedFd>>,
+    ) -> io::Result<Option<OwnedFd>> {
+        if self.0.is_none() {
+            self.0 = make()?;
+        }
+        self.0.as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    /// Watches one more descriptor, if it was made.
+    pub(crate) fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |all| watch(all, descriptor))
+    }
+}
+
+/// How to rest for two wires, each of which said how for itself.
+pub(crate) const fn rest_of_both(first: Rest, second: Rest) -> Rest {
+    match (first, second) {
+        (Rest::Again, _) | (_, Rest::Again) => Rest::Again,
+        (Rest::Poll, _) | (_, Rest::Poll) => Rest::Poll,
+        (Rest::Descriptor, Rest::Descriptor) => Rest::Descriptor,
+    }
+}
+
+/// One descriptor of two, if there are both.
+///
+/// # Errors
+/// As [`any_of`].
+pub(crate) fn either(first: Option<OwnedFd>, second: Option<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    match (first, second) {
+        (Some(first), Some(second)) => any_of([first.as_fd(), second.as_fd()]).map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// A wire that one can wait for.
-pub trait Waitable: Wire {
+pub trait Waitable: Wire + Wake {
     /// Returns when the wire has something to harvest, when one of `extra` (at most 64) is ready to be read, or at
     /// `until`; may return early without any of these.
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken;
 }
 
 /// What a wire offers for waiting.
-pub trait Source {
+pub trait Source: Wake {
     /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at most 64). May return early. A
     /// wire that is polled without time and without `extra` looks only at itself, as cheaply as it can.
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
@@ -241,6 +332,62 @@ fn is_free(running: Option<u64>, processors: u64, delayed: Nanos, elapsed: Nanos
 }
 
 #[cfg(test)]
+pub(crate) mod asleep {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use clearway_proto::base::{Class, Rank};
+    use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, Span};
+
+    use super::*;
+
+    const MESSAGES: usize = 300;
+    /// A rest that takes so long has missed its message.
+    const PATIENCE: Nanos = Nanos::from_secs(20);
+
+    /// Asserts that a thread that sleeps on the descriptor of `receiver`, rank 1, without holding it, wakes for each message of `sender`, and that
+    /// others can use the wire meanwhile.
+    pub(crate) fn assert_wakes(sender: &mut (dyn Waitable + '_), receiver: impl Waitable + Send) {
+        let wire = Mutex::new(receiver);
+        let descriptor = wire.lock().expect("free").wake_descriptor().expect("room").expect("a descriptor");
+        let received = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let listener = scope.spawn(|| {
+                while received.load(Ordering::Acquire) < MESSAGES {
+                    let mut messages = 0;
+                    let rest = {
+                        let mut wire = wire.lock().expect("nobody panics");
+                        let given = wire.harvest(64, &mut |arrival| {
+                            messages += usize::from(matches!(arrival, Arrival::Datagram(_)));
+                        });
+                        if given > 0 { Rest::Again } else { wire.rest() }
+                    };
+                    received.fetch_add(messages, Ordering::AcqRel);
+                    if rest == Rest::Descriptor {
+                        let woken = ready(Some(descriptor.as_fd()), Some(PATIENCE), &[]);
+                        assert!(woken.wire, "slept through a message");
+                    }
+                }
+            });
+            for number in 0..MESSAGES {
+                let mut out: Out<()> = Out::with_limit(1);
+                let head = out.head(&(number as u64).to_le_bytes());
+                let (to, path, class) = (Destination::One(Rank(1)), PathId(0), Class::LowLatency);
+                let send = Operation::Send { to, path, class, head, body: Span::EMPTY, token: None };
+                sender.post(&[send], out.heads(), &mut Vec::new());
+                while received.load(Ordering::Acquire) <= number && !listener.is_finished() {
+                    // A wire of its own kind may have to repeat the message.
+                    sender.harvest(64, &mut |_| {});
+                    assert_eq!(wire.lock().expect("nobody panics").rank(), Rank(1));
+                    thread::yield_now();
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
 
@@ -258,7 +405,7 @@ mod tests {
 
     #[test]
     fn ready__tells_the_wire_from_the_others() {
-        let [(silent, _open), (closed, _)] = [(); 2].map(|()| std::io::pipe().expect("a pipe"));
+        let [(silent, _open), (closed, _)] = [(); 2].map(|()| io::pipe().expect("a pipe"));
         let both = [silent.as_fd(), closed.as_fd()];
         assert_eq!(ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both), Woken::new(false, 0b10));
         assert_eq!(ready(Some(closed.as_fd()), None, &[]), WIRE);
@@ -275,6 +422,16 @@ mod tests {
     impl After {
         fn polls(ready_at: usize) -> Self {
             Self { polls: 0, ready_at, timeouts: Vec::new() }
+        }
+    }
+
+    impl Wake for After {
+        fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+            Ok(None)
+        }
+
+        fn rest(&mut self) -> Rest {
+            Rest::Poll
         }
     }
 
@@ -304,7 +461,7 @@ mod tests {
 
     #[test]
     fn wait__extra_descriptors_are_looked_at_although_the_wire_is_busy() {
-        let (silent, _writer) = std::io::pipe().expect("a pipe");
+        let (silent, _writer) = io::pipe().expect("a pipe");
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
             let woken = Pause::new(waiting).wait(&mut After::polls(1), None, &[silent.as_fd()]);
             assert!(woken.wire && woken.extra(0) && !woken.extra(1), "{waiting:?}: {woken:?}");

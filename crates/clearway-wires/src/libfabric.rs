@@ -1,18 +1,16 @@
 //! The libfabric wire as the progress loop waits for it.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use clearway_ofi::{OfiWire, Rest};
+use clearway_ofi::{OfiWire, Rest as OfiRest};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Arrival, Wire, forward_wire};
-use clearway_runtime::waiting::{self, Pause, Source, Waitable, Waiting, Woken};
+use clearway_runtime::waiting::{self, Pause, Rest, Source, Waitable, Waiting, Wake, Woken};
 
 /// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so that looking again costs at most
 /// about as much as sleeping saves.
 const NAP: Nanos = Nanos::from_micros(50);
-/// The longest sleep on the provider's descriptor: what waits in the wire for a peer is given up by looking. A fiftieth of the
-/// shortest time that matters there, some seconds.
-const DOZE: Nanos = Nanos::from_millis(100);
 
 /// One rank's end over libfabric.
 #[derive(Debug)]
@@ -33,6 +31,20 @@ impl Libfabric {
 /// A wire that is looked at by working for it.
 struct Looked<'a>(&'a mut OfiWire);
 
+impl Wake for Looked<'_> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.0.wake_descriptor().map(|descriptor| descriptor.try_clone_to_owned()).transpose()
+    }
+
+    fn rest(&mut self) -> Rest {
+        match self.0.rest() {
+            OfiRest::Descriptor => Rest::Descriptor,
+            OfiRest::Again => Rest::Again,
+            OfiRest::Poll => Rest::Poll,
+        }
+    }
+}
+
 impl Source for Looked<'_> {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let found = self.0.look();
@@ -44,15 +56,27 @@ impl Source for Looked<'_> {
             woken.wire = found;
             return woken;
         }
-        let (descriptor, longest) = match self.0.rest() {
-            Rest::Descriptor(descriptor) => (Some(descriptor), DOZE),
-            Rest::Poll => (None, NAP),
-            Rest::Again => (None, Nanos::ZERO),
+        let rest = self.0.rest();
+        let longest = match rest {
+            OfiRest::Descriptor => waiting::REST_MAX,
+            OfiRest::Poll => NAP,
+            OfiRest::Again => Nanos::ZERO,
         };
+        let descriptor = self.0.wake_descriptor().filter(|_| rest == OfiRest::Descriptor);
         let timeout = timeout.map_or(longest, |timeout| timeout.min(longest));
         woken = waiting::ready(descriptor, Some(timeout), extra);
         woken.wire = self.0.look();
         woken
+    }
+}
+
+impl Wake for Libfabric {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        Looked(&mut self.wire).wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        Looked(&mut self.wire).rest()
     }
 }
 

@@ -79,10 +79,10 @@ const NOTES_MAX: usize = 1024;
 const LISTED_MAX: usize = 1024;
 
 /// How the caller may rest until the wire has something to harvest.
-#[derive(Debug)]
-pub enum Rest<'a> {
-    /// Until this descriptor can be read.
-    Descriptor(BorrowedFd<'a>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Until the descriptor can be read ([`OfiWire::wake_descriptor`]).
+    Descriptor,
     /// Not now: something is there already.
     Again,
     /// Not at all: harvest again soon.
@@ -229,7 +229,7 @@ impl OfiWire {
 
     /// How the caller may rest until there is something to harvest. Call it after a harvest that gave nothing, or after
     /// [`OfiWire::look`] found nothing. The next look is at all queues.
-    pub fn rest(&mut self) -> Rest<'_> {
+    pub fn rest(&mut self) -> Rest {
         self.looks.all();
         let idle = self.listed.is_empty()
             && self.released.is_empty()
@@ -245,7 +245,12 @@ impl OfiWire {
         if self.found || !self.device.may_wait() {
             return Rest::Again;
         }
-        self.device.wake_descriptor().map_or(Rest::Poll, Rest::Descriptor)
+        Rest::Descriptor
+    }
+
+    /// The provider's descriptor, which can be read when there may be something to harvest; not every provider has one.
+    pub fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.device.wake_descriptor()
     }
 
     /// Sockets of the provider's that carry their class's mark, and those that refused it, summed over all walks.

@@ -530,7 +530,8 @@ fn rest__the_descriptor_wakes_for_a_message() {
                 assert_eq!(seen, Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
                 return;
             }
-            if let Rest::Descriptor(descriptor) = job.wires[1].rest() {
+            if job.wires[1].rest() == Rest::Descriptor {
+                let descriptor = job.wires[1].wake_descriptor().expect("a descriptor");
                 let mut descriptors = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
                 let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
                 let woken = rustix::event::poll(&mut descriptors, Some(&limit)).expect("poll");

@@ -35,7 +35,8 @@ mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos};
@@ -48,7 +49,7 @@ use self::finished::{End, Finished};
 use self::target::Target;
 use self::work::{Device, Opened, Task};
 use crate::RuntimeError;
-use crate::waiting::{Source, Waitable, Woken};
+use crate::waiting::{KeptDescriptor, Rest, Source, Waitable, Wake, Woken, any_of};
 
 /// A device or a file system, by the application's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +81,7 @@ pub struct FileWire<W> {
     below: W,
     capabilities: Capabilities,
     files: Files,
+    wake: KeptDescriptor,
 }
 
 impl<W: Wire> FileWire<W> {
@@ -90,7 +92,7 @@ impl<W: Wire> FileWire<W> {
     pub fn new(below: W, config: FileConfig) -> Result<Self, RuntimeError> {
         let mut capabilities = below.capabilities().clone();
         capabilities.operations = capabilities.operations.with(OperationKind::File);
-        Ok(Self { below, capabilities, files: Files::new(config)? })
+        Ok(Self { below, capabilities, files: Files::new(config)?, wake: KeptDescriptor::default() })
     }
 
     /// Opens a file for an engine. The first file of a target starts the target's threads. A file that was opened to append
@@ -316,6 +318,18 @@ fn with_signal<'a>(signal: BorrowedFd<'a>, extra: &[BorrowedFd<'a>]) -> Vec<Borr
 /// Reads the outcome of a wait with the event counter in front as one without it.
 fn without_signal(woken: Woken, is_ready: bool) -> Woken {
     Woken::new(woken.wire || woken.extra(0) || is_ready, woken.extra_set() >> 1)
+}
+
+impl<W: Wire + Wake> Wake for FileWire<W> {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        let Some(below) = self.below.wake_descriptor()? else { return Ok(None) };
+        let finished = self.files.finished.signal();
+        self.wake.duplicate(|| any_of([below.as_fd(), finished]).map(Some))
+    }
+
+    fn rest(&mut self) -> Rest {
+        if self.files.is_ready() { Rest::Again } else { self.below.rest() }
+    }
 }
 
 impl<W: Wire + Source> Source for FileWire<W> {

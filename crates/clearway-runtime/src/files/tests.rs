@@ -305,7 +305,7 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
     }
     let (silent, closed) = (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
     drop(closed.1);
-    let both = [std::os::fd::AsFd::as_fd(&silent.0), std::os::fd::AsFd::as_fd(&closed.0)];
+    let both = [silent.0.as_fd(), closed.0.as_fd()];
     let woken = wire.poll(Some(PATIENCE), &both);
     assert!(woken.extra(1) && !woken.extra(0), "descriptors keep their places: {woken:?}");
 }

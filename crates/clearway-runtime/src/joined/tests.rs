@@ -12,6 +12,7 @@ use super::*;
 use crate::clock;
 use crate::shm::ShmConfig;
 use crate::udp::{Multicast, Placement, UdpConfig, UdpPort, UdpWire};
+use crate::waiting::asleep::assert_wakes;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(1 << 20);
@@ -249,4 +250,13 @@ fn new__ends_of_two_ranks_are_no_wire() {
     let [second, first] = [(); 2].map(|()| hosts.wires.pop().expect("two wires"));
     let error = Joined::new(first.near, second.far, Waiting::Sleep).expect_err("two ranks");
     assert!(matches!(error, RuntimeError::OtherRank { near: Rank(0), far: Rank(1) }), "{error}");
+}
+
+#[test]
+fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_messages_of_either() {
+    for hosts in [[0, 0], [0, 1]] {
+        let mut hosts = Hosts::new(&hosts);
+        let receiver = hosts.wires.pop().expect("two");
+        assert_wakes(&mut hosts.wires[0], receiver);
+    }
 }

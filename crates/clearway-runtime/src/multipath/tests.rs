@@ -13,6 +13,7 @@ use clearway_proto::wire::{Out, RemoteSpan, Status, Token, bytes_of, forward_wir
 use super::*;
 use crate::clock;
 use crate::udp::{Placement, UdpConfig, UdpPort};
+use crate::waiting::asleep::assert_wakes;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(1 << 21);
@@ -44,6 +45,16 @@ impl Wire for Cut {
                 self.carried.set(self.carried.get() + u64::from(is_send));
             }
         }
+    }
+}
+
+impl Wake for Cut {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.wire.wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.wire.rest()
     }
 }
 
@@ -274,4 +285,14 @@ fn new__ends_of_two_ranks_are_no_wire() {
     let [second, first] = [(); 2].map(|()| job.ends.pop().expect("two ends"));
     let error = Multipath::new(first.first, second.second, Waiting::Sleep).expect_err("two ranks");
     assert!(matches!(error, RuntimeError::OtherRank { near: Rank(0), far: Rank(1) }), "{error}");
+}
+
+#[test]
+fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
+    let session = SESSIONS.fetch_add(2, Ordering::Relaxed);
+    let pairs = udp(2, session).into_iter().zip(udp(2, session + 1));
+    let join = |(first, second)| Multipath::new(first, second, Waiting::Sleep).expect("two ends of one rank");
+    let mut ends: Vec<_> = pairs.map(join).collect();
+    let receiver = ends.pop().expect("two");
+    assert_wakes(&mut ends[0], receiver);
 }

@@ -59,6 +59,12 @@ impl Sleeper {
         own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
     }
 
+    /// Whether peers were told to ring.
+    #[inline]
+    pub(super) const fn is_lying(&self) -> bool {
+        self.epoch & 1 == 1
+    }
+
     /// Takes what was rung.
     pub(super) fn hush(&self) {
         self.bell.hush();

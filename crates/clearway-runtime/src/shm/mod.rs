@@ -33,6 +33,7 @@ mod slot;
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};
 pub use shared::SharedMemory;
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
@@ -52,7 +53,7 @@ use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
 use self::region::Region;
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Waitable, Woken};
+use crate::waiting::{Pause, Rest, Waitable, Wake, Woken};
 
 /// Where bodies of one harvest lie: as many of the longest as a driver takes at a time.
 const ARENA: usize = 64 * BODY_MAX;
@@ -490,6 +491,7 @@ impl Wire for ShmWire {
     }
 
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.neighbours.rise();
         self.received_bytes = 0;
         self.harvests = self.harvests.wrapping_add(1);
         if self.harvests.is_multiple_of(ATTEND) {
@@ -504,6 +506,16 @@ impl Wire for ShmWire {
 
     fn counters(&self) -> Counters {
         Counters { strangers: self.neighbours.broken(), ..self.counters }
+    }
+}
+
+impl Wake for ShmWire {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.neighbours.wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.neighbours.rest()
     }
 }
 

@@ -31,6 +31,7 @@ use super::record::{HEAD_MAX, Opening};
 use super::region::{Region, segment_length};
 use super::ring::{Corrupt, Reader, Room, Writer};
 use super::scan::{Lookout, Scan, bits};
+use crate::waiting::KeptDescriptor;
 
 /// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
 /// and its look at the tail costs little (measured on such a ring).
@@ -118,6 +119,8 @@ pub(super) struct Neighbours {
     /// Where the peer that was asked for last was found.
     last: usize,
     broken: u64,
+    /// Watches what ends a sleep, if somebody asked for a descriptor.
+    wake: KeptDescriptor,
 }
 
 impl Peer {
@@ -231,6 +234,7 @@ impl Neighbours {
             taken: 0,
             last: 0,
             broken: 0,
+            wake: KeptDescriptor::default(),
         }
     }
 

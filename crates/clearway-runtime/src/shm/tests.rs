@@ -12,6 +12,7 @@ use clearway_proto::wire::foreign::Words;
 use super::layout::RING_MIN;
 use super::*;
 use crate::waiting::Waiting;
+use crate::waiting::asleep::assert_wakes;
 
 /// Sessions of this test process, so that tests running side by side do not meet.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
@@ -335,4 +336,11 @@ fn open__two_processes_of_one_rank_and_other_rings_are_refused() {
             assert!(sentence.ends_with(shape), "{sentence}");
         }
     });
+}
+
+#[test]
+fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
+    let mut host = Host::new(2, |_| {});
+    let receiver = host.wires.pop().expect("two");
+    assert_wakes(&mut host.wires[0], receiver);
 }

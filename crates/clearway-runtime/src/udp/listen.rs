@@ -8,7 +8,8 @@
 //! # Invariants
 //! I1. In a round every ready socket gets at least one slot of the arena, so that none starves.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Class, GroupId, Nanos};
 use clearway_proto::wire::PathId;
@@ -19,7 +20,7 @@ use super::readiness::{Readiness, Ready, Writing};
 use super::receive::{Inbox, Members, Origin};
 use super::syscall;
 use crate::clock::{self, StampClock};
-use crate::waiting::{Source, Woken};
+use crate::waiting::{KeptDescriptor, Rest, Source, Wake, Woken, any_of};
 
 /// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke last, which costs one
 /// system call where asking and then reading costs two.
@@ -50,6 +51,8 @@ pub(super) struct Listener {
     pub(super) inbox: Inbox,
     /// Failures that packets met, as far as the system told.
     pub(super) errors: u64,
+    /// Watches all sockets, if somebody asked for a descriptor.
+    wake: KeptDescriptor,
 }
 
 impl Listener {
@@ -75,6 +78,7 @@ impl Listener {
             members,
             inbox: Inbox::new(rails),
             errors: 0,
+            wake: KeptDescriptor::default(),
         }
     }
 
@@ -88,6 +92,8 @@ impl Listener {
         (self.sockets.len() < self.inbox.slots).then(|| {
             self.readiness.add(socket.as_fd());
             self.patient |= 1 << self.sockets.len();
+            // Without room in the kernel's table this group is harvested with the others.
+            let _ = self.wake.watch(socket.as_fd());
             self.sockets.push(socket);
             self.groups.push(group);
         })
@@ -189,6 +195,18 @@ impl Listener {
                 0
             }
         }
+    }
+}
+
+impl Wake for Listener {
+    /// Made when first asked for: it costs every packet that arrives.
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        let sockets = self.sockets.iter().map(|socket| socket.as_fd());
+        self.wake.duplicate(|| any_of(sockets).map(Some))
+    }
+
+    fn rest(&mut self) -> Rest {
+        if self.has_found() { Rest::Again } else { Rest::Descriptor }
     }
 }
 

@@ -36,7 +36,7 @@ pub use transmit::Segmentation;
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::{Pages, Regions};
@@ -53,7 +53,7 @@ use self::syscall::SendCall;
 use self::transmit::{Full, Outlet, Planned, Run};
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Source, Waitable, Woken};
+use crate::waiting::{Pause, Rest, Source, Waitable, Wake, Woken};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
 /// each), the slowest link of the lab. The kernel does not tell when the queue has room.
@@ -501,6 +501,17 @@ impl Wire for UdpWire {
             strangers: self.listener.inbox.strangers,
             errors: self.errors + self.listener.errors,
         }
+    }
+}
+
+impl Wake for UdpWire {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.listener.wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        // The descriptor does not tell of room in a full queue.
+        if self.is_full() { Rest::Poll } else { self.listener.rest() }
     }
 }
 

@@ -9,6 +9,8 @@ use clearway_proto::wire::{HeadRef, Out, Token};
 use super::*;
 use crate::keys::{Identity, Keys, Scope};
 use crate::waiting::Waiting;
+use crate::waiting::asleep::assert_wakes;
+use clearway_proto::reliable::{Config, Reliable};
 
 mod sealed;
 
@@ -310,4 +312,21 @@ fn send__a_rank_can_write_to_itself() {
     assert_eq!(job.send(0, 0, Class::LowLatency, b"to myself", Span::EMPTY), Answer::Done(0));
     assert_eq!(job.await_messages(0, 1).len(), 1);
     assert_eq!(job.wires[0].counters().sent, 1);
+}
+
+#[test]
+fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
+    let mut job = Loopback::new(2, |_| {});
+    let receiver = job.wires.pop().expect("two");
+    assert_wakes(&mut job.wires[0], receiver);
+}
+
+#[test]
+fn rest__reliable_messages_wake_as_well() {
+    let streams = Config::of(2);
+    let wires = Loopback::new(2, |_| {}).wires.into_iter();
+    let mut wires: Vec<_> =
+        wires.map(|wire| Reliable::new(wire, 2, &streams, 0).expect("all that is needed")).collect();
+    let receiver = wires.pop().expect("two");
+    assert_wakes(&mut wires[0], receiver);
 }

@@ -9,14 +9,14 @@
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{Config, Reliable};
 use clearway_proto::wire::{Answer, Operation, Wire, forward_wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
-use clearway_runtime::waiting::{Waitable, Waiting, Woken};
+use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, Woken};
 use socket2::SockRef;
 
 use self::transfer::{MESSAGE, Outcome, receive, send, tell};
@@ -113,6 +113,16 @@ impl Wire for Unchecked {
                 false => self.0.post(alike, heads, answers),
             }
         }
+    }
+}
+
+impl Wake for Unchecked {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.0.wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.0.rest()
     }
 }
 

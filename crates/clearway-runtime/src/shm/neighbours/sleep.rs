@@ -3,13 +3,14 @@
 //! # Invariants
 //! I1. What there is to do is looked for once more after the others were told that this rank sleeps; see `bell`.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Neighbours;
-use crate::waiting::{Source, Woken};
+use crate::waiting::{Rest, Source, Wake, Woken, any_of};
 
 impl Neighbours {
     /// Waits for the bell, the sockets and `extra`; what there is of the wire was looked for before.
@@ -73,6 +74,36 @@ impl Neighbours {
         self.sleeper.get_up(&self.own);
         let others = woken.extra_set() & !u64::MAX.checked_shl(extra.len() as u32).unwrap_or(0);
         Woken::new(woken.wire || self.has_something(), others)
+    }
+}
+
+impl Neighbours {
+    /// Ends a sleep that [`Wake::rest`] prepared, if there is one.
+    #[inline]
+    pub(in crate::shm) fn rise(&mut self) {
+        if self.sleeper.is_lying() {
+            self.sleeper.hush();
+            self.attend();
+            self.sleeper.get_up(&self.own);
+        }
+    }
+}
+
+impl Wake for Neighbours {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
+        let all = [self.sleeper.fd()].into_iter().chain(sockets);
+        self.wake.duplicate(|| any_of(all).map(Some))
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.sleeper.lie_down(&self.own);
+        // Looked for again, after the epoch: what was shown before this cannot ring any more.
+        if self.has_something() {
+            self.sleeper.get_up(&self.own);
+            return Rest::Again;
+        }
+        Rest::Descriptor
     }
 }
 

@@ -9,14 +9,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream};
 use clearway_proto::wire::{
     Answer, Arrival, Datagram, Destination, Operation, RegionId, Span, Wire, bytes_of, forward_wire,
 };
-use clearway_runtime::waiting::{Waitable, Woken};
+use clearway_runtime::waiting::{Rest, Waitable, Wake, Woken};
 use serde::{Deserialize, Serialize};
 
 /// What arrivals suffer, in millionths of all of them.
@@ -272,6 +273,16 @@ impl Wire for RoughWire {
     fn deadline(&self) -> Option<LocalNs> {
         let late = self.late.first_key_value().map(|((at, _), _)| *at);
         [late, self.wire.deadline()].into_iter().flatten().min()
+    }
+}
+
+impl Wake for RoughWire {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.wire.wake_descriptor()
+    }
+
+    fn rest(&mut self) -> Rest {
+        self.wire.rest()
     }
 }
 
