@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
     let streams = Config { inbox: Bytes(8 << 10), ..Config::of(2) };
-    let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: RegionId(0) });
+    let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: RegionId(0), kept: RegionId(1) });
     let mut out: Out<Event> = Out::with_limit(1024);
     let _: More = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
     let target = Target::Inbox { head: Head::of(b"ours").expect("short") };

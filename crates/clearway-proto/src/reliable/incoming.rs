@@ -187,6 +187,10 @@ impl Incoming {
     fn whole_message(&self, tail: Tail, place: Place, into: Span, end: u64) -> Option<Span> {
         let (Tail::Message { length, .. } | Tail::Landed { length, .. }) = tail;
         let before = u64::from(length.checked_sub(into.length)?);
+        // The last fragment of a message with bytes has one of them.
+        if into.length == 0 && length > 0 {
+            return None;
+        }
         let offset = into.offset.checked_sub(before)?;
         let is_inside = place.region != INBOX
             || (offset >= self.inbox.offset && end - u64::from(into.length) >= self.freed + before);

@@ -26,6 +26,11 @@ impl Kept {
         Self { region, is_taken: alloc::vec![false; PIECES], next: 0 }
     }
 
+    /// The region.
+    pub(super) const fn region(&self) -> RegionId {
+        self.region
+    }
+
     /// A span of `length` bytes that nobody has; none when there is none in one piece. O(pieces) at worst, usually O(length).
     pub(super) fn take(&mut self, length: u32) -> Option<Span> {
         let count = length.div_ceil(PIECE).max(1) as usize;

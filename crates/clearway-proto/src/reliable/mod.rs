@@ -240,4 +240,6 @@ pub struct NodeConfig {
     pub streams: Config,
     /// The memory of all inboxes: [`Config::inbox`] for each rank and class, in this order.
     pub inboxes: RegionId,
+    /// The memory of bodies that wait to be sent. Peers write neither there nor into inboxes.
+    pub kept: RegionId,
 }

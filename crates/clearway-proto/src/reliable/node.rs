@@ -321,7 +321,7 @@ impl Node {
         } else if !self.is_current(key, frame, datagram.path, out) {
             return;
         }
-        let inboxes = self.config.inboxes;
+        let (inboxes, kept) = (self.config.inboxes, self.config.kept);
         let body = if data.is_skipped { 0 } else { datagram.body.length };
         let coming = Coming {
             number: frame.number,
@@ -332,9 +332,9 @@ impl Node {
         };
         let Some(stream) = self.incoming(key) else { return };
         let verdict = match stream.comes(now, coming, &data) {
-            // Inboxes are written by messages only, and memory of this process by this process.
+            // Inboxes are written by messages only, other memory of this end and of its process by this end.
             Verdict::Take { into, .. }
-                if data.place.region != INBOX && [inboxes, RegionId::PROCESS].contains(&into.region) =>
+                if data.place.region != INBOX && [inboxes, kept, RegionId::PROCESS].contains(&into.region) =>
             {
                 Verdict::Refuse
             }

@@ -535,7 +535,7 @@ mod strangers {
         fn input__any_frames_of_a_peer_touch_no_memory_of_ours(said in prop::collection::vec(frames(), 1..60)) {
             let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
             let streams = Config { inbox: Bytes(INBOX_LENGTH), ..Config::of(2) };
-            let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: INBOXES });
+            let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: INBOXES, kept: RegionId(1) });
             let mut out: Out<Event> = Out::with_limit(1024);
             let _ = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
             let body = Span { region: RegionId(5), offset: 0, length: 40_000 };

@@ -44,6 +44,8 @@ pub struct Reliable<W> {
     starved: [bool; Class::ALL.len()],
     no_room: u64,
     lost: u64,
+    /// Writes that peers said to have made where there is no memory.
+    strange: u64,
 }
 
 impl<W: Wire> Reliable<W> {
@@ -59,9 +61,10 @@ impl<W: Wire> Reliable<W> {
         }
         let streams = u64::from(ranks) * Class::ALL.len() as u64;
         let inboxes = below.register(Bytes(config.inbox.0 * streams))?;
-        let kept = Kept::new(below.register(Bytes(Kept::LENGTH))?);
-        let node =
-            Node::new(NodeConfig { ranks, below: below.capabilities().clone(), streams: config.clone(), inboxes });
+        let kept = below.register(Bytes(Kept::LENGTH))?;
+        let (capabilities_below, streams) = (below.capabilities().clone(), config.clone());
+        let node = Node::new(NodeConfig { ranks, below: capabilities_below, streams, inboxes, kept });
+        let kept = Kept::new(kept);
         let driver = Driver::boot(node, below.now(), incarnation);
         Ok(Self {
             below,
@@ -77,6 +80,7 @@ impl<W: Wire> Reliable<W> {
             starved: [false; Class::ALL.len()],
             no_room: 0,
             lost: 0,
+            strange: 0,
         })
     }
 
@@ -183,7 +187,7 @@ impl<W: Wire> Reliable<W> {
     /// Our own regions have the same numbers at every rank, and are not to be written to.
     fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), Missing> {
         let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
-        let is_ours = [self.inboxes, RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
+        let is_ours = [self.inboxes, self.kept.region(), RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
         if end.is_some() && !is_ours { Ok(()) } else { Err(Missing::Memory) }
     }
 
@@ -233,6 +237,11 @@ impl<W: Wire> Reliable<W> {
                 let head = head.bytes();
                 sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: false, at, head, body }));
                 1
+            }
+            // Where no byte was written the peer may name any place.
+            Event::Landed { into, .. } if into.region == RegionId::PROCESS || self.check(into).is_err() => {
+                self.strange += 1;
+                0
             }
             Event::Landed { from, into, immediate, at } => {
                 sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) });
@@ -351,7 +360,8 @@ impl<W: Wire> Wire for Reliable<W> {
 
     fn counters(&self) -> Counters {
         let below = self.below.counters();
-        Counters { no_room: self.no_room, transmit_dropped: below.transmit_dropped + self.lost, ..below }
+        let (transmit_dropped, strangers) = (below.transmit_dropped + self.lost, below.strangers + self.strange);
+        Counters { no_room: self.no_room, transmit_dropped, strangers, ..below }
     }
 
     fn deadline(&self) -> Option<LocalNs> {

@@ -130,7 +130,7 @@ pub enum Arrival<'a> {
         token: Token,
         /// How it ended.
         status: Status,
-        /// The old value, for a fetching atomic; zero otherwise.
+        /// The old value of an atomic, a digest, the bytes that a file operation moved, or the length of an answer; zero otherwise.
         value: u64,
         /// When it ended.
         at: LocalNs,
@@ -226,11 +226,11 @@ pub struct Datagram<'a> {
 pub enum Status {
     /// Done: for a send, the network has it; for a write, it is in the peer's memory.
     Complete,
-    /// Not started: the transmit queue is full. May be issued again after [`Arrival::Room`].
+    /// Not started: its queue is full. May be issued again after [`Arrival::Room`].
     NoRoom,
     /// Not started: this wire lacks the operation, or the operation names something that does not exist.
     Refused(Missing),
-    /// Started and given up: the peer or the path is gone.
+    /// Given up: the peer or the path is gone. It may have been carried out.
     Flushed,
     /// Started and failed, for this reason.
     Failed(Fault),

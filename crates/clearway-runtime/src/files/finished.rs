@@ -1,8 +1,7 @@
 //! Hands finished tasks from workers to the caller, and makes an event counter readable when there are some.
 //!
 //! # Invariants
-//! I1. The counter is readable whenever an end was not taken. Between the moment when a worker adds an end and the moment when it
-//!     writes the counter, the write is still to come.
+//! I1. The counter is readable exactly while an end was not taken.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,22 +46,25 @@ impl Finished {
         self.some.load(Ordering::Acquire)
     }
 
-    /// Adds an end, then writes the event counter.
+    /// Adds an end and writes the event counter.
     pub(super) fn put(&self, end: End) {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.push(end);
         self.some.store(true, Ordering::Release);
         // A counter that is full can be read as well.
         let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
     }
 
-    /// Resets the event counter, then moves all ends.
+    /// Resets the event counter and moves all ends.
     pub(super) fn take(&self, into: &mut VecDeque<End>) {
-        if !self.some.swap(false, Ordering::AcqRel) {
+        if !self.has_some() {
             return;
         }
-        // The reset comes first. In the other order it would take the signal of an end that was added in between: a lost wake-up.
+        // Under the lock: a counter that is written after its end was taken would wake the caller again and again for nothing.
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        self.some.store(false, Ordering::Release);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.counter, &mut count);
-        into.extend(self.ends.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        into.extend(ends.drain(..));
     }
 }

@@ -128,6 +128,8 @@ struct Files {
     no_room: u64,
     /// Whether the next harvest begins with files: where both have much, they take turns.
     comes_first: bool,
+    /// An operation that was refused gave back what another one found missing.
+    has_room: bool,
 }
 
 impl Files {
@@ -137,6 +139,7 @@ impl Files {
             targets: BTreeMap::new(),
             opened: BTreeMap::new(),
             next: 0,
+            has_room: false,
             finished: Arc::new(Finished::new().map_err(RuntimeError::system("make an event counter"))?),
             ended: VecDeque::new(),
             no_room: 0,
@@ -186,7 +189,7 @@ impl Files {
             && let Err(missing) =
                 in_parts(memory, buffers.parts_mut(length as usize), |span, part| below.copy_out(span, part))
         {
-            target.give_back(buffers);
+            self.has_room |= target.give_back(buffers);
             return Err(missing);
         }
         target.put(Arc::clone(opened), Task { kind, at, length, buffers, memory, token, target: target_id });
@@ -195,13 +198,17 @@ impl Files {
 
     /// Whether a harvest would give something.
     fn is_ready(&self) -> bool {
-        !self.ended.is_empty() || self.finished.has_some()
+        self.has_room || !self.ended.is_empty() || self.finished.has_some()
     }
 
     /// Gives at most about `limit` arrivals.
     fn harvest(&mut self, below: &mut dyn Wire, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.finished.take(&mut self.ended);
         let mut given = 0;
+        if limit > 0 && std::mem::take(&mut self.has_room) {
+            sink(Arrival::Room { queue: Queue::Files });
+            given += 1;
+        }
         while given < limit
             && let Some(End { task, outcome }) = self.ended.pop_front()
         {

@@ -110,16 +110,16 @@ impl Target {
             self.refused = Some(self.refused.map_or(needed, |before| before.min(needed)));
             return Ok(None);
         }
+        self.under_way += 1;
         Ok(Some(self.pool.take(needed)))
     }
 
     /// Puts a task with buffers of [`Target::take`] into the queue.
     pub(super) fn put(&mut self, opened: Arc<Opened>, task: Task) {
-        self.under_way += 1;
         self.shared.put(Job::Run(opened, task));
     }
 
-    /// Takes the buffers of a task that ended; says whether an operation answered `NoRoom` has room now.
+    /// Takes the buffers of a task that ended or never began; says whether an operation answered `NoRoom` has room now.
     pub(super) fn give_back(&mut self, buffers: Buffers) -> bool {
         self.under_way -= 1;
         self.pool.give_back(buffers);

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::foreign::Words;
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
-use clearway_proto::wire::{Driver, Engine, Fault, Input, More, Out, RegionId};
+use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, Foreign, Input, More, Out, Reach};
 
 use super::*;
 use crate::clock;
@@ -375,4 +376,56 @@ fn driver__an_engine_keeps_bytes_and_reads_them_again() {
     progress::run(&mut driver, &mut wire, &[], &mut host);
     assert_eq!(host.0, Some(Ok(u64::from(clearway_proto::base::crc32c(b"record")))));
     assert_eq!(std::fs::read(directory.0.join("log")).expect("written"), b"\0\0\0record");
+}
+
+/// Memory whose first bytes are lent to somebody.
+#[derive(Debug)]
+struct PartlyLent(Words);
+
+impl Foreign for PartlyLent {
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
+        if at < 8 { Err(Missing::Memory) } else { self.0.read(at, into) }
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+        self.0.write(at, from)
+    }
+
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+        self.0.change(at, kind)
+    }
+}
+
+#[test]
+fn post__memory_that_is_lent_is_refused_and_keeps_no_place_in_the_queue() {
+    let directory = Directory::new();
+    let mut alone = Alone::new(FileConfig { depth: 1, ..FileConfig::default() });
+    let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
+    let lent = alone.wire.adopt(Arc::new(PartlyLent(Words::new(64, Reach::Peers)))).expect("adopted");
+    for _ in 0..3 {
+        let memory = Span { region: lent, offset: 0, length: 64 };
+        assert_eq!(alone.post(FileKind::Write, file, memory, 1), Answer::Refused(Missing::Memory));
+    }
+    assert_eq!(alone.run(FileKind::Write, file, Span { region: lent, offset: 8, length: 56 }), (Status::Complete, 56));
+    assert_eq!(alone.run(FileKind::Read, file, Span { region: lent, offset: 0, length: 64 }), (Status::Complete, 56));
+}
+
+#[test]
+fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
+    let directory = Directory::new();
+    let mut alone = Alone::new(FileConfig::default());
+    let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
+    let span = alone.span(0, 1);
+    for _ in 0..500 {
+        // Two at a time: one may end while the other is taken.
+        let posted = [1, 2].map(|token| alone.post(FileKind::Write, file, span, token));
+        assert_eq!(posted, [Answer::Posted; 2]);
+        alone.await_ends(2);
+        let woken = waiting::ready(Some(alone.wire.files.finished.signal()), Some(Nanos::ZERO), &[]);
+        assert!(!woken.any(), "a wake-up for nothing");
+    }
 }

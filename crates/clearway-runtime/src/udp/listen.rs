@@ -53,6 +53,8 @@ pub(super) struct Listener {
     pub(super) errors: u64,
     /// Watches all sockets, if somebody asked for a descriptor.
     wake: KeptDescriptor,
+    /// What sockets of groups had dropped when they were closed.
+    dropped_before: u64,
 }
 
 impl Listener {
@@ -79,6 +81,7 @@ impl Listener {
             inbox: Inbox::new(rails),
             errors: 0,
             wake: KeptDescriptor::default(),
+            dropped_before: 0,
         }
     }
 
@@ -109,6 +112,7 @@ impl Listener {
         let place = self.groups.iter().position(|joined| *joined == group)?;
         let number = self.sockets.len() - self.groups.len() + place;
         self.groups.remove(place);
+        self.dropped_before += u64::from(syscall::dropped(self.sockets[number].as_fd()));
         self.readiness.remove(number);
         self.sockets.remove(number);
         // The sockets of groups are the last ones, and all of them are patient.
@@ -136,6 +140,11 @@ impl Listener {
     /// All sockets.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(|socket| socket.as_fd())
+    }
+
+    /// Datagrams that the sockets dropped because nobody read them, those of groups that were left included.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped_before + self.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum::<u64>()
     }
 
     /// The bound of the error of receive stamps.

@@ -495,7 +495,7 @@ impl Wire for UdpWire {
         Counters {
             sent: self.sent,
             received: self.listener.inbox.received,
-            receive_overflow: self.listener.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum(),
+            receive_overflow: self.listener.dropped(),
             transmit_dropped: 0,
             no_room: self.no_room,
             strangers: self.listener.inbox.strangers,

@@ -302,6 +302,8 @@ impl<C: Carrier> Network<C> {
         let moved = if request.kind == FileKind::Read { request.body.length() } else { request.length };
         let status = match ended {
             Ended::Well if request.kind == FileKind::Read && moved > 0 => {
+                // At the end of the file there are fewer bytes; the rest of the memory stays as it is.
+                let memory = Span { length: moved as u32, ..memory };
                 end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
             }
             Ended::Well => Status::Complete,
