@@ -20,7 +20,7 @@ pub(crate) mod interface;
 mod ssh;
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::process::Child;
 use std::time::Duration;
@@ -316,10 +316,7 @@ impl Site {
     pub(crate) fn leave(mut self) -> Result<()> {
         let mut line = serde_json::to_vec(&ToRank::<()>::Leave).context("an order that JSON cannot hold")?;
         line.push(b'\n');
-        for mut follower in self.followers.take() {
-            // One that is gone does not come to the barrier, which says so.
-            let _ = follower.write_all(&line);
-        }
+        dismiss(self.followers.take(), &line);
         self.job.barrier()?;
         Ok(self.job.finish()?)
     }
@@ -327,5 +324,44 @@ impl Site {
     /// Ends the job for all its ranks, because of `error`.
     pub(crate) fn abort(self, code: Exit, error: &anyhow::Error) -> ! {
         self.job.abort(code as i32, &format!("clearway: {error:#}"))
+    }
+}
+
+/// Sends `line` to every follower, then reads what each still says until it closes its connection. A rank that reports its progress
+/// to a closed connection would fail before it reads `line`.
+fn dismiss(mut followers: Vec<TcpStream>, line: &[u8]) {
+    // A follower that is gone does not come to the barrier, which reports it.
+    for follower in &mut followers {
+        let _ = follower.write_all(line);
+    }
+    for mut follower in followers {
+        let _ = io::copy(&mut follower, &mut io::sink());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::thread;
+
+    use super::dismiss;
+
+    #[test]
+    fn dismiss__a_rank_that_still_speaks_reads_that_the_run_is_over() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let rank = thread::spawn(move || {
+            let mut coordinator = TcpStream::connect(address).expect("a connection");
+            // Far more than both sockets hold.
+            (0..64).try_for_each(|_| coordinator.write_all(&[b'.'; 1 << 20])).map(|()| {
+                let mut line = String::new();
+                BufReader::new(coordinator).read_line(&mut line).expect("a line");
+                line
+            })
+        });
+        let follower = listener.accept().expect("a rank").0;
+        dismiss(vec![follower], b"leave\n");
+        assert_eq!(rank.join().expect("no panic").expect("nothing is refused"), "leave\n");
     }
 }
