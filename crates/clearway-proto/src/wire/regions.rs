@@ -17,11 +17,8 @@ use super::foreign::PIECE;
 use super::{AtomicKind, Foreign, Missing, Reach, RegionId, RemoteSpan, Span, bytes_of};
 use crate::base::Bytes;
 
-/// Regions one wire can have; a region's number fits a bit of a u64.
+/// Regions one wire can have: adaptors keep sets of regions as bits of a `u64`.
 pub const REGIONS_MAX: usize = 64;
-
-/// Where regions begin.
-const PAGE: usize = 4096;
 
 /// Zeroed bytes of this process that begin at a multiple of 4096.
 #[derive(Debug, Default)]
@@ -32,13 +29,16 @@ pub struct Pages {
 }
 
 impl Pages {
+    /// Where they begin: the largest logical block of common devices (NVMe's 4Kn format), and the page of x86-64.
+    pub const ALIGNMENT: usize = 4096;
+
     /// Allocates `length` bytes; `None` when no process has that many.
     pub fn new(length: usize) -> Option<Self> {
-        let size = length.checked_add(PAGE - 1).filter(|size| isize::try_from(*size).is_ok())?;
+        let size = length.checked_add(Self::ALIGNMENT - 1).filter(|size| isize::try_from(*size).is_ok())?;
         let bytes = vec![0; size];
-        let start = bytes.as_ptr().align_offset(PAGE);
+        let start = bytes.as_ptr().align_offset(Self::ALIGNMENT);
         // An allocator that cannot tell gives no offset that fits.
-        (start < PAGE).then_some(Self { bytes, start, length })
+        (start < Self::ALIGNMENT).then_some(Self { bytes, start, length })
     }
 
     /// Makes this at least `length` bytes long; new ones are zero. The bytes may move. Cost: that of the new bytes, now and then of all.
@@ -110,7 +110,7 @@ impl Regions<Pages> {
     /// Adds a region of `length` zeroed bytes of this process.
     ///
     /// # Errors
-    /// [`Missing::Memory`] without room for one more, or for so many bytes.
+    /// [`Missing::Memory`] when there are [`REGIONS_MAX`] regions already, or no process has that many bytes.
     pub fn register_pages(&mut self, length: Bytes) -> Result<RegionId, Missing> {
         self.register(length, |length| Pages::new(length).map(|pages| (pages, ()))).map(|(region, ())| region)
     }
@@ -281,7 +281,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Copies `from` (which may lie in `received`) to `into`.
     ///
     /// # Errors
-    /// [`Missing::Memory`]; nothing is changed then, unless adopted memory changes its mind within the copy.
+    /// [`Missing::Memory`]; nothing is changed then, unless adopted memory begins to refuse within the copy.
     pub fn copy(&mut self, received: &[u8], from: Span, into: Span) -> Result<(), Missing> {
         self.check(received, from)?;
         if from.length != into.length || into.region == RegionId::RECEIVE {
@@ -392,8 +392,8 @@ mod tests {
         for length in [5, 4_096, 4_097, 20_000] {
             pages.grow(length);
             assert_eq!((pages.as_ref().len(), &pages.as_ref()[..5]), (length, &b"abc\0\0"[..]));
-            assert_eq!(pages.clone().as_ref().as_ptr().addr() % PAGE, 0);
-            assert_eq!(pages.as_ref().as_ptr().addr() % PAGE, 0);
+            assert_eq!(pages.clone().as_ref().as_ptr().addr() % Pages::ALIGNMENT, 0);
+            assert_eq!(pages.as_ref().as_ptr().addr() % Pages::ALIGNMENT, 0);
         }
         pages.truncate(2);
         pages.grow(4);

@@ -22,8 +22,8 @@
 //! # Invariants
 //! I1. The caller's thread makes no call on a file, closing included: each can block for as long as a device hangs.
 //! I2. A target that hangs takes its own threads, queue and buffers, and nothing of another target.
-//! I3. No wake-up is lost. A worker adds an end to the list, then writes the event counter. A waiting thread looks at the list, then
-//!     polls the counter. A harvest resets the counter, then takes the list.
+//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a harvest takes all ends and resets the
+//!     counter under the same lock.
 //!
 //! # Not here
 //! Names of files, and which of them lie on one target: the application knows.

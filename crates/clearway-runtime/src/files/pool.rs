@@ -1,30 +1,12 @@
-//! Page-aligned buffers, a bounded number of them, in which bytes travel between memory and files.
-//!
-//! # Invariants
-//! I1. A buffer begins at a multiple of [`PAGE`], as files that were opened with `O_DIRECT` need it.
+//! A bounded number of buffers in which bytes travel between memory and files. Buffers are page-aligned, as files that were opened with
+//! `O_DIRECT` need them.
 
-/// Alignment of buffers: the largest logical block of common devices (4096 bytes, NVMe's 4Kn format), and the page of x86-64.
-const PAGE: usize = 4096;
-
-/// One buffer, allocated with a page more than it has, so that its beginning can be chosen.
-#[derive(Debug)]
-struct Buffer {
-    bytes: Vec<u8>,
-    first: usize,
-}
-
-impl Buffer {
-    fn new(length: usize) -> Self {
-        let bytes = vec![0; length + PAGE];
-        let first = bytes.as_ptr().addr().wrapping_neg() % PAGE;
-        Self { bytes, first }
-    }
-}
+use clearway_proto::wire::regions::Pages;
 
 /// Buffers of one operation. Together they are at least as long as it.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    list: Vec<Buffer>,
+    list: Vec<Pages>,
     /// Bytes of each.
     each: usize,
 }
@@ -35,7 +17,7 @@ impl Buffers {
         let each = self.each;
         self.list.iter().enumerate().map(move |(i, buffer)| {
             let count = length.saturating_sub(i * each).min(each);
-            &buffer.bytes[buffer.first..buffer.first + count]
+            &buffer.as_ref()[..count]
         })
     }
 
@@ -44,7 +26,7 @@ impl Buffers {
         let each = self.each;
         self.list.iter_mut().enumerate().map(move |(i, buffer)| {
             let count = length.saturating_sub(i * each).min(each);
-            &mut buffer.bytes[buffer.first..buffer.first + count]
+            &mut buffer.as_mut()[..count]
         })
     }
 }
@@ -52,7 +34,7 @@ impl Buffers {
 /// The buffers of one target.
 #[derive(Debug)]
 pub(super) struct Pool {
-    free: Vec<Buffer>,
+    free: Vec<Pages>,
     /// Buffers that exist.
     made: usize,
     most: usize,
@@ -62,7 +44,7 @@ pub(super) struct Pool {
 impl Pool {
     /// At most `most` buffers of `each` bytes, rounded up to pages.
     pub(super) fn new(most: usize, each: usize) -> Self {
-        Self { free: Vec::new(), made: 0, most, each: each.max(1).next_multiple_of(PAGE) }
+        Self { free: Vec::new(), made: 0, most, each: each.max(1).next_multiple_of(Pages::ALIGNMENT) }
     }
 
     /// Buffers that `length` bytes take; `None` when the pool never has that number.
@@ -77,11 +59,14 @@ impl Pool {
     }
 
     /// Takes `count` buffers, which [`Pool::has`].
+    ///
+    /// # Panics
+    /// When no process has as many bytes as one buffer.
     pub(super) fn take(&mut self, count: usize) -> Buffers {
         let mut list = self.free.split_off(self.free.len().saturating_sub(count));
         let new = count - list.len();
         self.made += new;
-        list.extend((0..new).map(|_| Buffer::new(self.each)));
+        list.extend((0..new).map(|_| Pages::new(self.each).expect("as many bytes as a process can have")));
         Buffers { list, each: self.each }
     }
 
@@ -94,6 +79,8 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PAGE: usize = Pages::ALIGNMENT;
 
     #[test]
     fn take__buffers_are_aligned_bounded_and_used_again() {

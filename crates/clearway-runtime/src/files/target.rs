@@ -115,7 +115,7 @@ impl Target {
     }
 
     /// Puts a task with buffers of [`Target::take`] into the queue.
-    pub(super) fn put(&mut self, opened: Arc<Opened>, task: Task) {
+    pub(super) fn put(&self, opened: Arc<Opened>, task: Task) {
         self.shared.put(Job::Run(opened, task));
     }
 
