@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(non_snake_case))]
 
 mod bench;
+mod conformance;
 mod golden;
 mod swarm;
 mod tidy;
@@ -27,6 +28,11 @@ const COMMANDS: &[Command] = &[
         name: "bench",
         sentence: "`bench wire`: the UDP wire beside iperf3 and plain sockets; `bench shm`: the shared-memory wire beside Open MPI; `bench fabric`: the simulated fabric beside ns-3 and SimGrid; `--json` prints a record",
         run: bench::run,
+    },
+    Command {
+        name: "conformance",
+        sentence: "run every wire against every promise of the contract; print one matrix",
+        run: conformance::run,
     },
     Command {
         name: "swarm",
@@ -64,7 +70,7 @@ fn main() -> ExitCode {
 fn usage() -> String {
     let mut text = String::from("usage: cargo xtask <command> [arguments]\n\n");
     for command in COMMANDS {
-        text.push_str(&format!("  {:<8} {}\n", command.name, command.sentence));
+        text.push_str(&format!("  {:<11} {}\n", command.name, command.sentence));
     }
     text
 }

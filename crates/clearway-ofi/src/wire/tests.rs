@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clearway_proto::wire::conformance::{self, Fabric, Outcome};
+use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{AtomicKind, Destination, Foreign, Out, RemoteSpan};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -162,14 +162,10 @@ fn conformance__on_every_library_and_provider() {
     with_each(&|config, name| {
         let trust = |rank| proofs(rank, conformance::RANKS);
         let open = || Loopback::trusting(conformance::RANKS, config, &trust).expect("open wires");
-        for (case, outcome) in conformance::run(&mut { open }) {
-            match outcome {
-                Outcome::Passed => {}
-                Outcome::Skipped(kind) => eprintln!("skipped: {case}: {name} has no {}", kind.name()),
-                Outcome::Without(feature) => eprintln!("skipped: {case}: {name} has no {}", feature.name()),
-                Outcome::Failed(sentence) => panic!("{name}: {case}: {sentence}"),
-            }
-        }
+        let lacks = [Need::Operation(OperationKind::Multicast), Need::Operation(OperationKind::File)];
+        let others = [Need::AnyLocal, Need::SendsFollowWrites];
+        let outcomes = conformance::check(&format!("libfabric, {name}"), &[lacks, others].concat(), open);
+        eprint!("{}", outcomes.expect("every promise is kept"));
     });
 }
 

@@ -9,12 +9,15 @@
 
 mod cases;
 
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+#[cfg(doc)]
+use super::Capabilities;
 use super::foreign::Words;
-use super::{AdoptedMemory, Capabilities, FileId, OperationKind, Reach, Wire};
+use super::{AdoptedMemory, FileId, OperationKind, Reach, Wire};
 use crate::base::Rank;
 
 /// Some ends of the wire under test.
@@ -32,7 +35,7 @@ pub trait Fabric {
     /// readable sockets of at most some milliseconds.
     fn pass_time(&mut self);
 
-    /// Opens an empty file for the end of `rank`, to be read and written. Without one, cases about files are skipped by name.
+    /// Opens an empty file for the end of `rank`, to be read and written. Without one, cases about files are left out.
     fn open_file(&mut self, rank: Rank) -> Option<FileId> {
         let _ = rank;
         None
@@ -42,22 +45,11 @@ pub trait Fabric {
 /// Ranks that a fabric under test must have.
 pub const RANKS: u32 = 3;
 
-/// How one case ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// As promised.
-    Passed,
-    /// The wire says it lacks what the case needs.
-    Skipped(OperationKind),
-    /// The wire says that it does not promise this.
-    Without(Feature),
-    /// Not as promised; the sentence says what was seen.
-    Failed(String),
-}
-
-/// What a case needs beside operations: a capability that a wire may lack.
+/// A capability that a case needs and a wire can lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feature {
+pub enum Need {
+    /// An operation of [`Capabilities::operations`].
+    Operation(OperationKind),
     /// [`Capabilities::adopts`].
     Adoption,
     /// [`Capabilities::any_local`].
@@ -66,18 +58,26 @@ pub enum Feature {
     SendsFollowWrites,
 }
 
-impl Feature {
-    fn is_in(self, capabilities: &Capabilities) -> bool {
-        match self {
+impl Need {
+    fn is_in(self, fabric: &mut dyn Fabric) -> bool {
+        let capabilities = fabric.wire(Rank(0)).capabilities();
+        let has = match self {
+            Self::Operation(kind) => capabilities.operations.has(kind),
             Self::Adoption => capabilities.adopts,
             Self::AnyLocal => capabilities.any_local,
             Self::SendsFollowWrites => capabilities.sends_follow_writes,
+        };
+        has && match self {
+            Self::Operation(OperationKind::File) => fabric.open_file(Rank(0)).is_some(),
+            Self::Adoption | Self::AnyLocal => fabric.foreign(8, Reach::Peers).is_some(),
+            _ => true,
         }
     }
 
-    /// The name used in reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Operation(kind) => kind.name(),
             Self::Adoption => "adoption",
             Self::AnyLocal => "local memory",
             Self::SendsFollowWrites => "order of writes and sends",
@@ -85,46 +85,42 @@ impl Feature {
     }
 }
 
-impl Outcome {
-    /// Whether the promise is kept, or the wire says that it lacks what the promise needs.
-    pub fn is_kept(&self) -> bool {
-        !matches!(self, Self::Failed(_))
-    }
-}
-
-/// Runs every case on a fresh fabric from `make`; returns the cases in order.
+/// Runs every case on a fresh fabric from `make`. A case is left out when the wire lacks what it needs.
+///
+/// Returns a line for each case: `conformance: WIRE: CASE: passed`, or `no` and the name of what is missing. `cargo xtask conformance`
+/// prints the lines of all wires as one matrix.
+///
+/// # Errors
+/// A sentence, when a promise is broken, or when what the wire lacks is not exactly `lacks`.
 ///
 /// ```
 /// use clearway_proto::wire::OperationKind;
-/// use clearway_proto::wire::conformance::{self, Outcome};
+/// use clearway_proto::wire::conformance::{self, Need};
 /// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
-/// let cases = conformance::run(&mut || MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS)));
-/// for (name, outcome) in cases {
-///     assert!(matches!(outcome, Outcome::Passed | Outcome::Skipped(OperationKind::File)), "{name}: {outcome:?}");
-/// }
+/// let lacks = [Need::Operation(OperationKind::File)];
+/// let make = || MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS));
+/// print!("{}", conformance::check("memory", &lacks, make)?);
+/// # Ok::<(), String>(())
 /// ```
-pub fn run<F: Fabric>(make: &mut dyn FnMut() -> F) -> Vec<(&'static str, Outcome)> {
-    cases::ALL.iter().map(|case| (case.name, run_one(case, &mut make()))).collect()
-}
-
-fn run_one(case: &cases::Case, fabric: &mut dyn Fabric) -> Outcome {
-    let operations = fabric.wire(Rank(0)).capabilities().operations;
-    if let Some(missing) = case.needs.iter().find(|kind| !operations.has(**kind)) {
-        return Outcome::Skipped(*missing);
+pub fn check<F: Fabric>(wire: &str, lacks: &[Need], mut make: impl FnMut() -> F) -> Result<String, String> {
+    let (mut lines, mut found) = (String::new(), Vec::new());
+    for case in cases::ALL {
+        let mut fabric = make();
+        let missing = case.needs.iter().copied().find(|need| !need.is_in(&mut fabric));
+        let outcome = match missing {
+            Some(need) => format!("no {}", need.name()),
+            None => {
+                (case.run)(&mut fabric).map_err(|sentence| format!("{wire}: {}: {sentence}", case.name))?;
+                "passed".into()
+            }
+        };
+        found.extend(missing);
+        lines.push_str(&format!("conformance: {wire}: {}: {outcome}\n", case.name));
     }
-    if let Some(missing) = case.features.iter().find(|feature| !feature.is_in(fabric.wire(Rank(0)).capabilities())) {
-        return Outcome::Without(*missing);
-    }
-    let adopts = |feature: &&Feature| matches!(feature, Feature::Adoption | Feature::AnyLocal);
-    if let Some(feature) = case.features.iter().find(adopts).filter(|_| fabric.foreign(8, Reach::Peers).is_none()) {
-        return Outcome::Without(*feature);
-    }
-    if case.needs.contains(&OperationKind::File) && fabric.open_file(Rank(0)).is_none() {
-        return Outcome::Skipped(OperationKind::File);
-    }
-    match (case.run)(fabric) {
-        Ok(()) => Outcome::Passed,
-        Err(sentence) => Outcome::Failed(sentence),
+    match (found.iter().find(|need| !lacks.contains(need)), lacks.iter().find(|need| !found.contains(need))) {
+        (Some(need), _) => Err(format!("{wire}: it has no {}", need.name())),
+        (_, Some(need)) => Err(format!("{wire}: it has {}, which it should lack", need.name())),
+        _ => Ok(lines),
     }
 }
 
@@ -137,5 +133,27 @@ impl Fabric for super::memory::MemoryFabric {
         if let Some(at) = self.next_arrival() {
             self.advance(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::memory::{MemoryConfig, MemoryFabric};
+
+    fn check_memory(lacks: &[Need]) -> Result<String, String> {
+        check("memory", lacks, || MemoryFabric::new(MemoryConfig::lossless(RANKS)))
+    }
+
+    #[test]
+    fn conformance__the_wire_in_memory_keeps_all_promises() {
+        let file = Need::Operation(OperationKind::File);
+        let lines = check_memory(&[file]).expect("every promise is kept");
+        assert_eq!(lines.lines().count(), cases::ALL.len());
+        std::eprint!("{lines}");
+        let unexpected = check_memory(&[]).expect_err("it cannot read files");
+        assert_eq!(unexpected, "memory: it has no file operation");
+        let surplus = check_memory(&[file, Need::Adoption]).expect_err("it adopts");
+        assert_eq!(surplus, "memory: it has adoption, which it should lack");
     }
 }

@@ -25,13 +25,15 @@ fn star() -> FabricSpec {
 
 #[test]
 fn conformance__of_a_lossless_star() {
-    assert_conforms(&mut || network(&star(), Options::default()));
-    assert_conforms(&mut || network(&star(), Options { events: Events::Eager, ..Options::default() }));
+    assert_conforms("a lossless star", &mut || network(&star(), Options::default()));
+    assert_conforms("a lossless star, eager events", &mut || {
+        network(&star(), Options { events: Events::Eager, ..Options::default() })
+    });
 }
 
 #[test]
 fn conformance__of_a_star_that_drops() {
     let mut spec = star();
     spec.classes.loss = [LossDomain::Drops { queue: Bytes(2 << 20) }; VIRTUAL_LANES_MAX];
-    assert_conforms(&mut || network(&spec, Options::default()));
+    assert_conforms("a star that drops", &mut || network(&spec, Options::default()));
 }

@@ -1,13 +1,14 @@
 //! The promises, one function each.
 
 mod adopted;
+mod files;
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Fabric, Feature};
+use super::{Fabric, Need};
 use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
     Answer, Arrival, AtomicKind, Destination, FileId, FileKind, Missing, Operation, OperationKind, Out, PathId,
@@ -18,115 +19,61 @@ use crate::wire::{
 pub(super) struct Case {
     /// What is promised.
     pub(super) name: &'static str,
-    /// The operations it needs.
-    pub(super) needs: &'static [OperationKind],
-    /// What else it needs.
-    pub(super) features: &'static [Feature],
+    /// What it needs.
+    pub(super) needs: &'static [Need],
     /// Whether it is kept.
     pub(super) run: fn(&mut dyn Fabric) -> Result<(), String>,
 }
 
-use Feature::{Adoption, AnyLocal, SendsFollowWrites};
-use OperationKind::{Atomic, Copy, Digest, File, Multicast, Read, Send, Write};
+const SEND: Need = Need::Operation(OperationKind::Send);
+const COPY: Need = Need::Operation(OperationKind::Copy);
+const DIGEST: Need = Need::Operation(OperationKind::Digest);
+const MULTICAST: Need = Need::Operation(OperationKind::Multicast);
+const WRITE: Need = Need::Operation(OperationKind::Write);
+const READ: Need = Need::Operation(OperationKind::Read);
+const ATOMIC: Need = Need::Operation(OperationKind::Atomic);
+const FILE: Need = Need::Operation(OperationKind::File);
+
+const fn case(name: &'static str, needs: &'static [Need], run: fn(&mut dyn Fabric) -> Result<(), String>) -> Case {
+    Case { name, needs, run }
+}
 
 pub(super) const ALL: &[Case] = &[
-    Case {
-        name: "a message arrives once, whole, with sender, class and stamp",
-        needs: &[Send, Copy],
-        features: &[],
-        run: message,
-    },
-    Case { name: "every class keeps its mark", needs: &[Send], features: &[], run: classes },
-    Case { name: "messages of one batch keep their order", needs: &[Send], features: &[], run: order },
-    Case { name: "empty and longest messages arrive whole", needs: &[Send], features: &[], run: lengths },
-    Case { name: "what is too long is refused by name", needs: &[Send], features: &[], run: too_long },
-    Case { name: "unknown ranks, paths and memory are refused by name", needs: &[Send], features: &[], run: unknown },
-    Case { name: "a full queue says so and then says when it has room", needs: &[Send], features: &[], run: room },
-    Case {
-        name: "a group's members get a message once, others and its sender never",
-        needs: &[Multicast],
-        features: &[],
-        run: group,
-    },
-    Case { name: "a write lands whole, with its word, and completes once", needs: &[Write], features: &[], run: write },
-    Case {
-        name: "a silent write lands whole, completes once, and tells the peer nothing",
-        needs: &[Write],
-        features: &[],
-        run: silent,
-    },
-    Case {
-        name: "a write outside the peer's memory is refused, not applied",
-        needs: &[Write],
-        features: &[],
-        run: write_outside,
-    },
-    Case { name: "a read brings the peer's bytes", needs: &[Read], features: &[], run: read },
-    Case {
-        name: "fetch-add, swap and compare-swap change one word and return the old",
-        needs: &[Atomic],
-        features: &[],
-        run: atomic,
-    },
-    Case {
-        name: "a digest is that of the bytes, of copied ones too",
-        needs: &[Digest, Copy],
-        features: &[],
-        run: digest,
-    },
-    Case {
-        name: "what is for a peer that is given up ends once, others go on",
-        needs: &[Send],
-        features: &[],
-        run: abandon,
-    },
-    Case { name: "regions begin at multiples of 4096", needs: &[], features: &[], run: pages },
-    Case { name: "a group's member that left gets nothing more", needs: &[Multicast], features: &[], run: leave },
-    Case {
-        name: "a message behind a write is given when the write is there",
-        needs: &[Send, Write],
-        features: &[SendsFollowWrites],
-        run: write_then_send,
-    },
-    Case {
-        name: "adopted memory is sent from, copied to and digested, and gives no reference",
-        needs: &[Send, Copy, Digest],
-        features: &[Adoption],
-        run: adopted::local,
-    },
-    Case {
-        name: "peers write into adopted memory, and read it",
-        needs: &[Write],
-        features: &[Adoption],
-        run: adopted::by_peers,
-    },
-    Case {
-        name: "words of adopted memory are changed as one step",
-        needs: &[Atomic],
-        features: &[Adoption],
-        run: adopted::words,
-    },
-    Case {
-        name: "memory of the process is named by this rank alone",
-        needs: &[Send, Copy],
-        features: &[AnyLocal],
-        run: adopted::process,
-    },
-    Case { name: "what is not in the capabilities is refused by name", needs: &[], features: &[], run: missing },
-    Case { name: "what is written to a file is read back, with its length", needs: &[File], features: &[], run: file },
-    Case { name: "a read at the end of a file brings what is there", needs: &[File], features: &[], run: file_end },
-    Case {
-        name: "a sync covers a write that is done, and completes once",
-        needs: &[File],
-        features: &[],
-        run: file_sync,
-    },
-    Case {
-        name: "an unknown file and unknown memory are refused by name",
-        needs: &[File],
-        features: &[],
-        run: file_unknown,
-    },
+    case("a message arrives once, whole, with sender, class and stamp", &[SEND, COPY], message),
+    case("every class keeps its mark", &[SEND], classes),
+    case("messages of one batch keep their order", &[SEND], order),
+    case("empty and longest messages arrive whole", &[SEND], lengths),
+    case("what is too long is refused by name", &[SEND], too_long),
+    case("unknown ranks, paths and memory are refused by name", &[SEND], unknown),
+    case("a full queue says so and then says when it has room", &[SEND], room),
+    case("a group's members get a message once, others and its sender never", &[MULTICAST], group),
+    case("a write lands whole, with its word, and completes once", &[WRITE], write),
+    case("a silent write lands whole, completes once, and tells the peer nothing", &[WRITE], silent),
+    case("a write outside the peer's memory is refused, not applied", &[WRITE], write_outside),
+    case("a read brings the peer's bytes", &[READ], read),
+    case("fetch-add, swap and compare-swap change one word and return the old", &[ATOMIC], atomic),
+    case("a digest is that of the bytes, of copied ones too", &[DIGEST, COPY], digest),
+    case("what is for a peer that is given up ends once, others go on", &[SEND], abandon),
+    case("regions begin at multiples of 4096", &[], pages),
+    case("a group's member that left gets nothing more", &[MULTICAST], leave),
+    case(
+        "a message behind a write is given when the write is there",
+        &[SEND, WRITE, Need::SendsFollowWrites],
+        write_then_send,
+    ),
+    case(
+        "adopted memory is sent from, copied to and digested, and gives no reference",
+        &[SEND, COPY, DIGEST, Need::Adoption],
+        adopted::local,
+    ),
+    case("peers write into adopted memory, and read it", &[WRITE, Need::Adoption], adopted::by_peers),
+    case("words of adopted memory are changed as one step", &[ATOMIC, Need::Adoption], adopted::words),
+    case("memory of the process is named by this rank alone", &[SEND, COPY, Need::AnyLocal], adopted::process),
+    case("what is not in the capabilities is refused by name", &[], missing),
+    case("what is written to a file is read back, with its length", &[FILE], files::round_trip),
+    case("a read at the end of a file brings what is there", &[FILE], files::end),
+    case("a sync covers a write that is done, and completes once", &[FILE], files::sync),
+    case("an unknown file and unknown memory are refused by name", &[FILE], files::unknown),
 ];
 
 /// Rounds of waiting before the suite gives up on an arrival.
@@ -230,6 +177,25 @@ fn one(seen: Vec<Seen>) -> Result<Seen, String> {
     seen.into_iter().next().ok_or_else(|| "nothing arrived".into())
 }
 
+/// How the operation of rank 0 with `token` ends that was answered with `answer`: at once, or with a completion.
+fn ending(fabric: &mut dyn Fabric, answer: Answer, token: Token) -> Result<(Status, u64), String> {
+    match answer {
+        Answer::Done(value) => Ok((Status::Complete, value)),
+        Answer::Refused(missing) => Ok((Status::Refused(missing), 0)),
+        Answer::NoRoom => Err("there is no room".into()),
+        Answer::Posted => match one(await_arrivals(fabric, Rank(0), 1)?)? {
+            Seen::Done { token: done, status, value } if done == token => Ok((status, value)),
+            other => Err(format!("{other:?} instead of the end of {token:?}")),
+        },
+    }
+}
+
+/// How an operation ends that is complete and has no value.
+const DONE: (Status, u64) = (Status::Complete, 0);
+
+/// How an operation ends that names memory that is not there.
+const NO_MEMORY: (Status, u64) = (Status::Refused(Missing::Memory), 0);
+
 const TO_1: Destination = Destination::One(Rank(1));
 
 fn message(fabric: &mut dyn Fabric) -> Result<(), String> {
@@ -238,12 +204,7 @@ fn message(fabric: &mut dyn Fabric) -> Result<(), String> {
     let before = fabric.wire(Rank(0)).now();
     let (send, heads) = send_to(TO_1, Class::LowLatency, b"head", body, Some(Token(7)));
     let answer = post(fabric, Rank(0), send, &heads);
-    if answer == Answer::Posted {
-        let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
-        expect("completion", &done, &Seen::Done { token: Token(7), status: Status::Complete, value: 0 })?;
-    } else {
-        expect("answer", &answer, &Answer::Done(0))?;
-    }
+    expect("end", &ending(fabric, answer, Token(7))?, &DONE)?;
     let Seen::Message { from, at, head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
         return Err("something else than a message arrived".into());
     };
@@ -402,10 +363,7 @@ fn write(fabric: &mut dyn Fabric) -> Result<(), String> {
     let into = Span { region: target, offset: 5, length: 9 };
     let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
     expect("at the target", &landed, &Seen::Landed { from: Rank(0), into, immediate: 42 })?;
-    if answer == Answer::Posted {
-        let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
-        expect("completion", &done, &Seen::Done { token: Token(1), status: Status::Complete, value: 0 })?;
-    }
+    expect("end", &ending(fabric, answer, Token(1))?, &DONE)?;
     let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
     expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
 }
@@ -447,13 +405,7 @@ fn write_outside(fabric: &mut dyn Fabric) -> Result<(), String> {
     for offset in [17, u64::MAX] {
         let into = RemoteSpan { region: target, offset };
         let answer = post(fabric, Rank(0), write_of(source, into, 16), &[]);
-        if answer == Answer::Posted {
-            let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
-            let refused = Seen::Done { token: Token(1), status: Status::Refused(Missing::Memory), value: 0 };
-            expect("completion", &done, &refused)?;
-        } else {
-            expect("answer", &answer, &Answer::Refused(Missing::Memory))?;
-        }
+        expect("end", &ending(fabric, answer, Token(1))?, &NO_MEMORY)?;
     }
     await_arrivals(fabric, Rank(1), 0)?;
     let touched = fabric.wire(Rank(1)).region(target).unwrap_or_default().iter().any(|byte| *byte != 0);
@@ -468,8 +420,7 @@ fn read(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (path, class, token) = (PathId(0), Class::Bulk, Token(5));
     let answer = post(fabric, Rank(0), Operation::Read { peer: Rank(1), path, class, from, into, token }, &[]);
     expect("answer", &answer, &Answer::Posted)?;
-    let done = one(await_arrivals(fabric, Rank(0), 1)?)?;
-    expect("completion", &done, &Seen::Done { token, status: Status::Complete, value: 0 })?;
+    expect("end", &ending(fabric, answer, token)?, &DONE)?;
     let bytes = fabric.wire(Rank(0)).region(target).unwrap_or_default().to_vec();
     expect("memory", &bytes, &b"\0awa\0\0\0\0".to_vec())
 }
@@ -487,12 +438,8 @@ fn atomic(fabric: &mut dyn Fabric) -> Result<(), String> {
     for (i, (kind, old)) in steps.into_iter().enumerate() {
         let token = Token(i as u64);
         let operation = Operation::Atomic { to: Rank(1), path: PathId(0), class: Class::Control, kind, at, token };
-        let got = match post(fabric, Rank(0), operation, &[]) {
-            Answer::Posted => one(await_arrivals(fabric, Rank(0), 1)?)?,
-            Answer::Done(value) => Seen::Done { token, status: Status::Complete, value },
-            answer => return Err(format!("{kind:?}: {answer:?}")),
-        };
-        expect("old value", &got, &Seen::Done { token, status: Status::Complete, value: old })?;
+        let answer = post(fabric, Rank(0), operation, &[]);
+        expect("old value", &ending(fabric, answer, token)?, &(Status::Complete, old))?;
     }
     let bytes = fabric.wire(Rank(1)).region(region).unwrap_or_default().to_vec();
     expect("both words", &bytes, &vec![0; 16])
@@ -612,93 +559,4 @@ fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
         expect("answer", &answer, &Answer::Refused(Missing::Operation(operation.kind())))?;
     }
     Ok(())
-}
-
-/// Does one file operation at rank 0; returns what its completion says.
-fn file_job(
-    fabric: &mut dyn Fabric,
-    kind: FileKind,
-    file: FileId,
-    at: u64,
-    memory: Span,
-) -> Result<(Status, u64), String> {
-    let token = Token(at);
-    let operation = Operation::File { kind, file, at, memory, class: Class::Scavenger, token };
-    expect("answer", &post(fabric, Rank(0), operation, &[]), &Answer::Posted)?;
-    match one(await_arrivals(fabric, Rank(0), 1)?)? {
-        Seen::Done { token: done, status, value } if done == token => Ok((status, value)),
-        other => Err(format!("{kind:?}: {other:?}")),
-    }
-}
-
-fn opened(fabric: &mut dyn Fabric) -> Result<FileId, String> {
-    fabric.open_file(Rank(0)).ok_or_else(|| "no file was opened".into())
-}
-
-fn file(fabric: &mut dyn Fabric) -> Result<(), String> {
-    let (file, other) = (opened(fabric)?, opened(fabric)?);
-    let region = memory(fabric, Rank(0), b"the file........the other.......")?;
-    let span = |offset, length| Span { region, offset, length };
-    let steps = [
-        (FileKind::Write, file, 0, span(0, 8), 8),
-        (FileKind::Write, other, 3, span(16, 9), 9),
-        (FileKind::Write, file, 4, span(20, 5), 5),
-        (FileKind::Read, file, 0, span(8, 8), 8),
-        (FileKind::Read, other, 2, span(25, 7), 7),
-        (FileKind::Write, file, 0, span(0, 0), 0),
-        (FileKind::Read, file, 0, span(0, 0), 0),
-    ];
-    for (kind, file, at, memory, value) in steps {
-        let done = file_job(fabric, kind, file, at, memory)?;
-        expect("completion", &done, &(Status::Complete, value))?;
-    }
-    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
-    expect("memory", &bytes, &b"the filethe othethe other\0the ot".to_vec())
-}
-
-fn file_end(fabric: &mut dyn Fabric) -> Result<(), String> {
-    let file = opened(fabric)?;
-    let region = memory(fabric, Rank(0), b"short.........")?;
-    let place = |length| Span { region, offset: 6, length };
-    let written = Span { region, offset: 0, length: 5 };
-    expect("write", &file_job(fabric, FileKind::Write, file, 0, written)?, &(Status::Complete, 5))?;
-    for (at, length, value) in [(0, 8, 5), (3, 8, 2), (5, 8, 0), (1 << 40, 8, 0), (u64::MAX, 8, 0)] {
-        let done = file_job(fabric, FileKind::Read, file, at, place(length))?;
-        expect("read at the end", &done, &(Status::Complete, value))?;
-    }
-    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
-    expect("memory", &bytes, &b"short.rtort...".to_vec())
-}
-
-fn file_sync(fabric: &mut dyn Fabric) -> Result<(), String> {
-    let file = opened(fabric)?;
-    let region = memory(fabric, Rank(0), b"kept....")?;
-    let span = |offset| Span { region, offset, length: 4 };
-    expect("sync of nothing", &file_job(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
-    expect("write", &file_job(fabric, FileKind::Write, file, 0, span(0))?, &(Status::Complete, 4))?;
-    expect("sync", &file_job(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
-    expect("read", &file_job(fabric, FileKind::Read, file, 0, span(4))?, &(Status::Complete, 4))?;
-    let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
-    expect("memory", &bytes, &b"keptkept".to_vec())
-}
-
-fn file_unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
-    let known = opened(fabric)?;
-    let region = memory(fabric, Rank(0), &[0; 16])?;
-    let span = |region, offset| Span { region, offset, length: 8 };
-    let inside = span(region, 8);
-    let refused = [
-        (FileKind::Read, FileId(u32::MAX), inside),
-        (FileKind::Write, FileId(u32::MAX), inside),
-        (FileKind::Sync, FileId(u32::MAX), Span::EMPTY),
-        (FileKind::Read, known, span(region, 9)),
-        (FileKind::Write, known, span(region, 9)),
-        (FileKind::Write, known, span(RegionId(999), 0)),
-        (FileKind::Read, known, span(RegionId::RECEIVE, 0)),
-    ];
-    for (kind, file, memory) in refused {
-        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(0) };
-        expect("answer", &post(fabric, Rank(0), operation, &[]), &Answer::Refused(Missing::Memory))?;
-    }
-    await_arrivals(fabric, Rank(0), 0).map(drop)
 }
