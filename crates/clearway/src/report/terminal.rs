@@ -4,7 +4,7 @@
 //! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
-use super::model::{Load, Outcome, PartVerdict, Port, Real, Report, labels};
+use super::model::{Labels, Load, Outcome, PartVerdict, Port, Real, Report, labels};
 use super::numerals::{digits, digits_in, fit, printable, wrap};
 use super::present::Presenter;
 
@@ -93,13 +93,20 @@ fn beside_table(report: &Report) -> Vec<String> {
             let unit = if it.unit == "1" { String::new() } else { format!(" ({})", it.unit) };
             lines.push(fit(&format!("{name}{unit}"), WIDTH));
         }
-        let of = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
-        let what: Vec<&str> = of.iter().filter_map(|key| it.labels.get(*key)).map(String::as_str).collect();
+        let what = subject(&it.labels);
         let [a, b] = [0, 1].map(|i| digits_in(it.values.get(i).map(|(_, value)| *value), 9));
         let limit = format!("{} {}", it.distance.word(), digits(it.limit));
         lines.push(line([&what.join(" "), &a, &b, &digits_in(it.ratio, 7), &limit]));
     }
     lines
+}
+
+/// Returns the values of all labels: first those of the congestion test in their usual order, then all others.
+fn subject(all: &Labels) -> Vec<&str> {
+    let usual = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
+    let first = usual.iter().filter_map(|key| all.get(*key));
+    let others = all.iter().filter(|(key, _)| !usual.contains(&key.as_str())).map(|(_, value)| value);
+    first.chain(others).map(String::as_str).collect()
 }
 
 /// The simulated network and the ports that stand out, over all queues.
@@ -164,6 +171,24 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         assert!(!render(&sample::incast_demo(), &[], Paint::Plain).contains("The fabric"));
+    }
+
+    #[test]
+    fn beside_table__rows_of_one_figure_say_what_they_are_of() {
+        let mut report = sample::incast_demo();
+        let row = |policy: &str, value: f64| model::Beside {
+            name: "timeslice_throughput_fraction".to_owned(),
+            labels: Labels::from([("policy".to_owned(), policy.to_owned())]),
+            unit: "1".to_owned(),
+            values: vec![("sim".to_owned(), Real::finite(value)), ("lab".to_owned(), Real::finite(1.0))],
+            ratio: Some(Real::finite(value)),
+            limit: Real::finite(1.1),
+            distance: model::Distance::Within,
+        };
+        report.beside = vec![row("dfs", 0.95), row("token", 0.97)];
+        let lines = beside_table(&report);
+        let subjects: Vec<&str> = lines[3..].iter().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(subjects, ["dfs", "token"], "{lines:?}");
     }
 
     #[test]
