@@ -18,7 +18,7 @@
 //! processor time (user and system), which other load on the machine disturbs least; latency as least and median.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-runtime/examples/wire_bench.rs`.
+//! The measured loops: `crates/clearway-runtime/benches/wire_bench.rs`.
 
 mod afterwards;
 mod contest;
@@ -40,9 +40,10 @@ mod timeslice;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::Message;
 use serde_json::json;
 
 use self::contest::{CONTESTS, Contest, Programs, SEALED};
@@ -99,9 +100,9 @@ fn on_link(bench: &'static str, contests: &[Contest], rest: &[String]) -> Result
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let (package, example) =
+    let (package, program) =
         if bench == "ofi" { ("clearway-ofi", "ofi_bench") } else { ("clearway-runtime", "wire_bench") };
-    let program = build(package, example)?;
+    let program = build(package, program)?;
     let own = std::env::current_exe().context("the path of this program")?;
     // `-r` makes this user root of a namespace of its own; real root needs none.
     let flags = if is_root()? { "-n" } else { "-rn" };
@@ -139,23 +140,33 @@ fn is_root() -> Result<bool> {
     Ok(id.stdout.trim_ascii() == b"0")
 }
 
-/// Builds the measuring program `example` of `package` as users' programs are built.
-pub(crate) fn build(package: &str, example: &str) -> Result<PathBuf> {
-    Ok(built(&["-p", package, "--example", example])?.join("examples").join(example))
+/// Builds the measuring program `bench` of `package` as users' programs are built.
+fn build(package: &str, bench: &str) -> Result<PathBuf> {
+    built(&["-p", package, "--bench", bench], bench)
+}
+
+/// Builds the example `example` of `package` as users' programs are built.
+pub(crate) fn build_example(package: &str, example: &str) -> Result<PathBuf> {
+    built(&["-p", package, "--example", example], example)
 }
 
 /// Builds the program itself as users' programs are built.
 fn build_program() -> Result<PathBuf> {
-    Ok(built(&["-p", "clearway"])?.join("clearway"))
+    built(&["-p", "clearway", "--bin", "clearway"], "clearway")
 }
 
-/// Builds `what` as users' programs are built; the directory that it lies in.
-fn built(what: &[&str]) -> Result<PathBuf> {
+/// Builds `what` as users' programs are built; returns the path of the program `name`, which cargo says: names of benches have a hash.
+fn built(what: &[&str], name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--release"]).args(what).status().context("cargo")?;
-    ensure!(status.success(), "{} does not build", what.join(" "));
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    Ok(metadata.target_directory.join("release").into())
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--message-format=json-render-diagnostics"]).args(what);
+    let output = command.stderr(Stdio::inherit()).output().context("cargo")?;
+    ensure!(output.status.success(), "{} does not build", what.join(" "));
+    let program = Message::parse_stream(output.stdout.as_slice()).filter_map(|message| match message.ok()? {
+        Message::CompilerArtifact(artifact) if artifact.target.name == name => artifact.executable,
+        _ => None,
+    });
+    program.last().map(PathBuf::from).with_context(|| format!("cargo names no program {name}"))
 }
 
 /// The load of the machine over the last minute.

@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     if !explore()? {
         return Ok(ExitCode::FAILURE);
     }
-    let program = crate::bench::build("clearway-sim", "swarm")?;
+    let program = crate::bench::build_example("clearway-sim", "swarm")?;
     let out = PathBuf::from("out/swarm");
     std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
     let begun = std::time::Instant::now();

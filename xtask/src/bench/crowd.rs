@@ -2,7 +2,7 @@
 //! Open MPI told to yield, in one run.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-runtime/examples/shm_allreduce.rs`, and `allreduce_peer.c` for MPI.
+//! The measured loops: `crates/clearway-runtime/benches/shm_allreduce.rs`, and `allreduce_peer.c` for MPI.
 
 use std::collections::BTreeMap;
 use std::path::Path;

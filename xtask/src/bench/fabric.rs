@@ -13,7 +13,7 @@
 //! a part of the same traffic, or run once.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-sim/examples/fabric_bench.rs`.
+//! The measured loops: `crates/clearway-sim/benches/fabric_bench.rs`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

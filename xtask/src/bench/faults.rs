@@ -8,7 +8,7 @@
 //! receiver is stopped for a while. What each round draws can be drawn again.
 //!
 //! # Not here
-//! The ends: `crates/clearway-runtime/examples/reliable_faults.rs`.
+//! The ends: `crates/clearway-runtime/benches/reliable_faults.rs`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};

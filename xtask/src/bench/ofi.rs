@@ -6,7 +6,7 @@
 //! All ends poll.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-ofi/examples/ofi_bench.rs` and `ofi_peer.c`.
+//! The measured loops: `crates/clearway-ofi/benches/ofi_bench.rs` and `ofi_peer.c`.
 
 use anyhow::{Context, Result};
 

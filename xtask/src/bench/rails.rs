@@ -8,7 +8,7 @@
 //! without a network, checked and unchecked: what looking at the bytes costs.
 //!
 //! # Not here
-//! The ends: `crates/clearway-wires/examples/reliable_bench/`.
+//! The ends: `crates/clearway-wires/benches/reliable_bench/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

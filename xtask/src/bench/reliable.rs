@@ -7,7 +7,7 @@
 //! byte sent to the last one known to be there.
 //!
 //! # Not here
-//! The ends: `crates/clearway-wires/examples/reliable_bench/`.
+//! The ends: `crates/clearway-wires/benches/reliable_bench/`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@
 //! by a lot. So beside medians stand least and greatest, and the load.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-runtime/examples/shm_bench.rs`, and `shm_peer.c` for MPI.
+//! The measured loops: `crates/clearway-runtime/benches/shm_bench.rs`, and `shm_peer.c` for MPI.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
