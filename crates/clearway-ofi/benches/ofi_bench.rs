@@ -17,7 +17,7 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, Source, Trust, Waking};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
-    Answer, Arrival, Destination, Operation, Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -90,7 +90,7 @@ fn processor_time() -> u64 {
 fn post(wire: &mut OfiWire, operation: Operation, heads: &[u8]) -> bool {
     let mut answers = Vec::with_capacity(1);
     wire.post(&[operation], heads, &mut answers);
-    answers.first() != Some(&Answer::NoRoom)
+    answers.first() != Some(&PostOutcome::NoRoom)
 }
 
 /// A message of `size` bytes, or of a header alone.

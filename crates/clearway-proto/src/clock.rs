@@ -16,7 +16,7 @@
 //! edges as in Moon, Skelly, Towsley (1999), of which two are enough here.
 //!
 //! # Invariants
-//! I1. The peer's clock lies within the error of a [`Reading`], as long as neither clock jumps and they drift apart no faster than was
+//! I1. The peer's clock lies within the error of a [`ClockReading`], as long as neither clock jumps and they drift apart no faster than was
 //!     said.
 //! I2. A jump that contradicts what was known starts everything anew from the exchange that showed it.
 //!
@@ -30,7 +30,7 @@ const BILLION: i128 = 1_000_000_000;
 
 /// One question and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct ClockExchange {
     /// The question left.
     pub asked: LocalNs,
     /// The peer heard it.
@@ -43,7 +43,7 @@ pub struct Exchange {
 
 /// What an exchange did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// It agrees with those before.
     Agreed,
     /// It contradicts those before: a clock jumped. They are forgotten.
@@ -54,7 +54,7 @@ pub enum Outcome {
 
 /// An instant on another clock, and how far it may be off in either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading<T> {
+pub struct ClockReading<T> {
     /// The middle of what is possible.
     pub at: T,
     /// The most by which it is off.
@@ -72,13 +72,13 @@ pub struct Drift {
 
 /// A bound of the offset.
 #[derive(Clone, Copy, Debug)]
-struct Edge {
+struct OffsetBound {
     at: LocalNs,
     /// The peer's clock minus this one.
     offset: i128,
 }
 
-impl Edge {
+impl OffsetBound {
     const fn new(at: LocalNs, peer: PeerNs) -> Self {
         Self { at, offset: peer.0 as i128 - at.0 as i128 }
     }
@@ -92,12 +92,12 @@ impl Edge {
 
 /// Both bounds, as one exchange or several gave them.
 #[derive(Clone, Copy, Debug)]
-struct Edges {
-    lower: Edge,
-    upper: Edge,
+struct OffsetBounds {
+    lower: OffsetBound,
+    upper: OffsetBound,
 }
 
-impl Edges {
+impl OffsetBounds {
     /// The least and the greatest offset at `at`.
     fn range(&self, at: LocalNs, drift_max: u32) -> (i128, i128) {
         let Self { lower, upper } = *self;
@@ -107,8 +107,8 @@ impl Edges {
 
 /// The drift, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-struct Slopes {
-    from: Edges,
+struct DriftEstimate {
+    from: OffsetBounds,
     /// Exchanges that may still give better edges to begin from.
     early: u32,
     least: i128,
@@ -118,18 +118,18 @@ struct Slopes {
 /// So many exchanges are taken for early: of a few, one is quick.
 const EARLY: u32 = 8;
 
-impl Slopes {
-    fn from(edges: Edges, drift_max: u32) -> Self {
+impl DriftEstimate {
+    fn from(edges: OffsetBounds, drift_max: u32) -> Self {
         Self { from: edges, early: EARLY, least: -i128::from(drift_max), most: i128::from(drift_max) }
     }
 
     /// Takes the edges of one exchange, where `best` are the tightest up to now.
-    fn take(&mut self, edges: Edges, best: Edges, drift_max: u32) {
+    fn take(&mut self, edges: OffsetBounds, best: OffsetBounds, drift_max: u32) {
         if self.early > 0 {
             (self.early, self.from) = (self.early - 1, best);
             return;
         }
-        let slope = |from: Edge, to: Edge| {
+        let slope = |from: OffsetBound, to: OffsetBound| {
             let length = i128::from(to.at.0) - i128::from(from.at.0);
             (length > 0).then(|| (to.offset - from.offset) * BILLION / length)
         };
@@ -145,7 +145,7 @@ impl Slopes {
 #[derive(Clone, Debug)]
 pub struct PeerClock {
     drift_max: u32,
-    known: Option<(Edges, Slopes)>,
+    known: Option<(OffsetBounds, DriftEstimate)>,
 }
 
 impl PeerClock {
@@ -156,22 +156,22 @@ impl PeerClock {
     }
 
     /// Takes what an exchange shows.
-    pub fn take(&mut self, exchange: Exchange) -> Outcome {
-        let Exchange { asked, heard, answered, back } = exchange;
-        let edges = Edges { lower: Edge::new(back, answered), upper: Edge::new(asked, heard) };
+    pub fn take(&mut self, exchange: ClockExchange) -> ExchangeOutcome {
+        let ClockExchange { asked, heard, answered, back } = exchange;
+        let edges = OffsetBounds { lower: OffsetBound::new(back, answered), upper: OffsetBound::new(asked, heard) };
         let (least, most) = edges.range(back, self.drift_max);
         if back < asked || answered.0 < heard.0 || least > most {
-            return Outcome::Nonsense;
+            return ExchangeOutcome::Nonsense;
         }
-        let fresh = (edges, Slopes::from(edges, self.drift_max));
+        let fresh = (edges, DriftEstimate::from(edges, self.drift_max));
         let Some((best, slopes)) = &mut self.known else {
             self.known = Some(fresh);
-            return Outcome::Agreed;
+            return ExchangeOutcome::Agreed;
         };
         let (known_least, known_most) = best.range(back, self.drift_max);
         if least > known_most || most < known_least {
             self.known = Some(fresh);
-            return Outcome::Jumped;
+            return ExchangeOutcome::Jumped;
         }
         if least > known_least {
             best.lower = edges.lower;
@@ -180,18 +180,18 @@ impl PeerClock {
             best.upper = edges.upper;
         }
         slopes.take(edges, *best, self.drift_max);
-        Outcome::Agreed
+        ExchangeOutcome::Agreed
     }
 
     /// What the peer's clock shows when this one shows `at`; `None` before the first exchange.
-    pub fn peer(&self, at: LocalNs) -> Option<Reading<PeerNs>> {
+    pub fn peer(&self, at: LocalNs) -> Option<ClockReading<PeerNs>> {
         let (middle, error) = self.offset(at)?;
         let shown = (i128::from(at.0) + middle).clamp(0, i128::from(u64::MAX));
-        Some(Reading { at: PeerNs(shown as u64), error })
+        Some(ClockReading { at: PeerNs(shown as u64), error })
     }
 
     /// What this clock shows when the peer's shows `at`; `None` before the first exchange.
-    pub fn local(&self, at: PeerNs) -> Option<Reading<LocalNs>> {
+    pub fn local(&self, at: PeerNs) -> Option<ClockReading<LocalNs>> {
         // The offset is that of an instant which is not known before it is taken off: a first guess is wrong by the drift of an
         // offset at most, and the second one by the drift of that.
         let (best, _) = self.known?;
@@ -199,12 +199,12 @@ impl PeerClock {
         let guess = clamped(best.lower.offset);
         let (middle, _) = self.offset(guess)?;
         let (middle, error) = self.offset(clamped(middle))?;
-        Some(Reading { at: clamped(middle), error })
+        Some(ClockReading { at: clamped(middle), error })
     }
 
     /// How much faster the peer's clock runs; `None` before the first exchange.
     pub fn drift(&self) -> Option<Drift> {
-        let (_, Slopes { least, most, .. }) = self.known?;
+        let (_, DriftEstimate { least, most, .. }) = self.known?;
         // Slopes and their middle are rounded.
         let error = (most - least).div_euclid(2) + 2;
         Some(Drift { ppb: i64::try_from((least + most).div_euclid(2)).ok()?, error: u64::try_from(error).ok()? })
@@ -232,8 +232,8 @@ mod tests {
     }
 
     /// An exchange that begins at `asked` and takes so long there, at the peer, and back.
-    fn exchange(asked: u64, [there, stay, back]: [u64; 3], offset: u64, ppb: i64) -> Exchange {
-        Exchange {
+    fn exchange(asked: u64, [there, stay, back]: [u64; 3], offset: u64, ppb: i64) -> ClockExchange {
+        ClockExchange {
             asked: LocalNs(asked),
             heard: shown(asked + there, offset, ppb),
             answered: shown(asked + there + stay, offset, ppb),
@@ -247,10 +247,10 @@ mod tests {
         assert_eq!(clock.peer(LocalNs(0)), None);
         // Asked at 100, back at 500 after 100 at the peer, which showed 10,250 to 10,350: the offset is 9,850 to 10,150.
         let exchange =
-            Exchange { asked: LocalNs(100), heard: PeerNs(10_250), answered: PeerNs(10_350), back: LocalNs(500) };
-        assert_eq!(clock.take(exchange), Outcome::Agreed);
-        assert_eq!(clock.peer(LocalNs(1_000)), Some(Reading { at: PeerNs(11_000), error: Nanos(151) }));
-        assert_eq!(clock.local(PeerNs(11_000)), Some(Reading { at: LocalNs(1_000), error: Nanos(151) }));
+            ClockExchange { asked: LocalNs(100), heard: PeerNs(10_250), answered: PeerNs(10_350), back: LocalNs(500) };
+        assert_eq!(clock.take(exchange), ExchangeOutcome::Agreed);
+        assert_eq!(clock.peer(LocalNs(1_000)), Some(ClockReading { at: PeerNs(11_000), error: Nanos(151) }));
+        assert_eq!(clock.local(PeerNs(11_000)), Some(ClockReading { at: LocalNs(1_000), error: Nanos(151) }));
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
                     let most = 2 << random.below(22);
                     500 + random.below(most)
                 });
-                assert_eq!(clock.take(exchange(now, delays, 5_000_000_000, ppb)), Outcome::Agreed);
+                assert_eq!(clock.take(exchange(now, delays, 5_000_000_000, ppb)), ExchangeOutcome::Agreed);
                 now += delays.iter().sum::<u64>() + random.below(3_000_000);
                 let (reading, truth) = (clock.peer(LocalNs(now)).expect("known"), shown(now, 5_000_000_000, ppb));
                 assert!(reading.at.0.abs_diff(truth.0) <= reading.error.0, "{reading:?} of {truth:?}");
@@ -295,10 +295,11 @@ mod tests {
         assert!(clock.drift().expect("known").ppb.abs_diff(80_000) < 5_000, "{:?}", clock.drift());
         // From the second on, 80 us ahead, it is 40 ppm slow.
         for i in 0..1_000 {
-            let Exchange { asked, heard, answered, back } = exchange(i * 1_000_000, [1_000; 3], 1_000_080_000, -40_000);
+            let ClockExchange { asked, heard, answered, back } =
+                exchange(i * 1_000_000, [1_000; 3], 1_000_080_000, -40_000);
             let later = |at: LocalNs| at + Nanos(1_000_000_000);
-            let outcome = clock.take(Exchange { asked: later(asked), heard, answered, back: later(back) });
-            assert_eq!(outcome, Outcome::Agreed);
+            let outcome = clock.take(ClockExchange { asked: later(asked), heard, answered, back: later(back) });
+            assert_eq!(outcome, ExchangeOutcome::Agreed);
         }
         let drift = clock.drift().expect("known");
         assert!(drift.ppb.abs_diff(-40_000) <= drift.error.min(5_000), "{drift:?}");
@@ -313,10 +314,10 @@ mod tests {
                 clock.take(exchange(i * 100_000, delays, 20_000_000, 0));
             });
             // Behind it the peer's clock is elsewhere, or this one is.
-            let Exchange { asked, heard, answered, back } = exchange(20_000_000, delays, offset, 0);
+            let ClockExchange { asked, heard, answered, back } = exchange(20_000_000, delays, offset, 0);
             let moved = |at: LocalNs| LocalNs(at.0 + skipped);
-            let outcome = clock.take(Exchange { asked: moved(asked), heard, answered, back: moved(back) });
-            assert_eq!(outcome, Outcome::Jumped);
+            let outcome = clock.take(ClockExchange { asked: moved(asked), heard, answered, back: moved(back) });
+            assert_eq!(outcome, ExchangeOutcome::Jumped);
             let reading = clock.peer(moved(LocalNs(21_000_000))).expect("known");
             assert!(reading.at.0.abs_diff(21_000_000 + offset) <= reading.error.0, "{reading:?}");
             assert!(reading.error < Nanos(2_000), "{reading:?}");
@@ -329,14 +330,19 @@ mod tests {
         clock.take(exchange(0, [1_000; 3], 500, 0));
         let before = clock.peer(LocalNs(10_000));
         let nonsense = [
-            Exchange { asked: LocalNs(9_000), heard: PeerNs(1), answered: PeerNs(1), back: LocalNs(8_000) },
-            Exchange { asked: LocalNs(9_000), heard: PeerNs(10), answered: PeerNs(9), back: LocalNs(9_100) },
+            ClockExchange { asked: LocalNs(9_000), heard: PeerNs(1), answered: PeerNs(1), back: LocalNs(8_000) },
+            ClockExchange { asked: LocalNs(9_000), heard: PeerNs(10), answered: PeerNs(9), back: LocalNs(9_100) },
             // It was longer at the peer than it was away.
-            Exchange { asked: LocalNs(9_000), heard: PeerNs(9_500), answered: PeerNs(9_900), back: LocalNs(9_100) },
-            Exchange { asked: LocalNs(0), heard: PeerNs(0), answered: PeerNs(u64::MAX), back: LocalNs(1) },
+            ClockExchange {
+                asked: LocalNs(9_000),
+                heard: PeerNs(9_500),
+                answered: PeerNs(9_900),
+                back: LocalNs(9_100),
+            },
+            ClockExchange { asked: LocalNs(0), heard: PeerNs(0), answered: PeerNs(u64::MAX), back: LocalNs(1) },
         ];
         for exchange in nonsense {
-            assert_eq!(clock.take(exchange), Outcome::Nonsense, "{exchange:?}");
+            assert_eq!(clock.take(exchange), ExchangeOutcome::Nonsense, "{exchange:?}");
         }
         assert_eq!(clock.peer(LocalNs(10_000)), before);
     }

@@ -13,15 +13,15 @@ use std::io::{self, Write};
 use std::net::SocketAddrV4;
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::{
-    Answer, Arrival, Destination, Operation, Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
-type End = Reliable<UdpWire>;
+type End = ReliableWire<UdpWire>;
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// The number of every run; runs do not overlap.
@@ -62,8 +62,8 @@ fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<End,
     config.segmentation = Segmentation::RealPackets;
     let ports = local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     // Patient: a stopped peer is not a dead one.
-    let streams = Config { patience: Nanos::from_secs(30), ..Config::of(2) };
-    Ok(Reliable::new(UdpWire::open(ports, config)?, 2, &streams, 0).map_err(|missing| missing.to_string())?)
+    let streams = StreamConfig { patience: Nanos::from_secs(30), ..StreamConfig::of(2) };
+    Ok(ReliableWire::new(UdpWire::open(ports, config)?, 2, &streams, 0).map_err(|missing| missing.to_string())?)
 }
 
 /// Memory of both ends: bodies, and places of writes.
@@ -123,7 +123,7 @@ fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
                 };
                 let mut answers = Vec::new();
                 wire.post(&[operation], out.heads(), &mut answers);
-                if answers != [Answer::Posted] {
+                if answers != [PostOutcome::Posted] {
                     break;
                 }
                 bytes += if is_last { 0 } else { u64::from(body.length) };

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, Span, Wire};
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::Waitable;
 
@@ -34,7 +34,7 @@ struct End {
     came: Vec<[Option<u64>; 2]>,
     out: Out<()>,
     sends: Vec<Operation>,
-    answers: Vec<Answer>,
+    answers: Vec<PostOutcome>,
 }
 
 impl End {
@@ -58,7 +58,7 @@ impl End {
         }));
         self.answers.clear();
         self.wire.post(&self.sends, self.out.heads(), &mut self.answers);
-        let taken = self.answers.iter().all(|answer| *answer == Answer::Done(0));
+        let taken = self.answers.iter().all(|answer| *answer == PostOutcome::Done(0));
         if taken { Ok(()) } else { Err(format!("{:?}", self.answers).into()) }
     }
 

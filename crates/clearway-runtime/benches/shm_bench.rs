@@ -16,7 +16,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, Span, Wire};
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::Waitable;
 
@@ -42,7 +42,7 @@ struct End {
     wire: ShmWire,
     peer: Destination,
     looking: Looking,
-    answers: Vec<Answer>,
+    answers: Vec<PostOutcome>,
 }
 
 impl End {
@@ -52,7 +52,7 @@ impl End {
         while !left.is_empty() {
             self.answers.clear();
             self.wire.post(left, heads, &mut self.answers);
-            let taken = self.answers.iter().take_while(|answer| **answer == Answer::Done(0)).count();
+            let taken = self.answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
             left = &left[taken..];
             if !left.is_empty() {
                 self.wire.harvest(WINDOW, &mut |_| {});

@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, SHORT_HEAD, Span, Wire};
+use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, SHORT_HEAD, Span, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::keys::{CARD_LENGTH, Identity, Keys, Scope};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
@@ -204,8 +204,8 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
         }
         answers.clear();
         wire.post(&operations, out.heads(), &mut answers);
-        accepted += answers.iter().filter(|answer| **answer == Answer::Done(0)).count() as u64;
-        if answers.last() == Some(&Answer::NoRoom) {
+        accepted += answers.iter().filter(|answer| **answer == PostOutcome::Done(0)).count() as u64;
+        if answers.last() == Some(&PostOutcome::NoRoom) {
             settled = await_credit(wire, accepted, settled);
         }
     }
@@ -393,7 +393,7 @@ fn flood(ends: &Ends, length: Nanos) -> Outcome {
     while wire.now().since(begin) < length {
         answers.clear();
         wire.post(&operations, out.heads(), &mut answers);
-        sent += answers.iter().filter(|answer| **answer == Answer::Done(0)).count();
+        sent += answers.iter().filter(|answer| **answer == PostOutcome::Done(0)).count();
         next = wire.now().max(next + FLOOD_GAP);
         wire.wait(Some(next), &[]);
         wire.harvest(BATCH, &mut |_| {});

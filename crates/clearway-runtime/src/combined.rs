@@ -1,12 +1,14 @@
 //! What wires made of two have in common: copies from one to the other, memory to pass bodies on, and what both can do.
 
 use clearway_proto::base::Bytes;
-use clearway_proto::wire::{Capabilities, Delivery, Granted, Missing, RegionId, Span, StampSource, Wire, bytes_of};
+use clearway_proto::wire::{
+    Capabilities, Delivery, Granted, RefusalReason, RegionId, Span, StampSource, Wire, bytes_of,
+};
 
 use crate::RuntimeError;
 
 /// Copies bytes of one wire's memory into another's.
-pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), Missing> {
+pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), RefusalReason> {
     if let Ok(bytes) = bytes_of(source.region(from.region), from) {
         return target.copy_in(into, bytes);
     }

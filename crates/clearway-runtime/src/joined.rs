@@ -25,8 +25,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Destination, Missing, Operation, PathId, RegionId, Span, Wire, bytes_of,
-    forward_wire,
+    Arrival, Capabilities, Counters, Destination, RefusalReason, Operation, PathId, PostOutcome, RegionId, Span,
+    Wire, bytes_of, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -60,7 +60,7 @@ pub struct Joined<F> {
     places: Vec<usize>,
     /// Whether one of them changes this rank's memory.
     batch_copies: bool,
-    far_answers: Vec<Answer>,
+    far_answers: Vec<PostOutcome>,
 }
 
 impl<F: Wire + Source> Joined<F> {
@@ -111,19 +111,19 @@ impl<F: Wire + Source> Joined<F> {
     }
 
     /// Starts a message to a rank of this host.
-    fn send_near(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn send_near(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         let Operation::Send { to: Destination::One(to), path, class, head, body, token } = *operation else {
-            return Err(Missing::Operation(operation.kind()));
+            return Err(RefusalReason::Operation(operation.kind()));
         };
         if usize::from(path.0) >= self.capabilities.paths.len() {
-            return Err(Missing::Path);
+            return Err(RefusalReason::Path);
         }
-        let head_bytes = head.of(heads).ok_or(Missing::Memory)?;
+        let head_bytes = head.of(heads).ok_or(RefusalReason::Memory)?;
         if self.is_from_near(body) {
             let mut answers = Vec::new();
             let send = Operation::Send { to: Destination::One(to), path: PathId(0), class, head, body, token };
             self.near.post(&[send], heads, &mut answers);
-            return answers.pop().ok_or(Missing::Memory);
+            return answers.pop().ok_or(RefusalReason::Memory);
         }
         if let Ok(bytes) = bytes_of(self.far.region(body.region), body) {
             return self.near.send_bytes(to, class, head_bytes, bytes, token);
@@ -134,33 +134,33 @@ impl<F: Wire + Source> Joined<F> {
     }
 
     /// What names the near wire's arrivals and is for the far one: done by way of the far one's memory.
-    fn pass_over(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn pass_over(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Copy { from, into } => {
                 if into.region == self.passage {
-                    return Err(Missing::Memory);
+                    return Err(RefusalReason::Memory);
                 }
-                copy(&self.near, from, &mut self.far, into).map(|()| Answer::Done(0))
+                copy(&self.near, from, &mut self.far, into).map(|()| PostOutcome::Done(0))
             }
-            Operation::Digest { of, .. } => self.near.digest(of).map(|digest| Answer::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => self.near.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
                 let bytes = bytes_of(self.near.region(body.region), body)?;
                 let passage = self.far.region_mut(self.passage).and_then(|passage| passage.get_mut(..bytes.len()));
-                passage.ok_or(Missing::Length)?.copy_from_slice(bytes);
+                passage.ok_or(RefusalReason::Length)?.copy_from_slice(bytes);
                 let body = Span { region: self.passage, offset: 0, length: body.length };
                 self.batch.push(Operation::Send { to, path, class, head, body, token });
                 self.far_answers.clear();
                 self.far.post(&self.batch, heads, &mut self.far_answers);
                 self.batch.clear();
-                self.far_answers.pop().ok_or(Missing::Memory)
+                self.far_answers.pop().ok_or(RefusalReason::Memory)
             }
             // Memory that peers read or write must stay, and arrivals do not.
-            _ => Err(Missing::Memory),
+            _ => Err(RefusalReason::Memory),
         }
     }
 
     /// Gives the batch to the far wire, and puts its answers in their places.
-    fn flush(&mut self, heads: &[u8], answers: &mut [Answer]) {
+    fn flush(&mut self, heads: &[u8], answers: &mut [PostOutcome]) {
         if self.batch.is_empty() {
             return;
         }
@@ -216,26 +216,26 @@ impl<F: Wire + Source> Wire for Joined<F> {
         }
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         match self.received {
             Side::Near if from.region == RegionId::RECEIVE => self.near.copy_out(from, into),
             _ => self.far.copy_out(from, into),
         }
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.far.copy_in(into, from)
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         if self.is_from_near(of) { self.near.digest(of) } else { self.far.digest(of) }
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         for operation in operations {
             if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.of(heads), body)) {
-                answers.push(Answer::Refused(Missing::Length));
+                answers.push(PostOutcome::Refused(RefusalReason::Length));
                 continue;
             }
             let near = self.is_near(operation);
@@ -245,14 +245,14 @@ impl<F: Wire + Source> Wire for Joined<F> {
                 self.batch.push(*operation);
                 self.batch_copies |= matches!(operation, Operation::Copy { .. });
                 // Overwritten when the batch leaves.
-                answers.push(Answer::Posted);
+                answers.push(PostOutcome::Posted);
                 continue;
             }
             if passes || self.batch_copies {
                 self.flush(heads, &mut answers[first..]);
             }
             let answer = if near { self.send_near(operation, heads) } else { self.pass_over(operation, heads) };
-            answers.push(answer.unwrap_or_else(Answer::Refused));
+            answers.push(answer.unwrap_or_else(PostOutcome::Refused));
         }
         self.flush(heads, &mut answers[first..]);
         self.near.show();

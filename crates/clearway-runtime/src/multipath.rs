@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Each message goes the way that its path says; who chooses paths, and goes on over others when one fails, is the engine above
-//! ([`Reliable`](clearway_proto::reliable::Reliable)). The second wire is UDP, the first one any other, as a rule libfabric: when a device, a
+//! ([`Reliable`](clearway_proto::reliable::ReliableWire)). The second wire is UDP, the first one any other, as a rule libfabric: when a device, a
 //! driver or a connection fails there, messages go on in datagrams, and back when it is mended.
 //!
 //! The first wire has the regions. Bodies that leave over the other one are copied through a *passage*, memory of that wire. Arrived bodies stay
@@ -22,8 +22,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Missing, Operation, OperationKind,
-    OperationSet, PathId, Queue, RegionId, Span, Wire, forward_wire,
+    Arrival, Capabilities, Counters, Datagram, Delivery, Destination, RefusalReason, Operation, OperationKind,
+    OperationSet, PathId, PostOutcome, Queue, RegionId, Span, Wire, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -48,7 +48,7 @@ enum Side {
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// It was done here.
-    Done(Answer),
+    Done(PostOutcome),
     /// It is to be handed over.
     For(Side, Operation),
 }
@@ -84,7 +84,7 @@ pub struct Multipath<F> {
     received: Side,
     /// By [`Side`].
     batches: [Batch; 2],
-    answered: Vec<Answer>,
+    answered: Vec<PostOutcome>,
 }
 
 impl<F: Wire + Source> Multipath<F> {
@@ -123,12 +123,12 @@ impl<F: Wire + Source> Multipath<F> {
     }
 
     /// Which wire has the path, and as which of its own.
-    fn way(&self, path: PathId) -> Result<(Side, PathId), Missing> {
+    fn way(&self, path: PathId) -> Result<(Side, PathId), RefusalReason> {
         let before = self.first.capabilities().paths.len();
         match usize::from(path.0) {
             number if number < before => Ok((Side::First, path)),
             number if number < self.capabilities.paths.len() => Ok((Side::Second, PathId((number - before) as u8))),
-            _ => Err(Missing::Path),
+            _ => Err(RefusalReason::Path),
         }
     }
 
@@ -138,7 +138,13 @@ impl<F: Wire + Source> Multipath<F> {
     }
 
     /// Copies the bytes of `body` to where `side` can send them from.
-    fn pass(&mut self, side: Side, body: Span, heads: &[u8], answers: &mut [Answer]) -> Result<Span, Missing> {
+    fn pass(
+        &mut self,
+        side: Side,
+        body: Span,
+        heads: &[u8],
+        answers: &mut [PostOutcome],
+    ) -> Result<Span, RefusalReason> {
         if body.length == 0 || self.side_of(body) == side {
             return Ok(body);
         }
@@ -159,51 +165,56 @@ impl<F: Wire + Source> Multipath<F> {
     }
 
     /// Puts `operation` into its wire's batch, or does it.
-    fn begin(&mut self, operation: &Operation, heads: &[u8], answers: &mut Vec<Answer>, first: usize) {
+    fn begin(&mut self, operation: &Operation, heads: &[u8], answers: &mut Vec<PostOutcome>, first: usize) {
         match self.turn(operation, heads, &mut answers[first..]) {
             Ok(Turn::Done(answer)) => answers.push(answer),
-            Err(missing) => answers.push(Answer::Refused(missing)),
+            Err(missing) => answers.push(PostOutcome::Refused(missing)),
             Ok(Turn::For(side, operation)) => {
                 let batch = &mut self.batches[side as usize];
                 batch.copies |= matches!(operation, Operation::Copy { .. });
                 batch.operations.push(operation);
                 batch.places.push(answers.len() - first);
                 // Overwritten when the batch leaves.
-                answers.push(Answer::Posted);
+                answers.push(PostOutcome::Posted);
             }
         }
     }
 
-    fn turn(&mut self, operation: &Operation, heads: &[u8], answers: &mut [Answer]) -> Result<Turn, Missing> {
+    fn turn(
+        &mut self,
+        operation: &Operation,
+        heads: &[u8],
+        answers: &mut [PostOutcome],
+    ) -> Result<Turn, RefusalReason> {
         match *operation {
             Operation::Send { to, path, class, head, body, token } => {
                 if matches!(to, Destination::Group(_)) {
-                    return Err(Missing::Operation(OperationKind::Multicast));
+                    return Err(RefusalReason::Operation(OperationKind::Multicast));
                 }
                 let (side, path) = self.way(path)?;
                 if !self.capabilities.carries(head.of(heads).map_or(0, <[u8]>::len), body.length as usize) {
-                    return Err(Missing::Length);
+                    return Err(RefusalReason::Length);
                 }
                 let body = self.pass(side, body, heads, answers)?;
                 Ok(Turn::For(side, Operation::Send { to, path, class, head, body, token }))
             }
             Operation::Copy { from, into } if from.length > 0 && self.side_of(from) == Side::Second => {
                 self.flush(Side::First, heads, answers);
-                copy(&self.second, from, &mut self.first, into).map(|()| Turn::Done(Answer::Done(0)))
+                copy(&self.second, from, &mut self.first, into).map(|()| Turn::Done(PostOutcome::Done(0)))
             }
             Operation::Digest { of, .. } if self.side_of(of) == Side::Second => {
-                self.second.digest(of).map(|digest| Turn::Done(Answer::Done(u64::from(digest))))
+                self.second.digest(of).map(|digest| Turn::Done(PostOutcome::Done(u64::from(digest))))
             }
             // A datagram of the second wire is over when the kernel has it.
             Operation::Copy { .. } | Operation::Digest { .. } | Operation::Abandon { .. } => {
                 Ok(Turn::For(Side::First, *operation))
             }
-            _ => Err(Missing::Operation(operation.kind())),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
     /// Hands a batch over, and puts its answers in their places.
-    fn flush(&mut self, side: Side, heads: &[u8], answers: &mut [Answer]) {
+    fn flush(&mut self, side: Side, heads: &[u8], answers: &mut [PostOutcome]) {
         let mut answered = core::mem::take(&mut self.answered);
         let operations = core::mem::take(&mut self.batches[side as usize].operations);
         if !operations.is_empty() {
@@ -267,29 +278,29 @@ impl<F: Wire + Source> Wire for Multipath<F> {
         }
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         match self.side_of(from) {
             Side::First => self.first.copy_out(from, into),
             Side::Second => self.second.copy_out(from, into),
         }
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.first.copy_in(into, from)
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         match self.side_of(of) {
             Side::First => self.first.digest(of),
             Side::Second => self.second.digest(of),
         }
     }
 
-    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
-        Err(Missing::Operation(OperationKind::Multicast))
+    fn join(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Operation(OperationKind::Multicast))
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         for operation in operations {
             self.begin(operation, heads, answers, first);

@@ -4,20 +4,20 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
-use clearway_proto::reliable::Reliable;
+use clearway_proto::reliable::ReliableWire;
 use clearway_proto::wire::Wire;
 
 use crate::waiting::{Rest, Source, Waitable, Wake, Woken};
 
 /// How long until the next harvest is wanted though nothing arrives.
-fn patience<W: Wire>(wire: &Reliable<W>) -> Option<Nanos> {
+fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
     if wire.has_arrivals() {
         return Some(Nanos::ZERO);
     }
     wire.deadline().map(|at| at.since(wire.now()))
 }
 
-impl<W: Wire + Wake> Wake for Reliable<W> {
+impl<W: Wire + Wake> Wake for ReliableWire<W> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         self.below_mut().wake_descriptor()
     }
@@ -27,7 +27,7 @@ impl<W: Wire + Wake> Wake for Reliable<W> {
     }
 }
 
-impl<W: Wire + Source> Source for Reliable<W> {
+impl<W: Wire + Source> Source for ReliableWire<W> {
     fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let patience = patience(self);
         let timeout = [timeout, patience].into_iter().flatten().min();
@@ -36,7 +36,7 @@ impl<W: Wire + Source> Source for Reliable<W> {
     }
 }
 
-impl<W: Waitable> Waitable for Reliable<W> {
+impl<W: Waitable> Waitable for ReliableWire<W> {
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
         let own = if self.has_arrivals() { Some(LocalNs(0)) } else { self.deadline() };
         let until = [until, own].into_iter().flatten().min();
@@ -45,6 +45,6 @@ impl<W: Waitable> Waitable for Reliable<W> {
     }
 }
 
-fn is_due<W: Wire>(wire: &Reliable<W>) -> bool {
+fn is_due<W: Wire>(wire: &ReliableWire<W>) -> bool {
     patience(wire) == Some(Nanos::ZERO)
 }

@@ -1,7 +1,7 @@
 //! Why ranks have no wire between them, each as one sentence for a person.
 
 use clearway_ofi::OfiError;
-use clearway_proto::wire::Missing;
+use clearway_proto::wire::RefusalReason;
 use clearway_runtime::RuntimeError;
 use thiserror::Error;
 
@@ -23,7 +23,7 @@ pub enum WiresError {
     Memory(RuntimeError),
     /// The wire below lacks what reliable messages need: ask for another one.
     #[error("reliable messages: {0}")]
-    Reliable(Missing),
+    Reliable(RefusalReason),
     /// The coordinator sent a setup that does not fit what this rank said it has.
     #[error("{0}; this is a defect of the program")]
     Setup(&'static str),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Trust, Verdict};
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::reliable::{self, Reliable};
+use clearway_proto::reliable::{self, ReliableWire};
 use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::RuntimeError;
 use clearway_runtime::joined::Joined;
@@ -242,11 +242,11 @@ const fn multicast(session: u64) -> Multicast {
 }
 
 /// What carries timeslices.
-fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<Reliable<W>, WiresError> {
+fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, WiresError> {
     let ranks = setup.peers.len() as u32;
-    let mut config = reliable::Config::of(ranks);
+    let mut config = reliable::StreamConfig::of(ranks);
     config.allowance[Class::Bulk.index()] = LET_IN_FOR;
-    Reliable::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
+    ReliableWire::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
 }
 
 fn agree(identity: Identity, setup: &WireSetup) -> Result<Keys, WiresError> {

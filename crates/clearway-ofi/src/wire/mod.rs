@@ -49,8 +49,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock, crc32c};
 use clearway_proto::wire::{
-    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Delivery, Missing, Operation, OperationKind, OperationSet,
-    PathId, Reach, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, MemoryAccess, RefusalReason, Operation,
+    OperationKind, OperationSet, PathId, PostOutcome, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -277,37 +277,37 @@ impl OfiWire {
     }
 
     /// A span of this end's memory as the device names it.
-    fn place(&self, span: Span) -> Result<Place, Missing> {
+    fn place(&self, span: Span) -> Result<Place, RefusalReason> {
         let piece = match span.region {
             RegionId::RECEIVE => RECEIVE,
             RegionId(id) if usize::from(id) < REGIONS_MAX => usize::from(id) + OWN_PIECES,
-            _ => return Err(Missing::Memory),
+            _ => return Err(RefusalReason::Memory),
         };
-        let length = self.device.length(piece).ok_or(Missing::Memory)?;
-        let range = span.range_in(length).ok_or(Missing::Memory)?;
+        let length = self.device.length(piece).ok_or(RefusalReason::Memory)?;
+        let range = span.range_in(length).ok_or(RefusalReason::Memory)?;
         Ok(Place { piece, offset: range.start, length: range.len() })
     }
 
     /// The same where an empty span names no memory, whatever region it says.
-    fn place_of_body(&self, span: Span) -> Result<Place, Missing> {
+    fn place_of_body(&self, span: Span) -> Result<Place, RefusalReason> {
         if span.length == 0 { Ok(Place { piece: RECEIVE, offset: 0, length: 0 }) } else { self.place(span) }
     }
 
-    fn copy(&mut self, from: Span, into: Span) -> Result<Answer, Missing> {
+    fn copy(&mut self, from: Span, into: Span) -> Result<PostOutcome, RefusalReason> {
         if from.length != into.length || into.region == RegionId::RECEIVE {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         let (from, into) = (self.place_of_body(from)?, self.place_of_body(into)?);
         if from.length > 0 {
-            self.device.copy(from, into).ok_or(Missing::Memory)?;
+            self.device.copy(from, into).ok_or(RefusalReason::Memory)?;
         }
-        Ok(Answer::Done(0))
+        Ok(PostOutcome::Done(0))
     }
 
-    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Copy { from, into } => self.copy(from, into),
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
                 self.check_path(path)?;
                 self.start_send(to, class, head.of(heads), body, token)
@@ -326,33 +326,33 @@ impl OfiWire {
             }
             Operation::Abandon { peer } => {
                 self.leave(peer);
-                Ok(Answer::Done(0))
+                Ok(PostOutcome::Done(0))
             }
-            _ => Err(Missing::Operation(operation.kind())),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
     /// The number of the next region, for `length` bytes.
-    fn next_region(&self, length: u64) -> Result<(RegionId, usize), Missing> {
-        let length = usize::try_from(length).map_err(|_| Missing::Memory)?;
+    fn next_region(&self, length: u64) -> Result<(RegionId, usize), RefusalReason> {
+        let length = usize::try_from(length).map_err(|_| RefusalReason::Memory)?;
         let next = self.device.pieces() - OWN_PIECES;
         let is_possible = next < REGIONS_MAX && isize::try_from(length).is_ok();
-        if is_possible { Ok((RegionId(next as u16), length)) } else { Err(Missing::Memory) }
+        if is_possible { Ok((RegionId(next as u16), length)) } else { Err(RefusalReason::Memory) }
     }
 
-    fn check_path(&self, path: PathId) -> Result<(), Missing> {
-        if path == PathId(0) { Ok(()) } else { Err(Missing::Path) }
+    fn check_path(&self, path: PathId) -> Result<(), RefusalReason> {
+        if path == PathId(0) { Ok(()) } else { Err(RefusalReason::Path) }
     }
 
-    fn check_peer(&self, path: PathId, peer: Rank) -> Result<(), Missing> {
+    fn check_peer(&self, path: PathId, peer: Rank) -> Result<(), RefusalReason> {
         self.check_path(path)?;
-        if self.peers.has(peer) { Ok(()) } else { Err(Missing::Rank) }
+        if self.peers.has(peer) { Ok(()) } else { Err(RefusalReason::Rank) }
     }
 
-    fn no_room(&mut self, class: Class) -> Answer {
+    fn no_room(&mut self, class: Class) -> PostOutcome {
         self.no_room[class.index()] = true;
         self.counters.no_room += 1;
-        Answer::NoRoom
+        PostOutcome::NoRoom
     }
 }
 
@@ -445,25 +445,25 @@ impl Wire for OfiWire {
         now()
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         let (next, length) = self.next_region(length.0)?;
-        self.device.add_memory(length).map_err(|_| Missing::Memory)?;
+        self.device.add_memory(length).map_err(|_| RefusalReason::Memory)?;
         Ok(next)
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         let (next, length) = self.next_region(memory.length())?;
         let file = memory.file().and_then(|file| file.downcast_ref::<OwnedFd>());
         // The provider reads and writes memory by itself.
-        let file = file.filter(|_| memory.reach() == Reach::Peers).ok_or(Missing::Memory)?;
-        self.device.add_file(file.as_fd(), length).map_err(|_| Missing::Memory)?;
+        let file = file.filter(|_| memory.reach() == MemoryAccess::Peers).ok_or(RefusalReason::Memory)?;
+        self.device.add_file(file.as_fd(), length).map_err(|_| RefusalReason::Memory)?;
         self.adopted.insert(next, memory);
         Ok(next)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         if from.length as usize != into.len() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         match self.adopted.get(&from.region).filter(|_| from.length > 0) {
             Some(memory) => memory.read(from.offset, into),
@@ -471,9 +471,9 @@ impl Wire for OfiWire {
         }
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         if into.length as usize != from.len() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if let Some(memory) = self.adopted.get(&into.region).filter(|_| into.length > 0) {
             return memory.write(into.offset, from);
@@ -484,10 +484,10 @@ impl Wire for OfiWire {
         }
         let bytes = self.device.bytes_mut(place.piece).filter(|_| into.region != RegionId::RECEIVE);
         let bytes = bytes.and_then(|bytes| bytes.get_mut(place.offset..place.offset + place.length));
-        bytes.ok_or(Missing::Memory).map(|bytes| bytes.copy_from_slice(from))
+        bytes.ok_or(RefusalReason::Memory).map(|bytes| bytes.copy_from_slice(from))
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         match self.adopted.get(&of.region).filter(|_| of.length > 0) {
             Some(memory) => memory.digest(of.offset, of.length),
             None => bytes_of(self.region(of.region), of).map(crc32c),
@@ -508,13 +508,13 @@ impl Wire for OfiWire {
         }
     }
 
-    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
-        Err(Missing::Operation(OperationKind::Multicast))
+    fn join(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Operation(OperationKind::Multicast))
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         for operation in operations {
-            answers.push(self.start(operation, heads).unwrap_or_else(Answer::Refused));
+            answers.push(self.start(operation, heads).unwrap_or_else(PostOutcome::Refused));
         }
     }
 

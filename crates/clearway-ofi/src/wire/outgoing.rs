@@ -1,7 +1,7 @@
 //! What leaves: messages and notes into slots, slots to the provider, again when it had no room, given up in the end.
 
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::wire::{Answer, Destination, Missing, OperationKind, Span, Status, Token};
+use clearway_proto::wire::{Destination, RefusalReason, OperationKind, PostOutcome, Span, Status, Token};
 
 use super::layout::{self, STAGING};
 use super::peers::{Known, Standing};
@@ -21,40 +21,47 @@ impl OfiWire {
         head: Option<&[u8]>,
         body: Span,
         token: Option<Token>,
-    ) -> Result<Answer, Missing> {
-        let Destination::One(to) = to else { return Err(Missing::Operation(OperationKind::Multicast)) };
+    ) -> Result<PostOutcome, RefusalReason> {
+        let Destination::One(to) = to else { return Err(RefusalReason::Operation(OperationKind::Multicast)) };
         if !self.peers.has(to) {
-            return Err(Missing::Rank);
+            return Err(RefusalReason::Rank);
         }
         let body = self.place_of_body(body)?;
-        let head = head.ok_or(Missing::Memory)?;
+        let head = head.ok_or(RefusalReason::Memory)?;
         if head.len() > HEAD_MAX || body.length > BODY_MAX {
-            return Err(Missing::Length);
+            return Err(RefusalReason::Length);
         }
         let lane = self.lane_of(class);
         let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
         let length = self.stage(slot, to, class, head, body)?;
         self.counters.sent += 1;
         if self.try_inject(lane, to, slot, length) {
-            return Ok(Answer::Done(0));
+            return Ok(PostOutcome::Done(0));
         }
         let then = token.map_or(Then::Nothing, Then::Tell);
         self.slots.take(slot, to, Work::Message { length, then });
         self.submit(slot);
-        Ok(if token.is_some() { Answer::Posted } else { Answer::Done(0) })
+        Ok(if token.is_some() { PostOutcome::Posted } else { PostOutcome::Done(0) })
     }
 
     /// Writes a whole message into a slot's memory; its length.
-    fn stage(&mut self, slot: usize, to: Rank, class: Class, head: &[u8], body: Place) -> Result<usize, Missing> {
+    fn stage(
+        &mut self,
+        slot: usize,
+        to: Rank,
+        class: Class,
+        head: &[u8],
+        body: Place,
+    ) -> Result<usize, RefusalReason> {
         let frame = self.sender(to).message(class, head.len() as u8);
         let start = layout::staging(slot, 0).offset;
-        let staging = self.device.bytes_mut(STAGING).ok_or(Missing::Memory)?;
+        let staging = self.device.bytes_mut(STAGING).ok_or(RefusalReason::Memory)?;
         let body_start = start + FRAME_LENGTH + head.len();
         staging[start..start + FRAME_LENGTH].copy_from_slice(&frame);
         staging[start + FRAME_LENGTH..body_start].copy_from_slice(head);
         if body.length > 0 {
             let into = Place { piece: STAGING, offset: body_start, length: body.length };
-            self.device.copy(body, into).ok_or(Missing::Memory)?;
+            self.device.copy(body, into).ok_or(RefusalReason::Memory)?;
         }
         Ok(FRAME_LENGTH + head.len() + body.length)
     }

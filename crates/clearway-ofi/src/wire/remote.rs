@@ -1,7 +1,7 @@
 //! One-sided operations: what must be known of a peer's memory, and what a peer may do with this end's.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
-use clearway_proto::wire::{Answer, AtomicKind, Missing, RegionId, RemoteSpan, Span, Status, Token};
+use clearway_proto::wire::{AtomicKind, RefusalReason, PostOutcome, RegionId, RemoteSpan, Span, Status, Token};
 
 use super::layout::{self, OWN_PIECES, STAGING};
 use super::peers::{Known, REGIONS_MAX};
@@ -10,21 +10,33 @@ use super::{Listed, OfiWire, now};
 use crate::frame::{Note, RegionHandle, Word};
 
 impl OfiWire {
-    pub(super) fn start_write(&mut self, to: Rank, class: Class, work: Work, from: Span) -> Result<Answer, Missing> {
+    pub(super) fn start_write(
+        &mut self,
+        to: Rank,
+        class: Class,
+        work: Work,
+        from: Span,
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.place_of_body(from)?;
         if place.length > self.device.facts().message_max {
-            return Err(Missing::Length);
+            return Err(RefusalReason::Length);
         }
         self.start_remote(to, class, work)
     }
 
-    pub(super) fn start_read(&mut self, peer: Rank, class: Class, work: Work, into: Span) -> Result<Answer, Missing> {
+    pub(super) fn start_read(
+        &mut self,
+        peer: Rank,
+        class: Class,
+        work: Work,
+        into: Span,
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.place(into)?;
         if into.region == RegionId::RECEIVE {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if place.length > self.device.facts().message_max {
-            return Err(Missing::Length);
+            return Err(RefusalReason::Length);
         }
         self.start_remote(peer, class, work)
     }
@@ -36,9 +48,9 @@ impl OfiWire {
         kind: AtomicKind,
         at: RemoteSpan,
         token: Token,
-    ) -> Result<Answer, Missing> {
+    ) -> Result<PostOutcome, RefusalReason> {
         if !at.offset.is_multiple_of(8) {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if self.native_atomics {
             return self.start_remote(to, class, Work::Atomic { kind, at, token });
@@ -50,14 +62,14 @@ impl OfiWire {
         let length = self.stage_note(slot, lane, to, question);
         self.slots.get_mut(slot).work = Work::Message { length, then: Then::Answer(token) };
         self.submit(slot);
-        Ok(Answer::Posted)
+        Ok(PostOutcome::Posted)
     }
 
     /// Starts an operation on a peer's memory, as soon as it is known where that is.
-    fn start_remote(&mut self, to: Rank, class: Class, work: Work) -> Result<Answer, Missing> {
-        let Some((span, length)) = work.remote() else { return Err(Missing::Memory) };
+    fn start_remote(&mut self, to: Rank, class: Class, work: Work) -> Result<PostOutcome, RefusalReason> {
+        let Some((span, length)) = work.remote() else { return Err(RefusalReason::Memory) };
         if usize::from(span.region.0) >= REGIONS_MAX {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         let known = self.peers.region(to, span.region);
         if let Known::There(handle) = known {
@@ -75,7 +87,7 @@ impl OfiWire {
                 self.note(lane, to, Note::AskRegion { region: span.region });
             }
         }
-        Ok(Answer::Posted)
+        Ok(PostOutcome::Posted)
     }
 
     fn wait_for_region(&mut self, slot: usize) {
@@ -154,7 +166,7 @@ impl OfiWire {
             if entry.stage != Stage::Region || entry.to != peer || span.region != region {
                 continue;
             }
-            match there.ok_or(Missing::Memory).and_then(|handle| check(handle, span, length)) {
+            match there.ok_or(RefusalReason::Memory).and_then(|handle| check(handle, span, length)) {
                 Ok(()) => {
                     self.waiting -= 1;
                     self.go(slot);
@@ -196,13 +208,13 @@ impl OfiWire {
             }
             _ => entry.work = Work::Message { length, then: Then::Nothing },
         }
-        let status = if old.is_some() { Status::Complete } else { Status::Refused(Missing::Memory) };
+        let status = if old.is_some() { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
         self.listed.push_back(Listed::Done { token, status, value: old.unwrap_or(0), at });
     }
 }
 
 /// Whether the bytes lie inside the peer's region.
-fn check(handle: RegionHandle, span: RemoteSpan, length: u64) -> Result<(), Missing> {
-    let end = span.offset.checked_add(length).ok_or(Missing::Memory)?;
-    if end <= handle.length { Ok(()) } else { Err(Missing::Memory) }
+fn check(handle: RegionHandle, span: RemoteSpan, length: u64) -> Result<(), RefusalReason> {
+    let end = span.offset.checked_add(length).ok_or(RefusalReason::Memory)?;
+    if end <= handle.length { Ok(()) } else { Err(RefusalReason::Memory) }
 }

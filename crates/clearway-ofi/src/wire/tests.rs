@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clearway_proto::wire::conformance::{self, Fabric, Need};
-use clearway_proto::wire::{AtomicKind, Destination, Foreign, Out, RemoteSpan};
+use clearway_proto::wire::{AtomicKind, Destination, ForeignMemory, Out, RemoteSpan};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::peers::lane_of;
@@ -68,7 +68,7 @@ impl Fabric for Loopback {
         &mut self.wires[rank.index()]
     }
 
-    fn foreign(&mut self, length: usize, _: clearway_proto::wire::Reach) -> Option<AdoptedMemory> {
+    fn foreign(&mut self, length: usize, _: MemoryAccess) -> Option<AdoptedMemory> {
         let file =
             rustix::fs::memfd_create("adopted", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
         rustix::fs::ftruncate(&file, length as u64).expect("longer");
@@ -96,28 +96,28 @@ struct InFile {
 }
 
 impl InFile {
-    fn check(&self, at: u64, length: usize) -> Result<(), Missing> {
+    fn check(&self, at: u64, length: usize) -> Result<(), RefusalReason> {
         let end = at.checked_add(length as u64).filter(|end| *end <= self.length);
-        end.map(drop).ok_or(Missing::Memory)
+        end.map(drop).ok_or(RefusalReason::Memory)
     }
 }
 
-impl Foreign for InFile {
+impl ForeignMemory for InFile {
     fn length(&self) -> u64 {
         self.length
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.check(at, into.len())?;
-        rustix::io::pread(&self.file, into, at).map(drop).map_err(|_| Missing::Memory)
+        rustix::io::pread(&self.file, into, at).map(drop).map_err(|_| RefusalReason::Memory)
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason> {
         self.check(at, from.len())?;
-        rustix::io::pwrite(&self.file, from, at).map(drop).map_err(|_| Missing::Memory)
+        rustix::io::pwrite(&self.file, from, at).map(drop).map_err(|_| RefusalReason::Memory)
     }
 
-    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason> {
         let _alone = self.changing.lock().expect("nobody panics");
         let mut word = [0; 8];
         self.read(at, &mut word)?;
@@ -224,13 +224,13 @@ impl Loopback {
         panic!("nothing came to wire {rank} of {:?}", self.wires.iter().map(Wire::counters).collect::<Vec<_>>());
     }
 
-    fn post(&mut self, rank: usize, operation: Operation, heads: &[u8]) -> Answer {
+    fn post(&mut self, rank: usize, operation: Operation, heads: &[u8]) -> PostOutcome {
         let mut answers = Vec::new();
         self.wires[rank].post(&[operation], heads, &mut answers);
         answers[0]
     }
 
-    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> Answer {
+    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
@@ -244,7 +244,7 @@ impl Loopback {
         region
     }
 
-    fn write(&mut self, from: Span, into: RemoteSpan, token: Token) -> Answer {
+    fn write(&mut self, from: Span, into: RemoteSpan, token: Token) -> PostOutcome {
         let (to, path, class) = (Rank(1), PathId(0), Class::Bulk);
         self.post(0, Operation::Write { to, path, class, from, into, immediate: Some(7), token: Some(token) }, &[])
     }
@@ -289,7 +289,7 @@ fn write__many_at_once_land_and_end_once_each() {
             let into = RemoteSpan { region: target, offset: from.offset };
             let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(i as u64)));
             let write = Operation::Write { to, path, class, from, into, immediate: Some(i as u64), token };
-            assert_eq!(job.post(0, write, &[]), Answer::Posted, "{name}");
+            assert_eq!(job.post(0, write, &[]), PostOutcome::Posted, "{name}");
         }
         let (mut landed, mut done) = (Vec::new(), Vec::new());
         for () in turns() {
@@ -406,15 +406,15 @@ fn write__into_a_region_that_comes_later_is_refused_before_and_done_after() {
         let source = job.region(0, b"12345678");
         let from = Span { region: source, offset: 0, length: 8 };
         let into = RemoteSpan { region: RegionId(0), offset: 0 };
-        let refused = Status::Refused(Missing::Memory);
-        assert_eq!(job.write(from, into, Token(1)), Answer::Posted);
+        let refused = Status::Refused(RefusalReason::Memory);
+        assert_eq!(job.write(from, into, Token(1)), PostOutcome::Posted);
         assert_eq!(job.await_one(0), Seen::Done(Token(1), refused, 0), "{name}");
         job.region(1, &[0; 8]);
-        assert_eq!(job.write(from, into, Token(2)), Answer::Posted);
+        assert_eq!(job.write(from, into, Token(2)), PostOutcome::Posted);
         assert!(matches!(job.await_one(1), Seen::Landed(..)), "{name}");
         assert_eq!(job.await_one(0), Seen::Done(Token(2), Status::Complete, 0), "{name}");
         let beyond = RemoteSpan { region: RegionId(0), offset: 1 };
-        assert_eq!(job.write(from, beyond, Token(3)), Answer::Refused(Missing::Memory), "known by now");
+        assert_eq!(job.write(from, beyond, Token(3)), PostOutcome::Refused(RefusalReason::Memory), "known by now");
     });
 }
 
@@ -436,9 +436,9 @@ fn atomic__the_peer_does_it_where_the_provider_does_not() {
         assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Complete, 40), "{name}");
         assert_eq!(job.wires[1].region(word), Some(&42u64.to_ne_bytes()[..]), "{name}");
         job.post(0, atomic(8, AtomicKind::Swap(1)), &[]);
-        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Refused(Missing::Memory), 0), "{name}");
+        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Refused(RefusalReason::Memory), 0), "{name}");
         let unaligned = job.post(0, atomic(4, AtomicKind::Swap(1)), &[]);
-        assert_eq!(unaligned, Answer::Refused(Missing::Memory), "{name}");
+        assert_eq!(unaligned, PostOutcome::Refused(RefusalReason::Memory), "{name}");
     });
 }
 
@@ -458,9 +458,9 @@ fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
                 let body = Span { region: body, offset: 0, length };
                 let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None };
                 match job.post(0, send, out.heads()) {
-                    Answer::Done(_) => sent += 1,
+                    PostOutcome::Done(_) => sent += 1,
                     answer => {
-                        assert_eq!(answer, Answer::NoRoom, "{name}");
+                        assert_eq!(answer, PostOutcome::NoRoom, "{name}");
                         full += 1;
                         break;
                     }
@@ -572,7 +572,7 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
             |to, token| Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(token)) };
         // It lives, and never looks at its wire: questions after its memory are not answered.
         let mut posted = 0;
-        while job.post(0, write(Rank(1), posted), &[]) != Answer::NoRoom {
+        while job.post(0, write(Rank(1), posted), &[]) != PostOutcome::NoRoom {
             posted += 1;
         }
         job.post(0, Operation::Abandon { peer: Rank(1) }, &[]);
@@ -712,7 +712,7 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
         }
         job.wires.remove(1);
         for i in 0..20 {
-            assert_ne!(job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))), Answer::NoRoom, "{name}");
+            assert_ne!(job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))), PostOutcome::NoRoom, "{name}");
         }
         job.send(0, 2, Class::LowLatency, b"still there", None);
         assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");

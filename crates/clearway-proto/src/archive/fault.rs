@@ -9,13 +9,13 @@ pub struct ArchiveError {
     /// bytes of the decompressed stream.
     pub at: u64,
     /// What is wrong there.
-    pub fault: Fault,
+    pub fault: ArchiveFault,
 }
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ArchiveFault {
     /// It does not begin as an archive does.
     Signature,
     /// Written by a version of the Boost library that is not known here.
@@ -74,7 +74,7 @@ impl fmt::Display for ArchiveError {
 
 impl core::error::Error for ArchiveError {}
 
-impl fmt::Display for Fault {
+impl fmt::Display for ArchiveFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signature => f.write_str("this is no Boost archive"),

@@ -10,7 +10,7 @@ use core::convert::Infallible;
 
 use super::*;
 use crate::base::{Nanos, RandomKey};
-use crate::microslice::{Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, Sizes};
+use crate::microslice::{Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, SizeDistribution};
 
 /// The fields in which one flipped bit is not noticed, as `docs/archives.md` lists them.
 const FREE: [&str; 13] = [
@@ -33,30 +33,30 @@ const FREE: [&str; 13] = [
 ];
 
 /// Everything that an archive says, by where it is.
-type Said = BTreeMap<(u64, u32, u32, &'static str), Vec<u8>>;
+type ArchiveFields = BTreeMap<(u64, u32, u32, &'static str), Vec<u8>>;
 
 /// What the archive says, if it is accepted.
-fn accepted(bytes: &[u8]) -> Option<Said> {
+fn accepted(bytes: &[u8]) -> Option<ArchiveFields> {
     let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
-    let (mut rest, mut inspector, mut said, mut item) = (bytes, Inspector::default(), Said::new(), 1);
+    let (mut rest, mut inspector, mut said, mut item) = (bytes, Inspector::default(), ArchiveFields::new(), 1);
     while let Some(whole) = reader.feed(&mut rest).ok()? {
         let header = reader.header()?;
         match (whole, reader.item()) {
             // What follows is not compressed, so nobody decompresses it.
-            (Whole::Header, _) if header.compression == Compression::Zstd => return None,
-            (Whole::Header, _) => say_header(&mut said, header),
-            (Whole::Item, Some(found)) => {
+            (Parsed::Header, _) if header.compression == Compression::Zstd => return None,
+            (Parsed::Header, _) => say_header(&mut said, header),
+            (Parsed::Item, Some(found)) => {
                 inspector.look(&found, header.versions);
                 say_item(&mut said, item, &found);
                 item += 1;
             }
-            (Whole::Item, None) => return None,
+            (Parsed::Item, None) => return None,
         }
     }
-    (reader.rest() == Rest::Nothing && inspector.tally().faults() == 0).then_some(said)
+    (reader.rest() == Remainder::Nothing && inspector.tally().faults() == 0).then_some(said)
 }
 
-fn say_header(said: &mut Said, header: &Header) {
+fn say_header(said: &mut ArchiveFields, header: &Header) {
     let mut say = |name, bytes: &[u8]| drop(said.insert((0, 0, 0, name), bytes.to_vec()));
     say("header library", &header.versions.library.to_le_bytes());
     say("header version", &header.versions.header.to_le_bytes());
@@ -66,7 +66,7 @@ fn say_header(said: &mut Said, header: &Header) {
     say("header user", &header.user);
 }
 
-fn say_item(said: &mut Said, item: u64, found: &Item<'_>) {
+fn say_item(said: &mut ArchiveFields, item: u64, found: &Item<'_>) {
     let timeslice = match found {
         Item::Microslice(microslice) => return say_microslice(said, (item, 0, 0), microslice),
         Item::Timeslice(timeslice) => timeslice,
@@ -97,7 +97,7 @@ fn say_item(said: &mut Said, item: u64, found: &Item<'_>) {
     }
 }
 
-fn say_microslice(said: &mut Said, (item, component, number): (u64, u32, u32), microslice: &Microslice<'_>) {
+fn say_microslice(said: &mut ArchiveFields, (item, component, number): (u64, u32, u32), microslice: &Microslice<'_>) {
     let Microslice { descriptor, content } = microslice;
     let mut say = |name, bytes: &[u8]| drop(said.insert((item, component, number, name), bytes.to_vec()));
     let fixed = [descriptor.format, descriptor.version, descriptor.subsystem, descriptor.subsystem_format];
@@ -116,7 +116,7 @@ fn microslices(channel: u16, mean_bytes: u32, first: u64, count: u64) -> Vec<(Mi
     let plan = GeneratorPlan {
         channel,
         seed: 1,
-        sizes: Sizes::Skewed,
+        sizes: SizeDistribution::Skewed,
         mean_bytes,
         period: Nanos(100),
         // Both checksums, so that both are tried.
@@ -132,7 +132,7 @@ fn microslices(channel: u16, mean_bytes: u32, first: u64, count: u64) -> Vec<(Mi
     (first..first + count).map(one).collect()
 }
 
-fn header(kind: Kind) -> Header {
+fn header(kind: ArchiveKind) -> Header {
     let (host, user) = (b"host".to_vec(), b"me".to_vec());
     let compression = Compression::None;
     Header { versions: Versions::NEWEST, kind, compression, created_s: 1_700_000_000, host, user }
@@ -140,7 +140,7 @@ fn header(kind: Kind) -> Header {
 
 /// An archive of `items` microslices.
 fn msa(items: u64, mean_bytes: u32) -> Vec<u8> {
-    let (mut writer, mut bytes) = Writer::new(&header(Kind::Microslices));
+    let (mut writer, mut bytes) = Writer::new(&header(ArchiveKind::Microslices));
     for (descriptor, content) in microslices(2, mean_bytes, 0, items) {
         let microslice = Microslice { descriptor, content: &content };
         let Ok(()) = writer.microslice(&microslice, &mut behind_of(&mut bytes));
@@ -150,7 +150,7 @@ fn msa(items: u64, mean_bytes: u32) -> Vec<u8> {
 
 /// An archive of `items` timeslices of two components of three microslices each, numbered from 5 on.
 fn tsa(items: u64, mean_bytes: u32) -> Vec<u8> {
-    let (mut writer, mut bytes) = Writer::new(&header(Kind::Timeslices));
+    let (mut writer, mut bytes) = Writer::new(&header(ArchiveKind::Timeslices));
     for index in 5..5 + items {
         let data = [2, 3].map(|channel| {
             let microslices = microslices(channel, mean_bytes, 2 * index, 3);

@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use alloc::vec::Vec;
 
-use super::Fault;
+use super::ArchiveFault;
 
 /// The signature up to the version of the library, with the length before it.
 const SIGNATURE: &[u8; 30] = b"\x16\0\0\0\0\0\0\0serialization::archive";
@@ -26,19 +26,19 @@ pub(super) const NAME_BYTES_MAX: u64 = 1024;
 
 /// What the items are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArchiveKind {
     /// Timeslices: `.tsa`.
     Timeslices,
     /// Microslices: `.msa`.
     Microslices,
 }
 
-impl Kind {
-    pub(super) const fn of(number: i32) -> Result<Self, Fault> {
+impl ArchiveKind {
+    pub(super) const fn of(number: i32) -> Result<Self, ArchiveFault> {
         match number {
             0 => Ok(Self::Timeslices),
             1 => Ok(Self::Microslices),
-            _ => Err(Fault::Kind(number)),
+            _ => Err(ArchiveFault::Kind(number)),
         }
     }
 
@@ -60,11 +60,11 @@ pub enum Compression {
 }
 
 impl Compression {
-    pub(super) const fn of(number: i32) -> Result<Self, Fault> {
+    pub(super) const fn of(number: i32) -> Result<Self, ArchiveFault> {
         match number {
             0 => Ok(Self::None),
             1 => Ok(Self::Zstd),
-            _ => Err(Fault::Compression(number)),
+            _ => Err(ArchiveFault::Compression(number)),
         }
     }
 
@@ -102,7 +102,7 @@ pub struct Header {
     /// Of library and header; those of items are known when the first of them has been read, and the newest until then.
     pub versions: Versions,
     /// What the items are.
-    pub kind: Kind,
+    pub kind: ArchiveKind,
     /// How they are stored.
     pub compression: Compression,
     /// When the archive was made: seconds since 1970.
@@ -138,15 +138,15 @@ impl Header {
 }
 
 /// The version of the library by the first [`SIGNATURE_BYTES`] bytes.
-pub(super) fn library_of(bytes: &[u8]) -> Result<u16, Fault> {
-    let (signature, rest) = bytes.split_first_chunk().ok_or(Fault::Signature)?;
-    let (library, machine) = rest.split_first_chunk().ok_or(Fault::Signature)?;
-    let machine = *machine.first_chunk().ok_or(Fault::Signature)?;
+pub(super) fn library_of(bytes: &[u8]) -> Result<u16, ArchiveFault> {
+    let (signature, rest) = bytes.split_first_chunk().ok_or(ArchiveFault::Signature)?;
+    let (library, machine) = rest.split_first_chunk().ok_or(ArchiveFault::Signature)?;
+    let machine = *machine.first_chunk().ok_or(ArchiveFault::Signature)?;
     let library = u16::from_le_bytes(*library);
     match () {
-        () if signature != SIGNATURE => Err(Fault::Signature),
-        () if !LIBRARIES.contains(&library) => Err(Fault::Library(library)),
-        () if machine != MACHINE => Err(Fault::Machine(machine)),
+        () if signature != SIGNATURE => Err(ArchiveFault::Signature),
+        () if !LIBRARIES.contains(&library) => Err(ArchiveFault::Library(library)),
+        () if machine != MACHINE => Err(ArchiveFault::Machine(machine)),
         () => Ok(library),
     }
 }

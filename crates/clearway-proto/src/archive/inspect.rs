@@ -23,7 +23,9 @@ use alloc::vec::Vec;
 
 use super::{Component, ComponentDescriptor, Item, TimesliceDescriptor, Versions};
 use crate::base::crc32c;
-use crate::microslice::{Microslice, MicrosliceDescriptor, MicrosliceFlags, Pattern, fold, pattern_of, ramp_channel};
+use crate::microslice::{
+    ContentPattern, Microslice, MicrosliceDescriptor, MicrosliceFlags, fold, pattern_of, ramp_channel,
+};
 
 /// One kind of thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +127,7 @@ impl Finding {
 
 /// Where something is, all counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ArchivePosition {
     /// The item in the archive.
     pub item: u64,
     /// The component of the timeslice; `None` in archives of microslices and for the timeslice itself.
@@ -136,7 +138,7 @@ pub struct Place {
 
 /// What was looked at, and what was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct InspectionSummary {
     /// Items.
     pub items: u64,
     /// Components of timeslices.
@@ -155,12 +157,12 @@ pub struct Tally {
     pub marked: u64,
     /// Timeslices or components of them that are marked as incomplete.
     pub incomplete: u64,
-    found: [(u64, Option<Place>); Finding::ALL.len()],
+    found: [(u64, Option<ArchivePosition>); Finding::ALL.len()],
 }
 
-impl Tally {
+impl InspectionSummary {
     /// How often `finding` was found, and where first.
-    pub fn found(&self, finding: Finding) -> (u64, Option<Place>) {
+    pub fn found(&self, finding: Finding) -> (u64, Option<ArchivePosition>) {
         self.found[finding as usize]
     }
 
@@ -169,7 +171,7 @@ impl Tally {
         self.found.iter().map(|(count, _)| count).sum()
     }
 
-    fn note(&mut self, finding: Finding, place: Place) {
+    fn note(&mut self, finding: Finding, place: ArchivePosition) {
         let (count, first) = &mut self.found[finding as usize];
         *count += 1;
         first.get_or_insert(place);
@@ -179,27 +181,27 @@ impl Tally {
 /// Looks at the items of one archive in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Inspector {
-    tally: Tally,
+    tally: InspectionSummary,
     /// Number of the timeslice before.
     timeslice: Option<u64>,
     /// The microslices before, in an archive of them.
-    stream: Stream,
+    stream: MicrosliceStream,
     /// By place of a component: where its first microslice in the archive is from.
-    origins: Vec<Option<Origin>>,
+    origins: Vec<Option<StreamFormat>>,
 }
 
 /// Equipment, subsystem and its format.
-type Origin = (u16, u8, u8);
+type StreamFormat = (u16, u8, u8);
 
 /// What is known of the microslices before in the same stream.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stream {
+struct MicrosliceStream {
     first: Option<u64>,
     index: Option<u64>,
     /// From the first microslice to the second.
     step: Option<u64>,
     channel: Option<u16>,
-    origin: Option<Origin>,
+    origin: Option<StreamFormat>,
 }
 
 /// So many bytes before and behind contents can be padding: no descriptor fits in there.
@@ -208,7 +210,7 @@ const PADDING_MAX: u64 = MicrosliceDescriptor::BYTES as u64 - 1;
 impl Inspector {
     /// Looks at the next item, of an archive with these versions.
     pub fn look(&mut self, item: &Item<'_>, versions: Versions) {
-        let place = Place { item: self.tally.items, component: None, microslice: None };
+        let place = ArchivePosition { item: self.tally.items, component: None, microslice: None };
         match item {
             Item::Microslice(microslice) => {
                 let mut stream = self.stream;
@@ -224,14 +226,14 @@ impl Inspector {
 
     /// Looks at a timeslice of no archive: in whatever order they come.
     pub fn look_at<'a>(&mut self, descriptor: &TimesliceDescriptor, components: impl Iterator<Item = Component<'a>>) {
-        let place = Place { item: self.tally.items, component: None, microslice: None };
+        let place = ArchivePosition { item: self.tally.items, component: None, microslice: None };
         self.timeslice = None;
         self.timeslice(descriptor, components, Versions::NEWEST, place);
         self.tally.items += 1;
     }
 
     /// What was found so far.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &InspectionSummary {
         &self.tally
     }
 
@@ -240,7 +242,7 @@ impl Inspector {
         descriptor: &TimesliceDescriptor,
         components: impl Iterator<Item = Component<'a>>,
         versions: Versions,
-        place: Place,
+        place: ArchivePosition,
     ) {
         let index = descriptor.index;
         // Before version 1 timeslices have no number.
@@ -252,7 +254,7 @@ impl Inspector {
         self.tally.incomplete += u64::from(descriptor.flags.is_incomplete());
         let (mut start, mut count) = (None, 0);
         for component in components {
-            let place = Place { component: Some(count), ..place };
+            let place = ArchivePosition { component: Some(count), ..place };
             count += 1;
             let begin = self.component(&component, place);
             if begin.is_some_and(|begin| *start.get_or_insert(begin) != begin) {
@@ -268,7 +270,7 @@ impl Inspector {
     }
 
     /// Looks at the component at `place`; when it begins.
-    fn component(&mut self, component: &Component<'_>, place: Place) -> Option<u64> {
+    fn component(&mut self, component: &Component<'_>, place: ArchivePosition) -> Option<u64> {
         let ComponentDescriptor { size, microslices, flags, .. } = component.descriptor;
         let number = place.component.unwrap_or(0) as usize;
         if self.origins.len() <= number {
@@ -282,10 +284,10 @@ impl Inspector {
         if microslices == 0 && !flags.is_incomplete() {
             self.tally.note(Finding::Missing, place);
         }
-        let mut stream = Stream { origin: self.origins[number], ..Stream::default() };
+        let mut stream = MicrosliceStream { origin: self.origins[number], ..MicrosliceStream::default() };
         let (mut seen, mut end) = (0, 0);
         for microslice in component.microslices() {
-            let place = Place { microslice: Some(seen), ..place };
+            let place = ArchivePosition { microslice: Some(seen), ..place };
             seen += 1;
             let descriptor = match &microslice {
                 Ok(microslice) => {
@@ -319,7 +321,7 @@ impl Inspector {
         stream.first
     }
 
-    fn microslice(&mut self, microslice: &Microslice<'_>, stream: &mut Stream, place: Place) {
+    fn microslice(&mut self, microslice: &Microslice<'_>, stream: &mut MicrosliceStream, place: ArchivePosition) {
         let Microslice { descriptor, content } = microslice;
         self.tally.microslices += 1;
         self.tally.content_bytes += content.len() as u64;
@@ -332,7 +334,7 @@ impl Inspector {
             }
         }
         match pattern_of(descriptor) {
-            Pattern::Ramp => {
+            ContentPattern::Ramp => {
                 self.tally.ramps += 1;
                 match ramp_channel(microslice, stream.channel) {
                     None => self.tally.note(Finding::Ramp, place),
@@ -343,11 +345,11 @@ impl Inspector {
                     self.tally.note(Finding::Checksum, place);
                 }
             }
-            Pattern::Uninitialised | Pattern::Foreign => self.tally.unchecked += u64::from(!has_crc),
+            ContentPattern::Uninitialised | ContentPattern::Foreign => self.tally.unchecked += u64::from(!has_crc),
         }
     }
 
-    fn descriptor(&mut self, descriptor: &MicrosliceDescriptor, stream: &mut Stream, place: Place) {
+    fn descriptor(&mut self, descriptor: &MicrosliceDescriptor, stream: &mut MicrosliceStream, place: ArchivePosition) {
         let known = (MicrosliceDescriptor::FORMAT, MicrosliceDescriptor::VERSION);
         if (descriptor.format, descriptor.version) != known {
             self.tally.note(Finding::Descriptor, place);

@@ -38,10 +38,10 @@ mod reader;
 mod timeslice;
 mod writer;
 
-pub use fault::{ArchiveError, Fault};
-pub use header::{Compression, Header, Kind, Versions};
-pub use inspect::{Finding, Inspector, Place, Tally};
-pub use reader::{Item, Limits, Reader, Rest, Whole};
+pub use fault::{ArchiveError, ArchiveFault};
+pub use header::{ArchiveKind, Compression, Header, Versions};
+pub use inspect::{ArchivePosition, Finding, InspectionSummary, Inspector};
+pub use reader::{Item, Limits, Parsed, Reader, Remainder};
 pub use timeslice::{Component, ComponentDescriptor, Timeslice, TimesliceDescriptor, TimesliceFlags};
 pub use writer::Writer;
 

@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 
 use super::header::{HEADER_NEWEST, NAME_BYTES_MAX, SIGNATURE_BYTES, library_of};
 use super::{
-    ArchiveError, ComponentDescriptor, Compression, Fault, Header, Kind, Timeslice, TimesliceDescriptor, Versions,
+    ArchiveError, ArchiveFault, ArchiveKind, ComponentDescriptor, Compression, Header, Timeslice, TimesliceDescriptor,
+    Versions,
 };
 use crate::microslice::{Microslice, MicrosliceDescriptor};
 
@@ -38,7 +39,7 @@ pub struct Limits {
 
 /// What became whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
+pub enum Parsed {
     /// The header. Where it names a compression, all further bytes have to be given decompressed.
     Header,
     /// An item, which [`Reader::item`] lends out until more is read.
@@ -56,7 +57,7 @@ pub enum Item<'a> {
 
 /// What is left when the stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum Remainder {
     /// Nothing: it ended behind its header or an item.
     Nothing,
     /// The beginning of an item, so many bytes of it: the writer was stopped.
@@ -67,7 +68,7 @@ pub enum Rest {
 
 /// What the reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ReaderState {
     Signature,
     HeaderClass,
     /// Kind, compression, time, length of the host's name.
@@ -91,7 +92,7 @@ enum Stage {
     ComponentDescriptors,
 }
 
-impl Stage {
+impl ReaderState {
     const fn is_header(self) -> bool {
         matches!(self, Self::Signature | Self::HeaderClass | Self::HeaderFields | Self::Host | Self::User)
     }
@@ -100,16 +101,16 @@ impl Stage {
 /// Reads one archive.
 ///
 /// ```
-/// use clearway_proto::archive::{Limits, Reader, Rest};
+/// use clearway_proto::archive::{Limits, Reader, Remainder};
 /// let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
 /// let mut bytes: &[u8] = b"\x16\0\0\0\0\0\0\0serialization::arch";
 /// assert!(reader.feed(&mut bytes).unwrap().is_none());
-/// assert_eq!(reader.rest(), Rest::CutHeader(27));
+/// assert_eq!(reader.rest(), Remainder::CutHeader(27));
 /// ```
 #[derive(Debug)]
 pub struct Reader {
     limits: Limits,
-    stage: Stage,
+    stage: ReaderState,
     /// The item so far.
     bytes: Vec<u8>,
     /// How many of `bytes` have been read.
@@ -136,7 +137,7 @@ impl Reader {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            stage: Stage::Signature,
+            stage: ReaderState::Signature,
             bytes: Vec::new(),
             done: 0,
             want: SIGNATURE_BYTES,
@@ -144,7 +145,7 @@ impl Reader {
             lent: false,
             header: Header {
                 versions: Versions::NEWEST,
-                kind: Kind::Timeslices,
+                kind: ArchiveKind::Timeslices,
                 compression: Compression::None,
                 created_s: 0,
                 host: Vec::new(),
@@ -163,7 +164,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`ArchiveError`] when the bytes are no archive, or one that is not read here; also in all later calls.
-    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Whole>, ArchiveError> {
+    pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Parsed>, ArchiveError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -193,12 +194,12 @@ impl Reader {
             return None;
         }
         Some(match self.header.kind {
-            Kind::Microslices => {
+            ArchiveKind::Microslices => {
                 let (head, content) = self.bytes.split_at(self.done - self.want);
                 let (_, descriptor) = head[..head.len() - 8].split_last_chunk()?;
                 Item::Microslice(Microslice { descriptor: MicrosliceDescriptor::from_bytes(descriptor), content })
             }
-            Kind::Timeslices => Item::Timeslice(Timeslice {
+            ArchiveKind::Timeslices => Item::Timeslice(Timeslice {
                 descriptor: self.descriptor,
                 bytes: &self.bytes,
                 parts: &self.parts,
@@ -208,13 +209,13 @@ impl Reader {
     }
 
     /// What of an item has come without the rest of it; to be asked when the stream has ended.
-    pub fn rest(&self) -> Rest {
+    pub fn rest(&self) -> Remainder {
         let bytes = self.bytes.len() as u64;
         match self.stage {
-            _ if self.lent => Rest::Nothing,
-            stage if stage.is_header() => Rest::CutHeader(bytes),
-            _ if bytes == 0 => Rest::Nothing,
-            _ => Rest::CutItem(bytes),
+            _ if self.lent => Remainder::Nothing,
+            stage if stage.is_header() => Remainder::CutHeader(bytes),
+            _ if bytes == 0 => Remainder::Nothing,
+            _ => Remainder::CutItem(bytes),
         }
     }
 
@@ -232,9 +233,9 @@ impl Reader {
         (self.done, self.lent) = (0, false);
         let classes = if self.items_named { 0 } else { 2 * CLASS };
         (self.stage, self.want) = match self.header.kind {
-            Kind::Microslices => (Stage::Microslice, classes + MicrosliceDescriptor::BYTES + 8),
-            Kind::Timeslices if classes > 0 => (Stage::TimesliceClasses, classes),
-            Kind::Timeslices => (Stage::Timeslice, self.timeslice_bytes() + LIST),
+            ArchiveKind::Microslices => (ReaderState::Microslice, classes + MicrosliceDescriptor::BYTES + 8),
+            ArchiveKind::Timeslices if classes > 0 => (ReaderState::TimesliceClasses, classes),
+            ArchiveKind::Timeslices => (ReaderState::Timeslice, self.timeslice_bytes() + LIST),
         };
     }
 
@@ -248,30 +249,30 @@ impl Reader {
     }
 
     /// Reads the run of bytes that the stage waited for, which is there.
-    fn step(&mut self) -> Result<Option<Whole>, Fault> {
+    fn step(&mut self) -> Result<Option<Parsed>, ArchiveFault> {
         let run = self.done..self.done + self.want;
         match self.stage {
-            Stage::Signature => {
+            ReaderState::Signature => {
                 self.header.versions.library = library_of(&self.bytes[run])?;
-                Ok(self.go_on(Stage::HeaderClass, CLASS))
+                Ok(self.go_on(ReaderState::HeaderClass, CLASS))
             }
-            Stage::HeaderClass => {
+            ReaderState::HeaderClass => {
                 let version = self.class(0, "ArchiveDescriptor", HEADER_NEWEST)?;
                 self.header.versions.header = version;
-                Ok(self.go_on(Stage::HeaderFields, 4 * version as usize + 16))
+                Ok(self.go_on(ReaderState::HeaderFields, 4 * version as usize + 16))
             }
-            Stage::HeaderFields => self.header_fields(),
-            Stage::Host => {
+            ReaderState::HeaderFields => self.header_fields(),
+            ReaderState::Host => {
                 let name = self.want - 8;
                 self.header.host = self.bytes[run][..name].to_vec();
                 let length = name_length(self.long(name))?;
-                Ok(self.go_on(Stage::User, length))
+                Ok(self.go_on(ReaderState::User, length))
             }
-            Stage::User => {
+            ReaderState::User => {
                 self.header.user = self.bytes[run].to_vec();
-                Ok(self.whole(Whole::Header))
+                Ok(self.whole(Parsed::Header))
             }
-            Stage::Microslice => {
+            ReaderState::Microslice => {
                 if !self.items_named {
                     self.class(0, "StorableMicroslice", 0)?;
                     self.class(CLASS, "MicrosliceDescriptor", 0)?;
@@ -279,118 +280,118 @@ impl Reader {
                 }
                 let (stated, found) = (self.short(self.want - 20), self.long(self.want - 8));
                 if u64::from(stated) != found {
-                    return Err(Fault::Length { stated, found });
+                    return Err(ArchiveFault::Length { stated, found });
                 }
-                self.demand(Stage::Content, found)
+                self.demand(ReaderState::Content, found)
             }
-            Stage::Content => Ok(self.whole(Whole::Item)),
-            Stage::TimesliceClasses => {
+            ReaderState::Content => Ok(self.whole(Parsed::Item)),
+            ReaderState::TimesliceClasses => {
                 self.class(0, "StorableTimeslice", 0)?;
                 self.header.versions.timeslice =
                     self.class(CLASS, "TimesliceDescriptor", TimesliceDescriptor::NEWEST)?;
-                self.demand(Stage::Timeslice, (self.timeslice_bytes() + CLASS + LIST) as u64)
+                self.demand(ReaderState::Timeslice, (self.timeslice_bytes() + CLASS + LIST) as u64)
             }
-            Stage::Timeslice => self.timeslice(),
-            Stage::DataLength(left) => self.demand(Stage::Data(left), self.long(0)),
-            Stage::Data(left) => {
+            ReaderState::Timeslice => self.timeslice(),
+            ReaderState::DataLength(left) => self.demand(ReaderState::Data(left), self.long(0)),
+            ReaderState::Data(left) => {
                 self.parts.push(run);
                 self.data_from(left - 1)
             }
-            Stage::Components => self.components(),
-            Stage::ComponentClass(count) => {
+            ReaderState::Components => self.components(),
+            ReaderState::ComponentClass(count) => {
                 let version = self.class(0, "TimesliceComponentDescriptor", ComponentDescriptor::NEWEST)?;
                 if version != self.header.versions.component {
-                    return Err(Fault::Elements(self.header.versions.component));
+                    return Err(ArchiveFault::Elements(self.header.versions.component));
                 }
                 self.components_named = true;
                 self.descriptors_of(count)
             }
-            Stage::ComponentDescriptors => {
+            ReaderState::ComponentDescriptors => {
                 let version = self.header.versions.component;
                 let each = self.bytes[run].chunks_exact(self.component_bytes());
                 self.components.extend(each.map(|bytes| ComponentDescriptor::from_bytes(bytes, version)));
-                Ok(self.whole(Whole::Item))
+                Ok(self.whole(Parsed::Item))
             }
         }
     }
 
-    fn header_fields(&mut self) -> Result<Option<Whole>, Fault> {
+    fn header_fields(&mut self) -> Result<Option<Parsed>, ArchiveFault> {
         let version = self.header.versions.header;
         let kind = if version >= 1 { self.short(0) as i32 } else { 0 };
         let compression = if version >= 2 { self.short(4) as i32 } else { 0 };
-        self.header.kind = Kind::of(kind)?;
+        self.header.kind = ArchiveKind::of(kind)?;
         self.header.compression = Compression::of(compression)?;
         self.header.created_s = self.long(self.want - 16) as i64;
         let length = name_length(self.long(self.want - 8))?;
-        Ok(self.go_on(Stage::Host, length + 8))
+        Ok(self.go_on(ReaderState::Host, length + 8))
     }
 
-    fn timeslice(&mut self) -> Result<Option<Whole>, Fault> {
+    fn timeslice(&mut self) -> Result<Option<Parsed>, ArchiveFault> {
         let length = self.timeslice_bytes();
         let bytes = &self.bytes[self.done..self.done + length];
         self.descriptor = TimesliceDescriptor::from_bytes(bytes, self.header.versions.timeslice);
         let (count, version) = self.list(length, "vector of data")?;
         if version != 0 {
-            return Err(Fault::Elements(version));
+            return Err(ArchiveFault::Elements(version));
         }
         let stated = u64::from(self.descriptor.components);
         if stated != count {
-            return Err(Fault::Count { stated, found: count });
+            return Err(ArchiveFault::Count { stated, found: count });
         }
         self.data_from(count)
     }
 
     /// Goes on to the next of `left` components' data, or to the list of their descriptors.
-    fn data_from(&mut self, left: u64) -> Result<Option<Whole>, Fault> {
+    fn data_from(&mut self, left: u64) -> Result<Option<Parsed>, ArchiveFault> {
         match left {
-            0 => self.demand(Stage::Components, (self.list_class() + LIST) as u64),
-            _ => self.demand(Stage::DataLength(left), 8),
+            0 => self.demand(ReaderState::Components, (self.list_class() + LIST) as u64),
+            _ => self.demand(ReaderState::DataLength(left), 8),
         }
     }
 
-    fn components(&mut self) -> Result<Option<Whole>, Fault> {
+    fn components(&mut self) -> Result<Option<Parsed>, ArchiveFault> {
         let (count, version) = self.list(0, "vector of descriptors")?;
         let stated = self.parts.len() as u64;
         if stated != count {
-            return Err(Fault::Count { stated, found: count });
+            return Err(ArchiveFault::Count { stated, found: count });
         }
         // The list tells the version of its elements each time, their class only once.
         let known = self.items_named.then_some(self.header.versions.component);
         if version > ComponentDescriptor::NEWEST || known.is_some_and(|known| known != version) {
-            return Err(Fault::Elements(version));
+            return Err(ArchiveFault::Elements(version));
         }
         self.header.versions.component = version;
         // Both lists have been seen, so their classes are not named again.
         self.items_named = true;
         if count > 0 && !self.components_named {
-            return self.demand(Stage::ComponentClass(count), CLASS as u64);
+            return self.demand(ReaderState::ComponentClass(count), CLASS as u64);
         }
         self.descriptors_of(count)
     }
 
-    fn descriptors_of(&mut self, count: u64) -> Result<Option<Whole>, Fault> {
-        self.demand(Stage::ComponentDescriptors, count * self.component_bytes() as u64)
+    fn descriptors_of(&mut self, count: u64) -> Result<Option<Parsed>, ArchiveFault> {
+        self.demand(ReaderState::ComponentDescriptors, count * self.component_bytes() as u64)
     }
 
     /// The run is read; next comes one of `want` bytes.
-    fn go_on(&mut self, stage: Stage, want: usize) -> Option<Whole> {
+    fn go_on(&mut self, stage: ReaderState, want: usize) -> Option<Parsed> {
         self.done += self.want;
         (self.stage, self.want) = (stage, want);
         None
     }
 
     /// The same, where the length of the next run is part of an item.
-    fn demand(&mut self, stage: Stage, want: u64) -> Result<Option<Whole>, Fault> {
+    fn demand(&mut self, stage: ReaderState, want: u64) -> Result<Option<Parsed>, ArchiveFault> {
         let bytes = (self.done as u64 + self.want as u64).saturating_add(want);
         let most = self.limits.item_bytes;
         match usize::try_from(want) {
             Ok(want) if bytes <= most => Ok(self.go_on(stage, want)),
-            _ => Err(Fault::TooLong { bytes, most }),
+            _ => Err(ArchiveFault::TooLong { bytes, most }),
         }
     }
 
     /// The run is read, and with it something is whole.
-    fn whole(&mut self, what: Whole) -> Option<Whole> {
+    fn whole(&mut self, what: Parsed) -> Option<Parsed> {
         self.done += self.want;
         self.lent = true;
         Some(what)
@@ -407,24 +408,24 @@ impl Reader {
     }
 
     /// The version of `class`, which is named at `at` of the run.
-    fn class(&self, at: usize, class: &'static str, newest: u32) -> Result<u32, Fault> {
+    fn class(&self, at: usize, class: &'static str, newest: u32) -> Result<u32, ArchiveFault> {
         let version = self.short(at + 1);
         match self.bytes[self.done + at] {
             0 if version <= newest => Ok(version),
-            0 => Err(Fault::Class { class, version, newest }),
-            _ => Err(Fault::Tracked(class)),
+            0 => Err(ArchiveFault::Class { class, version, newest }),
+            _ => Err(ArchiveFault::Tracked(class)),
         }
     }
 
     /// How many elements the list at `at` of the run has, and their version.
-    fn list(&self, at: usize, class: &'static str) -> Result<(u64, u32), Fault> {
+    fn list(&self, at: usize, class: &'static str) -> Result<(u64, u32), ArchiveFault> {
         let named = self.list_class();
         if named > 0 {
             self.class(at, class, 0)?;
         }
         let count = self.long(at + named);
         let version = self.short(at + named + 8);
-        if count > COMPONENTS_MAX { Err(Fault::TooMany(count)) } else { Ok((count, version)) }
+        if count > COMPONENTS_MAX { Err(ArchiveFault::TooMany(count)) } else { Ok((count, version)) }
     }
 
     /// Length of the class before a list: only the first timeslice names it.
@@ -442,9 +443,9 @@ impl Reader {
 }
 
 /// A length that names of hosts and users have.
-fn name_length(length: u64) -> Result<usize, Fault> {
+fn name_length(length: u64) -> Result<usize, ArchiveFault> {
     match length {
         0..=NAME_BYTES_MAX => Ok(length as usize),
-        _ => Err(Fault::Name(length)),
+        _ => Err(ArchiveFault::Name(length)),
     }
 }

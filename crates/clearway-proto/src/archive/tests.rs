@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::Nanos;
-use crate::microslice::{Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, Sizes};
+use crate::microslice::{Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, SizeDistribution};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -61,12 +61,12 @@ fn timeslices_by_hand() -> Vec<u8> {
 
 /// What came of reading.
 #[derive(Debug, PartialEq)]
-struct Outcome {
+struct ReadOutcome {
     header: Option<Header>,
-    end: Result<Rest, ArchiveError>,
+    end: Result<Remainder, ArchiveError>,
     /// Everything that was read, written again.
     again: Vec<u8>,
-    tally: Tally,
+    tally: InspectionSummary,
 }
 
 /// Writes behind what is there.
@@ -78,7 +78,7 @@ fn behind_of(bytes: &mut Vec<u8>) -> impl FnMut(&[u8]) -> Result<(), Infallible>
 }
 
 /// Reads `bytes`, given in pieces of the lengths that `pieces` repeats, and writes what was read.
-fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> Outcome {
+fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> ReadOutcome {
     let mut reader = Reader::new(limits);
     let (mut end, mut again, mut writer, mut inspector) = (None, Vec::new(), None, Inspector::default());
     let mut lengths = pieces.iter().cycle();
@@ -88,8 +88,8 @@ fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> Outcome {
         rest = behind;
         loop {
             match reader.feed(&mut piece) {
-                Ok(Some(Whole::Header)) => again = Writer::new(reader.header().unwrap()).1,
-                Ok(Some(Whole::Item)) => {
+                Ok(Some(Parsed::Header)) => again = Writer::new(reader.header().unwrap()).1,
+                Ok(Some(Parsed::Item)) => {
                     let (header, item) = (reader.header().unwrap(), reader.item().unwrap());
                     inspector.look(&item, header.versions);
                     let writer = writer.get_or_insert_with(|| Writer::new(header).0);
@@ -110,7 +110,7 @@ fn read(bytes: &[u8], limits: Limits, pieces: &[usize]) -> Outcome {
             }
         }
     }
-    Outcome { header: reader.header().cloned(), end: end.unwrap(), again, tally: inspector.tally().clone() }
+    ReadOutcome { header: reader.header().cloned(), end: end.unwrap(), again, tally: inspector.tally().clone() }
 }
 
 fn fault(bytes: &[u8], limits: Limits) -> String {
@@ -128,10 +128,10 @@ fn feed__microslices_laid_out_by_hand() {
     let bytes = microslices_by_hand();
     let outcome = read(&bytes, LIMITS, &[usize::MAX]);
     let header = outcome.header.unwrap();
-    assert_eq!((header.kind, header.compression), (Kind::Microslices, Compression::None));
+    assert_eq!((header.kind, header.compression), (ArchiveKind::Microslices, Compression::None));
     assert_eq!((header.created_s, &header.host[..], &header.user[..]), (1_700_000_000, &b"host"[..], &b"me"[..]));
     assert_eq!((header.versions.library, header.versions.header), (10, 1));
-    assert_eq!(outcome.end, Ok(Rest::Nothing));
+    assert_eq!(outcome.end, Ok(Remainder::Nothing));
     assert_eq!(outcome.again, bytes);
     assert_eq!((outcome.tally.items, outcome.tally.microslices, outcome.tally.content_bytes), (2, 2, 3));
     assert_eq!((outcome.tally.crcs, outcome.tally.unchecked, outcome.tally.faults()), (1, 1, 0));
@@ -142,15 +142,15 @@ fn feed__timeslices_laid_out_by_hand() {
     let bytes = timeslices_by_hand();
     let mut reader = Reader::new(LIMITS);
     let mut rest = &bytes[..];
-    assert!(reader.feed(&mut rest) == Ok(Some(Whole::Header)) && reader.item().is_none());
+    assert!(reader.feed(&mut rest) == Ok(Some(Parsed::Header)) && reader.item().is_none());
     assert_eq!(reader.header().map(|header| header.created_s), Some(-1));
-    assert_eq!(reader.feed(&mut rest), Ok(Some(Whole::Item)));
+    assert_eq!(reader.feed(&mut rest), Ok(Some(Parsed::Item)));
     let Some(Item::Timeslice(first)) = reader.item() else { panic!() };
     let TimesliceDescriptor { index, start_ns, duration_ns, flags, position, core_microslices, components } =
         first.descriptor;
     assert_eq!((index, start_ns, duration_ns, position, core_microslices, components), (7, 256, 512, 1, 3, 0));
     assert!(flags == TimesliceFlags::MISSING_PARTS && flags.is_incomplete() && first.components().len() == 0);
-    assert_eq!(reader.feed(&mut rest), Ok(Some(Whole::Item)));
+    assert_eq!(reader.feed(&mut rest), Ok(Some(Parsed::Item)));
     let Some(Item::Timeslice(second)) = reader.item() else { panic!() };
     let versions = reader.header().unwrap().versions;
     assert_eq!((versions.timeslice, versions.component), (2, 1));
@@ -160,7 +160,7 @@ fn feed__timeslices_laid_out_by_hand() {
     let missing = TimesliceFlags::MISSING_MICROSLICES;
     assert_eq!((components[1].descriptor.offset, components[1].descriptor.flags), (64, missing));
     assert!(TimesliceFlags::MISSING_COMPONENTS.is_incomplete() && !TimesliceFlags(16).is_incomplete());
-    assert!(reader.feed(&mut rest) == Ok(None) && reader.rest() == Rest::Nothing && reader.item().is_none());
+    assert!(reader.feed(&mut rest) == Ok(None) && reader.rest() == Remainder::Nothing && reader.item().is_none());
 
     let outcome = read(&bytes, LIMITS, &[3]);
     assert_eq!(outcome.again, bytes);
@@ -175,9 +175,9 @@ fn rest__an_archive_cut_anywhere_is_read_up_to_there() {
         for length in 0..bytes.len() {
             let cut = read(&bytes[..length], LIMITS, &[5]);
             match cut.end.unwrap() {
-                Rest::Nothing => assert_eq!(cut.again, &bytes[..length], "{length}"),
-                Rest::CutItem(left) => assert_eq!(cut.again, &bytes[..length - left as usize], "{length}"),
-                Rest::CutHeader(left) => assert!(left == length as u64 && cut.header.is_none(), "{length}"),
+                Remainder::Nothing => assert_eq!(cut.again, &bytes[..length], "{length}"),
+                Remainder::CutItem(left) => assert_eq!(cut.again, &bytes[..length - left as usize], "{length}"),
+                Remainder::CutHeader(left) => assert!(left == length as u64 && cut.header.is_none(), "{length}"),
             }
             assert!(cut.tally.items < whole.tally.items || cut.again.len() == length);
         }
@@ -228,7 +228,7 @@ fn feed__lengths_from_outside_are_never_followed() {
         assert_eq!(fault(&claim(claimed), LIMITS), sentence);
     }
     let just = claim(LIMITS.item_bytes as u32 - 50);
-    assert_eq!(read(&just, LIMITS, &[1]).end, Ok(Rest::CutItem(just.len() as u64 - 79)));
+    assert_eq!(read(&just, LIMITS, &[1]).end, Ok(Remainder::CutItem(just.len() as u64 - 79)));
 
     let good = timeslices_by_hand();
     let second = good.len() - 12 - 24 - 36 - 5 - 12 - 8 - 34 - 8 - 12 - 44;
@@ -296,7 +296,7 @@ fn look__a_ramp_keeps_its_channel_in_an_archive_of_microslices() {
     let plan = GeneratorPlan {
         channel: 7,
         seed: 1,
-        sizes: Sizes::Constant,
+        sizes: SizeDistribution::Constant,
         mean_bytes: 16,
         period: Nanos(10),
         checksum: Checksum::Fold,
@@ -313,7 +313,7 @@ fn look__a_ramp_keeps_its_channel_in_an_archive_of_microslices() {
     let header = read(&microslices_by_hand(), LIMITS, &[usize::MAX]).header.unwrap();
     let (bytes, _) = write(&header, &[], &contents);
     let tally = read(&bytes, LIMITS, &[usize::MAX]).tally;
-    let place = Place { item: 2, component: None, microslice: None };
+    let place = ArchivePosition { item: 2, component: None, microslice: None };
     assert_eq!(tally.found(Finding::Ramp), (1, Some(place)));
     assert_eq!((tally.faults(), tally.ramps, tally.unchecked), (1, 3, 0));
 }
@@ -340,7 +340,7 @@ fn look__timeslices_out_of_order_are_found() {
     let good = timeslices_by_hand();
     let second = good.len() - 12 - 24 - 36 - 5 - 12 - 8 - 34 - 8 - 12 - 44;
     let tally = read(&with(good, second, &[7]), LIMITS, &[usize::MAX]).tally;
-    let place = Place { item: 1, component: None, microslice: None };
+    let place = ArchivePosition { item: 1, component: None, microslice: None };
     assert_eq!(tally.found(Finding::TimesliceOrder), (1, Some(place)));
 }
 
@@ -365,7 +365,7 @@ fn feed__reads_and_writes_microslices_of_flesnet() {
         (header.created_s, &header.host[..], &header.user[..]),
         (0x555b_5363, &b"ten-3.fritz.box"[..], &b"jan"[..])
     );
-    assert_eq!((outcome.tally.items, outcome.tally.content_bytes, outcome.end), (2, 8, Ok(Rest::Nothing)));
+    assert_eq!((outcome.tally.items, outcome.tally.content_bytes, outcome.end), (2, 8, Ok(Remainder::Nothing)));
     // Both begin at 0.
     assert_eq!((outcome.tally.found(Finding::Order).0, outcome.tally.faults()), (1, 1));
     assert_eq!(outcome.again, bytes);
@@ -380,12 +380,12 @@ fn feed__reads_and_writes_timeslices_of_flesnet() {
     assert_eq!((tally.items, tally.components, tally.microslices, tally.content_bytes), (2, 4, 6, 16));
     // Both have the number 1.
     assert_eq!((tally.found(Finding::TimesliceOrder).0, tally.faults()), (1, 1));
-    assert_eq!(outcome.end, Ok(Rest::Nothing));
+    assert_eq!(outcome.end, Ok(Remainder::Nothing));
     assert_eq!(outcome.again, bytes);
 }
 
 /// Everything that an archive of timeslices can hold, as data of tests.
-type Made = (TimesliceDescriptor, Vec<(ComponentDescriptor, Vec<u8>)>);
+type SampleArchive = (TimesliceDescriptor, Vec<(ComponentDescriptor, Vec<u8>)>);
 
 fn headers() -> impl Strategy<Value = Header> {
     let names = (prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..40));
@@ -393,7 +393,7 @@ fn headers() -> impl Strategy<Value = Header> {
     (versions, any::<i64>(), names, any::<(bool, bool)>()).prop_map(
         |(versions, created_s, (host, user), (kind, zstd))| {
             let (library, header, timeslice, component) = versions;
-            let kind = if kind && header >= 1 { Kind::Microslices } else { Kind::Timeslices };
+            let kind = if kind && header >= 1 { ArchiveKind::Microslices } else { ArchiveKind::Timeslices };
             let compression = if zstd && header >= 2 { Compression::Zstd } else { Compression::None };
             Header {
                 versions: Versions { library, header, timeslice, component },
@@ -407,7 +407,7 @@ fn headers() -> impl Strategy<Value = Header> {
     )
 }
 
-fn timeslices() -> impl Strategy<Value = Vec<Made>> {
+fn timeslices() -> impl Strategy<Value = Vec<SampleArchive>> {
     let component = (any::<[u64; 4]>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..200)).prop_map(
         |([timeslice, offset, size, microslices], flags, data)| {
             (ComponentDescriptor { timeslice, offset, size, microslices, flags: TimesliceFlags(flags) }, data)
@@ -431,9 +431,9 @@ fn microslices() -> impl Strategy<Value = Vec<([u8; 32], Vec<u8>)>> {
 }
 
 /// An archive of `header` with the items of its kind.
-fn write(header: &Header, made: &[Made], microslices: &[([u8; 32], Vec<u8>)]) -> (Vec<u8>, usize) {
+fn write(header: &Header, made: &[SampleArchive], microslices: &[([u8; 32], Vec<u8>)]) -> (Vec<u8>, usize) {
     let (mut writer, mut bytes) = Writer::new(header);
-    if header.kind == Kind::Microslices {
+    if header.kind == ArchiveKind::Microslices {
         for (descriptor, content) in microslices {
             let descriptor = MicrosliceDescriptor::from_bytes(descriptor);
             let Ok(()) = writer.microslice(&Microslice { descriptor, content }, &mut behind_of(&mut bytes));
@@ -457,7 +457,7 @@ proptest! {
     ) {
         let (bytes, items) = write(&header, &made, &microslices);
         let outcome = read(&bytes, LIMITS, &pieces);
-        prop_assert_eq!(outcome.end, Ok(Rest::Nothing));
+        prop_assert_eq!(outcome.end, Ok(Remainder::Nothing));
         prop_assert_eq!(outcome.tally.items, items as u64);
         prop_assert_eq!(&outcome.again, &bytes);
         let found = outcome.header.unwrap();

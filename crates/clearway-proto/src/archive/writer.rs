@@ -9,9 +9,9 @@ use crate::microslice::Microslice;
 /// archive ends with a cut item.
 ///
 /// ```
-/// use clearway_proto::archive::{Compression, Header, Kind, Versions, Writer};
+/// use clearway_proto::archive::{Compression, Header, ArchiveKind, Versions, Writer};
 /// let (host, user) = (b"h".to_vec(), b"u".to_vec());
-/// let header = Header { versions: Versions::NEWEST, kind: Kind::Timeslices, compression: Compression::None, created_s: 0, host, user };
+/// let header = Header { versions: Versions::NEWEST, kind: ArchiveKind::Timeslices, compression: Compression::None, created_s: 0, host, user };
 /// let (_writer, bytes) = Writer::new(&header);
 /// assert_eq!(bytes.len(), 40 + 5 + 4 + 4 + 8 + 9 + 9);
 /// ```
@@ -19,11 +19,11 @@ use crate::microslice::Microslice;
 pub struct Writer {
     versions: Versions,
     /// Whether the classes of an item have been named.
-    named: Named,
+    named: NamedClasses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
+enum NamedClasses {
     Nothing,
     /// All but the descriptor of a component, of which there was none yet.
     Items,
@@ -48,7 +48,7 @@ impl Writer {
     /// A writer, and the bytes that the archive begins with. Where the header says that the items are compressed, what is written
     /// from then on belongs into the compressed stream.
     pub fn new(header: &Header) -> (Self, Vec<u8>) {
-        (Self { versions: header.versions, named: Named::Nothing }, header.to_bytes())
+        (Self { versions: header.versions, named: NamedClasses::Nothing }, header.to_bytes())
     }
 
     /// Writes a microslice; its descriptor's size should be that of the content.
@@ -60,10 +60,10 @@ impl Writer {
         microslice: &Microslice<'_>,
         put: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.named == Named::Nothing {
+        if self.named == NamedClasses::Nothing {
             put(&class(0))?;
             put(&class(0))?;
-            self.named = Named::Items;
+            self.named = NamedClasses::Items;
         }
         put(&microslice.descriptor.to_bytes())?;
         put(&(microslice.content.len() as u64).to_le_bytes())?;
@@ -81,11 +81,11 @@ impl Writer {
         components: impl ExactSizeIterator<Item = Component<'a>> + Clone,
         put: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let first = self.named == Named::Nothing;
+        let first = self.named == NamedClasses::Nothing;
         if first {
             put(&class(0))?;
             put(&class(self.versions.timeslice))?;
-            self.named = Named::Items;
+            self.named = NamedClasses::Items;
         }
         let count = components.len();
         let descriptor = TimesliceDescriptor { components: count as u32, ..*descriptor };
@@ -113,9 +113,9 @@ impl Writer {
         component: &Component<'_>,
         put: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.named != Named::Components {
+        if self.named != NamedClasses::Components {
             put(&class(self.versions.component))?;
-            self.named = Named::Components;
+            self.named = NamedClasses::Components;
         }
         put(component.descriptor.to_bytes(self.versions.component).bytes())
     }

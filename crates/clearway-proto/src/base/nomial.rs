@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub const NOMIAL_BASE: usize = 4;
 
 /// From whom place `at` gets: `at` without its lowest digit that is not zero; none for place 0.
-pub fn elder(at: usize) -> Option<usize> {
+pub fn parent(at: usize) -> Option<usize> {
     let mut unit = 1;
     while at != 0 && (at / unit).is_multiple_of(NOMIAL_BASE) {
         unit *= NOMIAL_BASE;
@@ -20,7 +20,7 @@ pub fn elder(at: usize) -> Option<usize> {
 }
 
 /// To whom place `at` of `length` hands on, the farthest first: they have the most to hand on to.
-pub fn juniors(at: usize, length: usize) -> impl Iterator<Item = usize> {
+pub fn children(at: usize, length: usize) -> impl Iterator<Item = usize> {
     let mut units = Vec::new();
     let mut unit = 1;
     while unit < length && (at / unit).is_multiple_of(NOMIAL_BASE) {
@@ -40,19 +40,19 @@ mod tests {
 
     #[test]
     fn juniors__of_sixteen_are_a_base_four_tree() {
-        assert_eq!(juniors(0, 16).collect::<Vec<_>>(), [4, 8, 12, 1, 2, 3]);
-        assert_eq!(juniors(4, 16).collect::<Vec<_>>(), [5, 6, 7]);
+        assert_eq!(children(0, 16).collect::<Vec<_>>(), [4, 8, 12, 1, 2, 3]);
+        assert_eq!(children(4, 16).collect::<Vec<_>>(), [5, 6, 7]);
     }
 
     #[test]
     fn juniors__every_place_but_the_first_has_one_elder() {
         for length in [1, 2, 4, 5, 16, 17, 64, 100] {
-            let pairs = (0..length).flat_map(|place| juniors(place, length).map(move |junior| (junior, place)));
+            let pairs = (0..length).flat_map(|place| children(place, length).map(move |junior| (junior, place)));
             let mut pairs: Vec<_> = pairs.collect();
             pairs.sort_unstable();
-            let expected: Vec<_> = (1..length).filter_map(|place| Some((place, elder(place)?))).collect();
+            let expected: Vec<_> = (1..length).filter_map(|place| Some((place, parent(place)?))).collect();
             assert_eq!(pairs, expected);
         }
-        assert_eq!((elder(7), elder(12), elder(0)), (Some(4), Some(0), None));
+        assert_eq!((parent(7), parent(12), parent(0)), (Some(4), Some(0), None));
     }
 }

@@ -41,14 +41,14 @@ pub struct Step {
 
 /// One rank among those who act together. Its methods panic where `ranks` is 0.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Participant {
     /// Below `ranks`.
     pub rank: u32,
     /// At least 1.
     pub ranks: u32,
 }
 
-impl Place {
+impl Participant {
     /// Doublings until `ranks` are reached.
     const fn doublings(self) -> u32 {
         self.ranks.next_power_of_two().ilog2()
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// What this rank does in `step`, which is below [`Place::steps`]. Of a reduction it sends what it has so far, and what it gets in the last step is the result.
+    /// What this rank does in `step`, which is below [`Participant::steps`]. Of a reduction it sends what it has so far, and what it gets in the last step is the result.
     pub fn step(self, schedule: Schedule, step: u32) -> Step {
         let Self { rank, ranks } = self;
         let distance = 1u32 << step.min(31);
@@ -117,8 +117,8 @@ mod tests {
     /// Every number of ranks that tests try: all shapes of folding, and both sides of six powers of two.
     const COUNTS: core::ops::RangeInclusive<u32> = 1..=70;
 
-    fn places(ranks: u32) -> impl Iterator<Item = Place> {
-        (0..ranks).map(move |rank| Place { rank, ranks })
+    fn places(ranks: u32) -> impl Iterator<Item = Participant> {
+        (0..ranks).map(move |rank| Participant { rank, ranks })
     }
 
     /// What each rank has after all steps, if it has `own` before and `take` makes of its own, of a message and of the step what it has then.
@@ -129,7 +129,7 @@ mod tests {
         take: impl Fn(&mut T, &T, Step, u32),
     ) -> Vec<T> {
         let mut all: Vec<T> = (0..ranks).map(own).collect();
-        for step in 0..(Place { rank: 0, ranks }).steps(schedule) {
+        for step in 0..(Participant { rank: 0, ranks }).steps(schedule) {
             let before = all.clone();
             for place in places(ranks) {
                 let todo = place.step(schedule, step);
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn step__what_one_sends_one_other_waits_for_and_nothing_else() {
         for (ranks, schedule) in COUNTS.flat_map(|ranks| ALL.map(|schedule| (ranks, schedule))) {
-            for step in 0..(Place { rank: 0, ranks }).steps(schedule) {
+            for step in 0..(Participant { rank: 0, ranks }).steps(schedule) {
                 let steps: Vec<Step> = places(ranks).map(|place| place.step(schedule, step)).collect();
                 let sent = steps.iter().zip(0..).filter_map(|(own, rank)| Some((rank, own.to?, own.blocks)));
                 let awaited = steps.iter().zip(0..).filter_map(|(own, rank)| Some((own.from?, rank, own.blocks)));
@@ -161,7 +161,7 @@ mod tests {
     fn steps__are_the_least_and_a_reduction_folds_in_one_more() {
         for ranks in COUNTS {
             let least = (0..).find(|doublings| 1 << doublings >= ranks).expect("few");
-            let place = Place { rank: 0, ranks };
+            let place = Participant { rank: 0, ranks };
             // Whoever has heard of `k` ranks can have heard of `2k` one step later, and not of more.
             assert_eq!(place.steps(Schedule::Barrier), least);
             assert_eq!(place.steps(Schedule::Allgather), least);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn steps__the_longest_fits() {
-        let steps = ALL.map(|schedule| Place { rank: 0, ranks: 1 << 24 }.steps(schedule) as usize);
+        let steps = ALL.map(|schedule| Participant { rank: 0, ranks: 1 << 24 }.steps(schedule) as usize);
         assert_eq!(steps.into_iter().max(), Some(STEPS_MAX));
     }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn allreduce__all_combine_each_value_once_and_alike() {
         for ranks in COUNTS {
-            let last = (Place { rank: 0, ranks }).steps(Schedule::Allreduce).saturating_sub(1);
+            let last = (Participant { rank: 0, ranks }).steps(Schedule::Allreduce).saturating_sub(1);
             let results = run(
                 Schedule::Allreduce,
                 ranks,

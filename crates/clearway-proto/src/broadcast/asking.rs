@@ -14,10 +14,10 @@
 //! # Invariants
 //! I1. Nothing is asked for twice within a round trip.
 
-use super::context::Event;
-use super::frame::{Frame, Need, Needs, Way};
+use super::context::BroadcastEvent;
+use super::frame::{Algorithm, BlockNack, BroadcastFrame, Nacks};
 use super::holding::{BLOCK, below};
-use super::state::State;
+use super::state::MemberState;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Out;
 
@@ -31,7 +31,7 @@ const STUCK: u64 = 8;
 
 /// Whether a poll can have overtaken symbols that left before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum PollOrdering {
     /// It came the way of all symbols, with the one before this sequence.
     Behind(u64),
     /// Perhaps.
@@ -40,7 +40,7 @@ pub(super) enum Order {
 
 /// Who is asked for what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whom {
+enum RepairSource {
     /// A neighbour, or from whom symbols come.
     Near,
     /// To whom this member reports.
@@ -49,7 +49,7 @@ enum Whom {
 
 /// What was asked for.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct RepairRequests {
     /// Gaps below were asked for, the oldest of them at `asked_at`.
     asked: u64,
     asked_at: LocalNs,
@@ -62,7 +62,7 @@ pub(super) struct Asking {
     moved_at: LocalNs,
 }
 
-impl Asking {
+impl RepairRequests {
     pub(super) const fn new(now: LocalNs) -> Self {
         Self { asked: 0, asked_at: now, due: None, seen: 0, edge: 0, came_at: now, moved_at: now }
     }
@@ -84,7 +84,7 @@ impl Asking {
     }
 
     /// A symbol was kept; it may have closed the first gap, or lie behind one.
-    pub(super) fn kept(&mut self, state: &mut State, before: u64, now: LocalNs) {
+    pub(super) fn kept(&mut self, state: &mut MemberState, before: u64, now: LocalNs) {
         let received = state.holding.received();
         if received > before {
             self.moved_at = now;
@@ -98,12 +98,18 @@ impl Asking {
     }
 
     /// A symbol was not what the sender's memory held.
-    pub(super) fn damaged(&self, state: &State, sequence: u64, out: &mut Out<Event>) {
-        Self::ask(state, sequence, sequence + 1, Whom::Near, out);
+    pub(super) fn damaged(&self, state: &MemberState, sequence: u64, out: &mut Out<BroadcastEvent>) {
+        Self::ask(state, sequence, sequence + 1, RepairSource::Near, out);
     }
 
     /// A poll says that everything below the edge has left the root.
-    pub(super) fn polled(&mut self, state: &State, order: Order, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn polled(
+        &mut self,
+        state: &MemberState,
+        order: PollOrdering,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let edge = edge(state);
         if state.holding.received() >= self.edge {
             (self.came_at, self.moved_at) = (now, now);
@@ -113,8 +119,8 @@ impl Asking {
             return;
         }
         match order {
-            Order::Behind(sequence) => self.ask_below(state, edge.min(sequence), now, out),
-            Order::Loose => {
+            PollOrdering::Behind(sequence) => self.ask_below(state, edge.min(sequence), now, out),
+            PollOrdering::Loose => {
                 self.ask_below(state, self.newest(state), now, out);
                 let at = now + state.pause();
                 self.due = Some(self.due.unwrap_or(at).min(at));
@@ -122,7 +128,7 @@ impl Asking {
         }
     }
 
-    pub(super) fn tick(&mut self, state: &State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn tick(&mut self, state: &MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if self.due.is_none_or(|at| at > now) {
             return;
         }
@@ -131,19 +137,19 @@ impl Asking {
         let rest_is_over = self.came_at + state.pause();
         let is_whole = state.holding.received() >= edge;
         let is_silent = !is_whole && now >= rest_is_over;
-        let all = is_silent && state.way == Way::Multicast;
+        let all = is_silent && state.way == Algorithm::Multicast;
         self.ask_below(state, if all { edge.max(newest) } else { newest }, now, out);
-        if is_silent && state.way != Way::Multicast {
+        if is_silent && state.way != Algorithm::Multicast {
             self.ask_of_ends(state, edge, out);
         }
         self.due = (!is_whole && !is_silent).then_some(rest_is_over);
     }
 
     /// Asks for the first and the last symbol below `edge`, if they were not asked for: what comes of them says what else was lost.
-    fn ask_of_ends(&self, state: &State, edge: u64, out: &mut Out<Event>) {
+    fn ask_of_ends(&self, state: &MemberState, edge: u64, out: &mut Out<BroadcastEvent>) {
         let first = state.holding.received();
         // Through a group, what one has not got for so long its neighbour may lack as well.
-        let whom = if state.is_fed_by_group() { Whom::Parent } else { Whom::Near };
+        let whom = if state.is_fed_by_group() { RepairSource::Parent } else { RepairSource::Near };
         if first >= self.asked {
             Self::ask(state, first, first + 1, whom, out);
         }
@@ -153,23 +159,23 @@ impl Asking {
     }
 
     /// Below this a gap is no symbol that is only late: three have come behind it, or the last one that has left.
-    fn newest(&self, state: &State) -> u64 {
-        let is_last = state.way != Way::Multicast && self.seen == self.edge;
+    fn newest(&self, state: &MemberState) -> u64 {
+        let is_last = state.way != Algorithm::Multicast && self.seen == self.edge;
         if is_last { self.edge } else { state.holding.highest().saturating_sub(REORDER) }
     }
 
     /// Asks near by for what is missing below `edge` and was not asked for, and above for what was and did not come.
-    fn ask_below(&mut self, state: &State, edge: u64, now: LocalNs, out: &mut Out<Event>) {
+    fn ask_below(&mut self, state: &MemberState, edge: u64, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let received = state.holding.received();
         // As long as the first gap moves, what was asked for is on its way.
         if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > state.patience() {
             let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
-            let whom = if state.is_fed_by_group() || is_stuck { Whom::Parent } else { Whom::Near };
+            let whom = if state.is_fed_by_group() || is_stuck { RepairSource::Parent } else { RepairSource::Near };
             Self::ask(state, 0, self.asked, whom, out);
             self.asked_at = now;
         }
         if edge > self.asked {
-            let until = Self::ask(state, self.asked, edge, Whom::Near, out);
+            let until = Self::ask(state, self.asked, edge, RepairSource::Near, out);
             if received >= self.asked {
                 self.asked_at = now;
             }
@@ -178,42 +184,42 @@ impl Asking {
     }
 
     /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it fitted.
-    fn ask(state: &State, from: u64, edge: u64, whom: Whom, out: &mut Out<Event>) -> u64 {
+    fn ask(state: &MemberState, from: u64, edge: u64, whom: RepairSource, out: &mut Out<BroadcastEvent>) -> u64 {
         let near = match (whom, state.way) {
-            (Whom::Near, Way::Multicast) => state.links.near,
-            (Whom::Near, Way::Chain) => state.links.before,
-            (Whom::Near, Way::Tree) => state.links.elder,
-            (Whom::Near, Way::Segments) if state.links.is_head => state.links.before,
-            (Whom::Near, Way::Segments) => state.links.near,
-            (Whom::Parent, _) => None,
+            (RepairSource::Near, Algorithm::Multicast) => state.links.near,
+            (RepairSource::Near, Algorithm::Chain) => state.links.before,
+            (RepairSource::Near, Algorithm::Tree) => state.links.elder,
+            (RepairSource::Near, Algorithm::Segments) if state.links.is_head => state.links.before,
+            (RepairSource::Near, Algorithm::Segments) => state.links.near,
+            (RepairSource::Parent, _) => None,
         };
         let Some(place) = near.or(state.links.parent) else { return edge };
         let mut messages = 0;
-        let mut needs = Needs::default();
+        let mut needs = Nacks::default();
         for block in state.holding.gaps(edge) {
             let missing = state.holding.missing(block, edge) & !below(block, from);
             if missing == 0 {
                 continue;
             }
-            let need = Need { block, missing };
+            let need = BlockNack { block, missing };
             if !needs.push(need) {
-                state.send(place, &Frame::Need(needs), 0, out);
+                state.send(place, &BroadcastFrame::Need(needs), 0, out);
                 messages += 1;
                 if messages == NEEDS {
                     return block * BLOCK;
                 }
-                needs = Needs::default();
+                needs = Nacks::default();
                 needs.push(need);
             }
         }
         if !needs.is_empty() {
-            state.send(place, &Frame::Need(needs), 0, out);
+            state.send(place, &BroadcastFrame::Need(needs), 0, out);
         }
         edge
     }
 }
 
 /// Up to where everything has left the root, as far as it is to be finished.
-fn edge(state: &State) -> u64 {
+fn edge(state: &MemberState) -> u64 {
     state.edge.min(state.end().unwrap_or(u64::MAX))
 }

@@ -4,14 +4,14 @@ use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::{DATA_HEAD, LONGEST, Way};
+use super::frame::{Algorithm, DATA_HEAD, LONGEST};
 use super::tree::Member;
 use crate::base::{BitsPerSec, Class, GroupId, Nanos, Rank};
-use crate::wire::{Capabilities, Missing, OperationKind, Span};
+use crate::wire::{Capabilities, RefusalReason, OperationKind, Span};
 
 /// What happens when a member is far behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Laggards {
+pub enum SlowReceivers {
     /// Everybody waits for it.
     Wait,
     /// After so long the others go on; it is served from what they keep, and an object still ends only when it has it too.
@@ -22,7 +22,7 @@ pub enum Laggards {
 
 /// What a node knows from its beginning. All members are made with the same, but for `rank`, `slots` and `rate`.
 #[derive(Clone, Debug)]
-pub struct NodeConfig {
+pub struct BroadcastConfig {
     /// This rank.
     pub rank: Rank,
     /// All that take part, at most 65,535, in the order of the network: neighbours in the list are near each other.
@@ -33,7 +33,7 @@ pub struct NodeConfig {
     pub group: Option<GroupId>,
     /// Tells this cast from others, on a shared group and in time.
     pub key: u32,
-    /// Bytes of a symbol: see [`NodeConfig::symbol_beside`].
+    /// Bytes of a symbol: see [`BroadcastConfig::symbol_beside`].
     pub symbol: u32,
     /// Symbols that may be under way to the slowest member.
     pub window: u32,
@@ -48,16 +48,16 @@ pub struct NodeConfig {
     /// How long somebody may be silent.
     pub silence: Nanos,
     /// What happens to members that are far behind.
-    pub laggards: Laggards,
+    pub laggards: SlowReceivers,
     /// How symbols leave at first.
-    pub way: Way,
+    pub way: Algorithm,
     /// The class of symbols.
     pub class: Class,
     /// The class of everything else.
     pub control: Class,
 }
 
-impl NodeConfig {
+impl BroadcastConfig {
     /// The longest symbol that fits a wire's messages; `None` when the wire lacks something that a cast needs.
     pub fn symbol_beside(wire: &Capabilities) -> Option<u32> {
         let needs = [OperationKind::Send, OperationKind::Copy, OperationKind::Digest];
@@ -69,8 +69,8 @@ impl NodeConfig {
 
 /// What the application may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Root: sends these bytes to all, behind everything before. They must not change until [`Event::Stable`].
+pub enum BroadcastCommand {
+    /// Root: sends these bytes to all, behind everything before. They must not change until [`BroadcastEvent::Stable`].
     Cast {
         /// What.
         from: Span,
@@ -99,7 +99,7 @@ pub enum Command {
 /// What the application is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum BroadcastEvent {
     /// Root: every member has been heard.
     Ready,
     /// Receiver: a long object begins, and no place was given for it. It waits for one.
@@ -149,17 +149,17 @@ pub enum Event {
     /// This rank does not take part any more: the others have put it out.
     Out,
     /// So many are silent at once that too few are left to go on without them. They are waited for: the cast goes on when they speak
-    /// again, or when it is known that they are dead ([`Command::Dead`]).
+    /// again, or when it is known that they are dead ([`BroadcastCommand::Dead`]).
     Helpless,
     /// Root: symbols take another way from here on.
     Switched {
         /// Which.
-        way: Way,
+        way: Algorithm,
     },
     /// The wire lacks something; nothing can be cast here.
     Refused {
         /// What.
-        missing: Missing,
+        missing: RefusalReason,
     },
     /// Receiver: the place given for this object is too short; the cast is aborted.
     TooLong {
@@ -172,7 +172,7 @@ pub enum Event {
 
 /// What was counted, since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct BroadcastRecord {
     /// Symbols that left for the first time or were handed on, and those that left again.
     pub sent: u64,
     /// Of them, those that were asked for.

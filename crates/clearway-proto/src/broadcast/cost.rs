@@ -16,7 +16,7 @@
 
 use core::fmt;
 
-use super::frame::Way;
+use super::frame::Algorithm;
 use crate::base::{BitsPerSec, Bytes, NOMIAL_BASE, Nanos};
 
 /// Children of one member in reports, and the base of hand-on trees.
@@ -25,7 +25,7 @@ const BASE: u32 = NOMIAL_BASE as u32;
 
 /// What is known of the network and the object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Circumstances {
+pub struct NetworkConditions {
     /// Members beside the root.
     pub receivers: u32,
     /// Bytes of the object.
@@ -52,7 +52,7 @@ pub struct Costs {
 
 /// Whether the network copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum MulticastReach {
     /// To all members.
     All,
     /// To none, or not to all.
@@ -61,7 +61,7 @@ pub enum Reach {
 
 impl Costs {
     /// The costs under these circumstances.
-    pub fn of(at: &Circumstances, multicast: Reach) -> Self {
+    pub fn of(at: &NetworkConditions, multicast: MulticastReach) -> Self {
         let share = f64::from(at.lost.min(999_999)) / 1e6;
         let whole = at.rate.time_for(at.length).0 as f64;
         let hop = (at.rate.time_for(at.symbol) + at.latency).0 as f64;
@@ -72,7 +72,7 @@ impl Costs {
         let once = whole / (1.0 - share);
         let nanos = |time: f64| Nanos(time as u64);
         Self {
-            multicast: (multicast == Reach::All).then(|| nanos(whole * transmissions + hop + reports)),
+            multicast: (multicast == MulticastReach::All).then(|| nanos(whole * transmissions + hop + reports)),
             chain: nanos(once + f64::from(at.receivers.saturating_sub(1)) * hop + hop + reports),
             tree: nanos(once * f64::from(copies) + f64::from(height) * hop + reports),
             transmissions,
@@ -81,10 +81,11 @@ impl Costs {
     }
 
     /// The shortest; of equal ones the one that loads the network least.
-    pub fn best(&self) -> Way {
-        let relayed = if self.chain <= self.tree { (self.chain, Way::Chain) } else { (self.tree, Way::Tree) };
+    pub fn best(&self) -> Algorithm {
+        let relayed =
+            if self.chain <= self.tree { (self.chain, Algorithm::Chain) } else { (self.tree, Algorithm::Tree) };
         match self.multicast {
-            Some(time) if time <= relayed.0 => Way::Multicast,
+            Some(time) if time <= relayed.0 => Algorithm::Multicast,
             _ => relayed.1,
         }
     }
@@ -125,8 +126,8 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    fn at(receivers: u32, length: u64) -> Circumstances {
-        Circumstances {
+    fn at(receivers: u32, length: u64) -> NetworkConditions {
+        NetworkConditions {
             receivers,
             length: Bytes(length),
             symbol: Bytes(1_514),
@@ -148,22 +149,31 @@ mod tests {
 
     #[test]
     fn best__bulk_without_multicast_goes_down_a_chain_and_a_word_down_a_tree() {
-        assert_eq!(Costs::of(&at(63, 4), Reach::Some).best(), Way::Tree);
-        assert_eq!(Costs::of(&at(7, 64 << 20), Reach::Some).best(), Way::Chain);
-        assert_eq!(Costs::of(&at(10_000, 1 << 20), Reach::Some).best(), Way::Tree, "ten thousand hops are too many");
+        assert_eq!(Costs::of(&at(63, 4), MulticastReach::Some).best(), Algorithm::Tree);
+        assert_eq!(Costs::of(&at(7, 64 << 20), MulticastReach::Some).best(), Algorithm::Chain);
+        assert_eq!(
+            Costs::of(&at(10_000, 1 << 20), MulticastReach::Some).best(),
+            Algorithm::Tree,
+            "ten thousand hops are too many"
+        );
         for bytes in [4, 1 << 20, 1 << 30] {
-            assert_eq!(Costs::of(&at(7, bytes), Reach::All).best(), Way::Multicast);
+            assert_eq!(Costs::of(&at(7, bytes), MulticastReach::All).best(), Algorithm::Multicast);
         }
-        assert_eq!(Costs::of(&Circumstances { lost: 200_000, ..at(500, 1 << 30) }, Reach::All).best(), Way::Chain);
+        assert_eq!(
+            Costs::of(&NetworkConditions { lost: 200_000, ..at(500, 1 << 30) }, MulticastReach::All).best(),
+            Algorithm::Chain
+        );
     }
 
     #[test]
     fn display__says_what_was_compared() {
-        let text = Costs::of(&at(7, 64 << 20), Reach::All).to_string();
+        let text = Costs::of(&at(7, 64 << 20), MulticastReach::All).to_string();
         assert_eq!(
             text,
             "multicast 2.83 s (each packet 1.000 times), chain 2.83 s, tree 17.0 s (6 copies from the root)"
         );
-        assert!(Costs::of(&at(7, 4), Reach::Some).to_string().starts_with("no multicast that reaches all, chain "));
+        assert!(
+            Costs::of(&at(7, 4), MulticastReach::Some).to_string().starts_with("no multicast that reaches all, chain ")
+        );
     }
 }

@@ -52,7 +52,7 @@ pub(super) const REMOVED_MAX: usize = 40;
 
 /// How symbols reach the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Way {
+pub enum Algorithm {
     /// The network copies.
     #[default]
     Multicast,
@@ -65,7 +65,7 @@ pub enum Way {
     Segments,
 }
 
-impl Way {
+impl Algorithm {
     /// Of the lowest two bits: each value is a way.
     const fn of(bits: u8) -> Self {
         match bits & 3 {
@@ -95,7 +95,7 @@ impl Way {
 /// What every header begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Preamble {
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     pub(super) to_group: bool,
     pub(super) hand_down: bool,
     /// Everybody in the sender's view takes part in it, as far as the sender knows.
@@ -114,12 +114,12 @@ pub(super) struct Symbol {
     pub(super) behind: u32,
     pub(super) crc: u32,
     pub(super) length: u16,
-    pub(super) extent: Extent,
+    pub(super) extent: ObjectExtent,
 }
 
 /// What a symbol is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum ObjectExtent {
     /// An object that was announced.
     Long,
     /// Nothing else: it is a message.
@@ -152,7 +152,7 @@ pub(super) struct Poll {
 
 /// How far a part of the tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct ProgressReport {
     /// Least sequence below which everything is held, without parked members.
     pub(super) received: u64,
     /// The same of all members.
@@ -179,21 +179,21 @@ pub(super) struct Report {
 
 /// What is missing of one block of 64 sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct BlockNack {
     pub(super) block: u64,
     pub(super) missing: u64,
 }
 
 /// Needs of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Needs {
-    all: [Need; NEEDS_MAX],
+pub(super) struct Nacks {
+    all: [BlockNack; NEEDS_MAX],
     count: usize,
 }
 
-impl Needs {
+impl Nacks {
     /// Adds one; false when it does not fit, and belongs into another message.
-    pub(super) fn push(&mut self, need: Need) -> bool {
+    pub(super) fn push(&mut self, need: BlockNack) -> bool {
         let first = self.all[0].block;
         let fits = self.count == 0 || need.block >= first && need.block - first <= u64::from(u16::MAX);
         if self.count == NEEDS_MAX || !fits {
@@ -204,7 +204,7 @@ impl Needs {
         true
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Need> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = BlockNack> + '_ {
         self.all[..self.count].iter().copied()
     }
 
@@ -215,12 +215,12 @@ impl Needs {
 
 /// Places of members that are out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Removed {
+pub(super) struct RemovedMembers {
     all: [u16; REMOVED_MAX],
     count: usize,
 }
 
-impl Removed {
+impl RemovedMembers {
     pub(super) const NONE: Self = Self { all: [0; REMOVED_MAX], count: 0 };
 
     /// Adds one; false when there is no room.
@@ -240,13 +240,13 @@ impl Removed {
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum BroadcastFrame {
     Data(Symbol),
     Announce(Announce),
     Poll(Poll),
-    Status(Report),
-    Need(Needs),
-    View(Removed),
+    Status(ProgressReport),
+    Need(Nacks),
+    View(RemovedMembers),
     /// A member is silent; or who says so is out itself, and never comes back.
     Suspect {
         place: u16,
@@ -261,11 +261,11 @@ pub(super) enum Frame {
     },
 }
 
-impl Frame {
+impl BroadcastFrame {
     const fn kind(&self) -> u8 {
         match self {
-            Self::Data(Symbol { extent: Extent::Long, .. }) => 1,
-            Self::Data(Symbol { extent: Extent::Short, .. }) => 10,
+            Self::Data(Symbol { extent: ObjectExtent::Long, .. }) => 1,
+            Self::Data(Symbol { extent: ObjectExtent::Short, .. }) => 10,
             Self::Announce(_) => 2,
             Self::Poll(_) => 3,
             Self::Status(_) => 4,
@@ -332,7 +332,7 @@ impl Frame {
         }
     }
 
-    /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    /// Reads a header; `None` when the bytes are nothing that [`BroadcastFrame::encode`] writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Preamble, Self)> {
         let (rest, check) = bytes.split_last_chunk()?;
         if bytes.len() > LONGEST || crc32c(rest) != u32::from_le_bytes(*check) {
@@ -341,7 +341,7 @@ impl Frame {
         let mut rest = ByteReader::new(rest);
         let [kind, flags] = rest.take()?;
         let preamble = Preamble {
-            way: Way::of(flags),
+            way: Algorithm::of(flags),
             to_group: flags & 4 != 0,
             hand_down: flags & 8 != 0,
             formed: flags & 16 != 0,
@@ -365,7 +365,7 @@ impl Frame {
                 behind: rest.u32()?,
                 crc: rest.u32()?,
                 length: rest.u16()?,
-                extent: if kind == 1 { Extent::Long } else { Extent::Short },
+                extent: if kind == 1 { ObjectExtent::Long } else { ObjectExtent::Short },
             }),
             2 => Self::Announce(Announce {
                 object: rest.u32()?,
@@ -377,10 +377,10 @@ impl Frame {
                 let (edge, stable) = (rest.u64()?, rest.u64()?);
                 Self::Poll(Poll { edge, stable, objects: rest.u32()?, aborted: rest.u32()?, trip: rest.u32()? })
             }
-            4 => Self::Status(Report::read(rest)?),
-            5 => Self::Need(Needs::read(rest)?),
+            4 => Self::Status(ProgressReport::read(rest)?),
+            5 => Self::Need(Nacks::read(rest)?),
             6 => {
-                let mut removed = Removed::NONE;
+                let mut removed = RemovedMembers::NONE;
                 while !rest.is_empty() {
                     removed.push(rest.u16()?).then_some(())?;
                 }
@@ -394,7 +394,7 @@ impl Frame {
     }
 }
 
-impl Report {
+impl ProgressReport {
     fn put(&self, head: &mut Head<LONGEST>) {
         head.put(&self.received.to_le_bytes()).put(&self.stable.to_le_bytes());
         for word in [self.known, self.slots, self.places, self.alive, self.heard] {
@@ -425,13 +425,13 @@ impl Report {
     }
 }
 
-impl Needs {
+impl Nacks {
     fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
         let first = rest.u64()?;
         let mut needs = Self::default();
         while !rest.is_empty() {
             let block = first.checked_add(u64::from(rest.u16()?))?;
-            let need = Need { block, missing: rest.u64()? };
+            let need = BlockNack { block, missing: rest.u64()? };
             (needs.push(need)).then_some(())?;
         }
         (needs.count > 0 && needs.all[0].block == first).then_some(needs)
@@ -444,7 +444,7 @@ mod tests {
     use proptest::prelude::*;
 
     const COMMON: Preamble = Preamble {
-        way: Way::Chain,
+        way: Algorithm::Chain,
         to_group: true,
         hand_down: false,
         formed: true,
@@ -455,28 +455,29 @@ mod tests {
 
     #[test]
     fn encode__writes_literal_bytes() {
-        let frame = Frame::Have { block: 3, held: 0x8000_0000_0000_0001 };
+        let frame = BroadcastFrame::Have { block: 3, held: 0x8000_0000_0000_0001 };
         let bytes = [9, 21, 1, 2, 7, 0, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80];
         let head = frame.encode(&COMMON);
         assert_eq!(head.bytes()[..28], bytes);
         assert_eq!(head.bytes()[28..], crc32c(&bytes).to_le_bytes());
-        assert_eq!(Frame::parse(head.bytes()), Some((COMMON, frame)));
-        let symbol = Symbol { sequence: 1, object: 2, number: 3, behind: 4, crc: 5, length: 6, extent: Extent::Long };
-        let head = Frame::Data(symbol).encode(&COMMON);
+        assert_eq!(BroadcastFrame::parse(head.bytes()), Some((COMMON, frame)));
+        let symbol =
+            Symbol { sequence: 1, object: 2, number: 3, behind: 4, crc: 5, length: 6, extent: ObjectExtent::Long };
+        let head = BroadcastFrame::Data(symbol).encode(&COMMON);
         let fields = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0];
         assert_eq!((head.bytes()[0], &head.bytes()[12..38], head.bytes().len()), (1, &fields[..], DATA_HEAD));
     }
 
     #[test]
     fn parse__every_frame_comes_back() {
-        let mut needs = Needs::default();
+        let mut needs = Nacks::default();
         for block in 5..15 {
-            assert!(needs.push(Need { block, missing: 1 << block }));
+            assert!(needs.push(BlockNack { block, missing: 1 << block }));
         }
-        assert!(!needs.push(Need { block: 15, missing: 0 }), "ten fit");
-        let mut removed = Removed::NONE;
+        assert!(!needs.push(BlockNack { block: 15, missing: 0 }), "ten fit");
+        let mut removed = RemovedMembers::NONE;
         assert!((0..REMOVED_MAX as u16).all(|place| removed.push(place)) && !removed.push(0));
-        let report = Report {
+        let report = ProgressReport {
             received: 1,
             stable: 2,
             known: 3,
@@ -490,34 +491,34 @@ mod tests {
             settled: true,
         };
         let frames = [
-            Frame::Data(Symbol {
+            BroadcastFrame::Data(Symbol {
                 sequence: u64::MAX,
                 object: 1,
                 number: 2,
                 behind: 3,
                 crc: 4,
                 length: 5,
-                extent: Extent::Short,
+                extent: ObjectExtent::Short,
             }),
-            Frame::Announce(Announce { object: 1, first: 2, length: 3, number: 4 }),
-            Frame::Poll(Poll { edge: 1, stable: 2, objects: 3, aborted: 4, trip: 5 }),
-            Frame::Status(report),
-            Frame::Need(needs),
-            Frame::View(removed),
-            Frame::View(Removed::NONE),
-            Frame::Suspect { place: 1 },
-            Frame::Abort { object: 3 },
-            Frame::Have { block: 1, held: 2 },
+            BroadcastFrame::Announce(Announce { object: 1, first: 2, length: 3, number: 4 }),
+            BroadcastFrame::Poll(Poll { edge: 1, stable: 2, objects: 3, aborted: 4, trip: 5 }),
+            BroadcastFrame::Status(report),
+            BroadcastFrame::Need(needs),
+            BroadcastFrame::View(removed),
+            BroadcastFrame::View(RemovedMembers::NONE),
+            BroadcastFrame::Suspect { place: 1 },
+            BroadcastFrame::Abort { object: 3 },
+            BroadcastFrame::Have { block: 1, held: 2 },
         ];
         for frame in frames {
             let head = frame.encode(&COMMON);
             assert!(head.bytes().len() <= LONGEST);
-            assert_eq!(Frame::parse(head.bytes()), Some((COMMON, frame)));
+            assert_eq!(BroadcastFrame::parse(head.bytes()), Some((COMMON, frame)));
             for at in 0..head.bytes().len() {
                 let mut bytes = head.bytes().to_vec();
                 bytes[at] ^= 0x10;
-                assert_eq!(Frame::parse(&bytes), None, "byte {at} of {frame:?}");
-                assert_eq!(Frame::parse(&head.bytes()[..at]), None, "{at} bytes of {frame:?}");
+                assert_eq!(BroadcastFrame::parse(&bytes), None, "byte {at} of {frame:?}");
+                assert_eq!(BroadcastFrame::parse(&head.bytes()[..at]), None, "{at} bytes of {frame:?}");
             }
         }
     }
@@ -533,7 +534,7 @@ mod tests {
                 *flags &= 15;
             }
             bytes.extend(crc32c(&bytes).to_le_bytes());
-            if let Some((preamble, frame)) = Frame::parse(&bytes) {
+            if let Some((preamble, frame)) = BroadcastFrame::parse(&bytes) {
                 let head = frame.encode(&preamble);
                 prop_assert_eq!(head.bytes(), &bytes[..]);
             }

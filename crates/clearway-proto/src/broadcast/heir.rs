@@ -10,16 +10,16 @@
 
 use alloc::vec::Vec;
 
-use super::context::Event;
-use super::frame::{Frame, Need, Needs};
+use super::context::BroadcastEvent;
+use super::frame::{BlockNack, BroadcastFrame, Nacks};
 use super::holding::BLOCK;
-use super::state::State;
+use super::state::MemberState;
 use crate::base::LocalNs;
 use crate::wire::Out;
 
 /// The heir's questions.
 #[derive(Debug)]
-pub(super) struct Heir {
+pub(super) struct SuccessorRoot {
     /// Behind the last object that is known.
     end: u64,
     block: u64,
@@ -29,7 +29,7 @@ pub(super) struct Heir {
     ask_at: Option<LocalNs>,
 }
 
-impl Heir {
+impl SuccessorRoot {
     pub(super) const fn new(end: u64, now: LocalNs) -> Self {
         Self { end, block: 0, answered: Vec::new(), held: 0, ask_at: Some(now) }
     }
@@ -39,7 +39,7 @@ impl Heir {
     }
 
     /// Asks for the first block of which something is missing, or ends the cast behind the last known object.
-    pub(super) fn tick(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if self.ask_at.is_none_or(|at| at > now) {
             return;
         }
@@ -59,17 +59,24 @@ impl Heir {
             (self.block, self.held) = (block, 0);
             self.answered.clear();
         }
-        let mut needs = Needs::default();
-        needs.push(Need { block, missing: state.holding.missing(block, end) });
+        let mut needs = Nacks::default();
+        needs.push(BlockNack { block, missing: state.holding.missing(block, end) });
         for place in state.view.places().filter(|place| *place != state.me) {
-            state.send(place, &Frame::Need(needs), 0, out);
+            state.send(place, &BroadcastFrame::Need(needs), 0, out);
         }
         self.ask_at = Some(now + state.reports.time_out());
         self.conclude(state, out);
     }
 
     /// A member says what it holds of a block.
-    pub(super) fn answered(&mut self, state: &mut State, place: u16, block: u64, held: u64, out: &mut Out<Event>) {
+    pub(super) fn answered(
+        &mut self,
+        state: &mut MemberState,
+        place: u16,
+        block: u64,
+        held: u64,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if block != self.block || self.ask_at.is_none() {
             return;
         }
@@ -81,7 +88,7 @@ impl Heir {
     }
 
     /// When all have answered, what nobody holds is lost.
-    fn conclude(&self, state: &mut State, out: &mut Out<Event>) {
+    fn conclude(&self, state: &mut MemberState, out: &mut Out<BroadcastEvent>) {
         let has_answered = |place| place == state.me || self.answered.contains(&place);
         let lost = state.holding.missing(self.block, self.end) & !self.held;
         if lost != 0 && state.view.places().all(has_answered) {
@@ -102,7 +109,7 @@ impl Heir {
     }
 
     /// Something of what was missing came.
-    pub(super) fn came(&mut self, state: &State, now: LocalNs) {
+    pub(super) fn came(&mut self, state: &MemberState, now: LocalNs) {
         if self.ask_at.is_some() && state.holding.missing(self.block, self.end) == 0 {
             self.ask_at = Some(now);
         }

@@ -12,31 +12,31 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::frame::Way;
+use super::frame::Algorithm;
 
 /// Sequences in one block: one word of a bitmap.
 pub(super) const BLOCK: u64 = 64;
 
 /// What is kept of a symbol besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fact {
+pub(super) struct HeldSymbol {
     /// CRC-32C, of the root's memory.
     pub(super) crc: u32,
     /// The object it belongs to.
     pub(super) object: u32,
     /// The way on which others wait for it from here.
-    pub(super) relay: Option<Way>,
+    pub(super) relay: Option<Algorithm>,
 }
 
 /// The ring of blocks.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(super) struct ReceiveWindow {
     floor: u64,
     received: u64,
     highest: u64,
     placed: Vec<u64>,
     held: Vec<u64>,
-    facts: Vec<Fact>,
+    facts: Vec<HeldSymbol>,
 }
 
 const fn bit(sequence: u64) -> u64 {
@@ -55,7 +55,7 @@ pub(super) const fn below(block: u64, sequence: u64) -> u64 {
     }
 }
 
-impl Holding {
+impl ReceiveWindow {
     /// For at least `sequences` above the floor.
     pub(super) fn new(sequences: u32) -> Self {
         let blocks = sequences as usize / BLOCK as usize + 2;
@@ -65,7 +65,7 @@ impl Holding {
             highest: 0,
             placed: vec![0; blocks],
             held: vec![0; blocks],
-            facts: vec![Fact::default(); blocks * BLOCK as usize],
+            facts: vec![HeldSymbol::default(); blocks * BLOCK as usize],
         }
     }
 
@@ -122,12 +122,12 @@ impl Holding {
     }
 
     /// What is known of a symbol in the ring.
-    pub(super) fn fact(&self, sequence: u64) -> Fact {
+    pub(super) fn fact(&self, sequence: u64) -> HeldSymbol {
         self.facts[self.place_of(sequence)]
     }
 
     /// A symbol was copied to its place. The caller has found that it is covered and not placed.
-    pub(super) fn place(&mut self, sequence: u64, fact: Fact) {
+    pub(super) fn place(&mut self, sequence: u64, fact: HeldSymbol) {
         let (word, at) = (self.word(sequence / BLOCK), self.place_of(sequence));
         self.placed[word] |= bit(sequence);
         self.facts[at] = fact;
@@ -186,17 +186,17 @@ impl Holding {
 mod tests {
     use super::*;
 
-    fn take(holding: &mut Holding, sequences: core::ops::Range<u64>) {
+    fn take(holding: &mut ReceiveWindow, sequences: core::ops::Range<u64>) {
         for sequence in sequences {
             assert!(holding.covers(sequence) && !holding.is_placed(sequence), "{sequence}");
-            holding.place(sequence, Fact { crc: sequence as u32, ..Fact::default() });
+            holding.place(sequence, HeldSymbol { crc: sequence as u32, ..HeldSymbol::default() });
             holding.keep(sequence);
         }
     }
 
     #[test]
     fn missing__is_what_lies_between_received_and_the_edge() {
-        let mut holding = Holding::new(256);
+        let mut holding = ReceiveWindow::new(256);
         take(&mut holding, 0..3);
         take(&mut holding, 5..70);
         assert_eq!((holding.received(), holding.highest()), (3, 70));
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn place__what_is_not_kept_is_no_gap_and_not_received() {
-        let mut holding = Holding::new(64);
-        holding.place(0, Fact::default());
+        let mut holding = ReceiveWindow::new(64);
+        holding.place(0, HeldSymbol::default());
         assert!(holding.is_placed(0) && holding.awaits(0) && holding.held(0) == 0);
         assert_eq!((holding.received(), holding.missing(0, 1)), (0, 0));
         holding.discard(0);
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn release__the_ring_turns_and_what_was_passed_stays_passed() {
-        let mut holding = Holding::new(128);
+        let mut holding = ReceiveWindow::new(128);
         let blocks = holding.blocks();
         take(&mut holding, 0..blocks * BLOCK);
         assert!(!holding.covers(blocks * BLOCK));

@@ -57,8 +57,8 @@ mod tests;
 #[cfg(test)]
 mod trial;
 
-pub use context::{Command, Event, Laggards, NodeConfig, Record};
-pub use cost::{Circumstances, Costs, Reach};
-pub use frame::Way;
-pub use node::Node;
+pub use context::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers};
+pub use cost::{Costs, MulticastReach, NetworkConditions};
+pub use frame::Algorithm;
+pub use node::BroadcastNode;
 pub use tree::Member;

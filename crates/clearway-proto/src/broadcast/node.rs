@@ -6,76 +6,76 @@
 
 use alloc::boxed::Box;
 
-use super::context::{Command, Event, Laggards, NodeConfig, Record};
-use super::frame::{Frame, Preamble, Way};
-use super::holding::Holding;
+use super::context::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers};
+use super::frame::{Algorithm, BroadcastFrame, Preamble};
+use super::holding::ReceiveWindow;
 use super::objects::Objects;
-use super::outgoing::Outgoing;
+use super::outgoing::TransmitQueues;
 use super::receiver::{Receiver, Sender};
-use super::reports::Reports;
+use super::reports::ChildReports;
 use super::root::Root;
-use super::state::{Label, NEVER, State};
-use super::tree::{Links, View};
-use super::views::Watch;
+use super::state::{BroadcastLabel, MemberState, NEVER};
+use super::tree::{TreeLinks, View};
+use super::views::ViewMonitor;
 use crate::base::{LocalNs, Rank};
 use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
 
 /// The engine of reliable broadcast.
 #[derive(Debug)]
-pub struct Node {
-    pub(super) state: State,
+pub struct BroadcastNode {
+    pub(super) state: MemberState,
     /// Of who sends. An heir is a receiver as well.
     pub(super) root: Option<Box<Root>>,
     pub(super) receiver: Option<Box<Receiver>>,
-    pub(super) watch: Watch,
+    pub(super) watch: ViewMonitor,
     /// Put out, or never in.
     pub(super) is_out: bool,
 }
 
-impl Node {
+impl BroadcastNode {
     /// A member as `config` says. A rank that is no member, and a root that is none, take no part.
-    pub fn new(config: NodeConfig) -> Self {
+    pub fn new(config: BroadcastConfig) -> Self {
         let place = |rank: Rank| config.members.iter().position(|member| member.rank == rank);
         let (me, root) = (place(config.rank), place(config.root));
         let view = View::first(config.members.len(), root.unwrap_or_default() as u16);
         let patience = match config.laggards {
-            Laggards::Park(patience) => Some(patience),
-            Laggards::Wait | Laggards::Evict(_) => None,
+            SlowReceivers::Park(patience) => Some(patience),
+            SlowReceivers::Wait | SlowReceivers::Evict(_) => None,
         };
         let history = config.history.max(config.window);
-        let state = State {
+        let state = MemberState {
             me: me.unwrap_or_default() as u16,
             base: view.clone(),
             view,
             is_formed: true,
-            links: Links::default(),
+            links: TreeLinks::default(),
             way: match config.way {
-                Way::Multicast | Way::Segments if config.group.is_none() => Way::Chain,
+                Algorithm::Multicast | Algorithm::Segments if config.group.is_none() => Algorithm::Chain,
                 way => way,
             },
             since: 0,
-            holding: Holding::new(history),
+            holding: ReceiveWindow::new(history),
             objects: Objects::new(config.symbol.max(1)),
-            outgoing: Outgoing::new(config.rate),
-            reports: Reports::new(patience),
+            outgoing: TransmitQueues::new(config.rate),
+            reports: ChildReports::new(patience),
             polls: None,
             edge: 0,
             aborted: NEVER,
             end_told: false,
             shorts_stable: 0,
             to_group: 0,
-            record: Record::default(),
+            record: BroadcastRecord::default(),
             config,
         };
         let is_root = me.is_some() && me == root;
         let is_out = me.is_none() || root.is_none();
         let sender = (!is_out && is_root).then(|| Box::new(Root::new(&state)));
         let receiver = (!is_out && !is_root).then(|| Box::new(Receiver::new(&state, LocalNs(0))));
-        Self { state, root: sender, receiver, watch: Watch::new(), is_out }
+        Self { state, root: sender, receiver, watch: ViewMonitor::new(), is_out }
     }
 
     /// What was counted since the beginning.
-    pub const fn record(&self) -> Record {
+    pub const fn record(&self) -> BroadcastRecord {
         self.state.record
     }
 
@@ -89,16 +89,16 @@ impl Node {
         }
     }
 
-    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) {
+    fn command(&mut self, now: LocalNs, command: BroadcastCommand, out: &mut Out<BroadcastEvent>) {
         let state = &mut self.state;
         match (command, &mut self.root, &mut self.receiver) {
-            (Command::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
-            (Command::Flush, Some(root), _) => root.flush(state, now, out),
-            (Command::Place { into }, _, Some(receiver)) => receiver.place(state, now, into, out),
-            (Command::Release { object }, _, Some(receiver)) => receiver.release(state, now, object),
-            (Command::Abort, Some(root), _) => root.abort(state, NEVER, now, out),
-            (Command::Abort, None, Some(receiver)) => receiver.abort(state, out),
-            (Command::Dead { rank }, ..) => {
+            (BroadcastCommand::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
+            (BroadcastCommand::Flush, Some(root), _) => root.flush(state, now, out),
+            (BroadcastCommand::Place { into }, _, Some(receiver)) => receiver.place(state, now, into, out),
+            (BroadcastCommand::Release { object }, _, Some(receiver)) => receiver.release(state, now, object),
+            (BroadcastCommand::Abort, Some(root), _) => root.abort(state, NEVER, now, out),
+            (BroadcastCommand::Abort, None, Some(receiver)) => receiver.abort(state, out),
+            (BroadcastCommand::Dead { rank }, ..) => {
                 if let Some(place) = state.place_of(rank) {
                     self.known_dead(place, now, out);
                 }
@@ -107,12 +107,12 @@ impl Node {
         }
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<Event>) {
+    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<BroadcastEvent>) {
         match *arrival {
             Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
-            Arrival::Done { token, status, value, .. } => match Label::of(token, self.state.holding.floor()) {
-                Some(Label::Digest { sequence }) => self.digested(now, sequence, status, value as u32, out),
-                Some(Label::Sent { line, sequence }) => self.state.sent(line, sequence, status),
+            Arrival::Done { token, status, value, .. } => match BroadcastLabel::of(token, self.state.holding.floor()) {
+                Some(BroadcastLabel::Digest { sequence }) => self.digested(now, sequence, status, value as u32, out),
+                Some(BroadcastLabel::Sent { line, sequence }) => self.state.sent(line, sequence, status),
                 None => {}
             },
             Arrival::Room { queue } if queue.class() == Some(self.state.config.class) => self.state.outgoing.set_room(),
@@ -120,9 +120,9 @@ impl Node {
         }
     }
 
-    fn digested(&mut self, now: LocalNs, sequence: u64, status: Status, crc: u32, out: &mut Out<Event>) {
+    fn digested(&mut self, now: LocalNs, sequence: u64, status: Status, crc: u32, out: &mut Out<BroadcastEvent>) {
         if let Status::Refused(missing) = status {
-            out.tell(Event::Refused { missing });
+            out.tell(BroadcastEvent::Refused { missing });
             self.is_out = true;
         }
         match (&mut self.receiver, &mut self.root) {
@@ -137,14 +137,14 @@ impl Node {
         }
     }
 
-    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
-        let Some((preamble, frame)) = Frame::parse(datagram.head) else { return };
+    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<BroadcastEvent>) {
+        let Some((preamble, frame)) = BroadcastFrame::parse(datagram.head) else { return };
         let Some(place) = self.state.place_of(datagram.from) else { return };
         // A network may bring its own messages back to a member of the group that sends to it.
         if preamble.key != self.state.config.key || place == self.state.me {
             return;
         }
-        if (Frame::Suspect { place }) == frame {
+        if (BroadcastFrame::Suspect { place }) == frame {
             return self.known_dead(place, now, out);
         }
         if preamble.view != self.state.view.word() {
@@ -162,9 +162,9 @@ impl Node {
             receiver.heard(preamble.to_group, datagram.congestion_marked, now);
         }
         match (&mut self.root, &mut self.receiver) {
-            (Some(root), _) if !matches!(frame, Frame::Data(_) | Frame::Announce(_)) => {
+            (Some(root), _) if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) => {
                 Self::at_root(root, &mut self.state, now, &from, &frame, out);
-                if let Frame::Suspect { place } = frame {
+                if let BroadcastFrame::Suspect { place } = frame {
                     self.remove(&[place], now, out);
                 }
             }
@@ -174,53 +174,60 @@ impl Node {
     }
 
     /// Whoever still counts on this member is told that it is out.
-    fn is_asked_though_out(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
-        let Some((preamble, frame)) = Frame::parse(datagram.head) else { return };
-        let says_the_same = matches!(frame, Frame::Suspect { .. });
+    fn is_asked_though_out(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<BroadcastEvent>) {
+        let Some((preamble, frame)) = BroadcastFrame::parse(datagram.head) else { return };
+        let says_the_same = matches!(frame, BroadcastFrame::Suspect { .. });
         if preamble.key == self.state.config.key
             && !says_the_same
             && let Some(place) = self.state.place_of(datagram.from)
         {
-            self.answer(place, &Frame::Suspect { place: self.state.me }, now, out);
+            self.answer(place, &BroadcastFrame::Suspect { place: self.state.me }, now, out);
         }
     }
 
     /// Something of another view: one that counts is joined, and who is in another one is told.
-    fn other_view(&mut self, now: LocalNs, place: u16, from: &Preamble, frame: &Frame, out: &mut Out<Event>) {
-        if let Frame::View(removed) = frame
+    fn other_view(
+        &mut self,
+        now: LocalNs,
+        place: u16,
+        from: &Preamble,
+        frame: &BroadcastFrame,
+        out: &mut Out<BroadcastEvent>,
+    ) {
+        if let BroadcastFrame::View(removed) = frame
             && let Some(view) = View::of(from.view, *removed, self.state.config.members.len())
             && self.joins(&view, from.formed)
         {
             self.told(view, from.formed, now, out);
-        } else if !matches!(frame, Frame::Data(_) | Frame::Announce(_)) {
+        } else if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) {
             self.differs(place, now, out);
         }
     }
 
     fn at_root(
         root: &mut Root,
-        state: &mut State,
+        state: &mut MemberState,
         now: LocalNs,
         from: &Sender<'_>,
-        frame: &Frame,
-        out: &mut Out<Event>,
+        frame: &BroadcastFrame,
+        out: &mut Out<BroadcastEvent>,
     ) {
         match frame {
-            Frame::Status(report) => {
+            BroadcastFrame::Status(report) => {
                 state.record.reports += 1;
                 if state.reports.take(from.place, from.preamble.poll, *report, now) {
                     root.reported(state, now, out);
                 }
             }
-            Frame::Need(needs) => root.needed(state, from.place, needs, now),
-            Frame::Have { block, held } => root.have(state, from.place, *block, *held, out),
-            Frame::Abort { object } => root.abort(state, *object, now, out),
+            BroadcastFrame::Need(needs) => root.needed(state, from.place, needs, now),
+            BroadcastFrame::Have { block, held } => root.have(state, from.place, *block, *held, out),
+            BroadcastFrame::Abort { object } => root.abort(state, *object, now, out),
             _ => {}
         }
     }
 
     /// Lets leave what may after an input.
-    fn go_on(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    fn go_on(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) -> More {
         if let Some(root) = &mut self.root {
             root.prepare(&mut self.state, out);
             root.alone(&mut self.state, now, out);
@@ -229,11 +236,11 @@ impl Node {
     }
 }
 
-impl Engine for Node {
-    type Command = Command;
-    type Event = Event;
+impl Engine for BroadcastNode {
+    type Command = BroadcastCommand;
+    type Event = BroadcastEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) -> More {
         if self.is_out {
             if let Input::Arrival(Arrival::Datagram(datagram)) = input {
                 self.is_asked_though_out(now, &datagram, out);

@@ -12,8 +12,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::frame::{DATA_HEAD, Need};
-use super::holding::{BLOCK, Holding};
+use super::frame::{BlockNack, DATA_HEAD};
+use super::holding::{BLOCK, ReceiveWindow};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
 /// What a packet needs on an Ethernet link beside the message: Ethernet 14, IP 20, UDP 8, the UDP wire's header 16.
@@ -38,7 +38,7 @@ const FEWEST: u32 = 8;
 
 /// What left lately of one block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lately {
+struct RecentlySent {
     now: u64,
     before: u64,
     since: LocalNs,
@@ -46,7 +46,7 @@ struct Lately {
 
 /// The way to one neighbour, or to the group.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct NeighbourQueue {
     /// The neighbour's place; `None` for the group.
     pub(super) to: Option<u16>,
     wanted: Vec<u64>,
@@ -55,15 +55,15 @@ pub(super) struct Line {
     count: u32,
     /// Nothing is wanted of any block before.
     lowest: u64,
-    lately: Vec<Lately>,
+    lately: Vec<RecentlySent>,
 }
 
-impl Line {
-    fn new(to: Option<u16>, holding: &Holding) -> Self {
+impl NeighbourQueue {
+    fn new(to: Option<u16>, holding: &ReceiveWindow) -> Self {
         let blocks = holding.blocks() as usize;
         let lowest = holding.floor() / BLOCK;
         let (wanted, asked) = (vec![0; blocks], vec![0; blocks]);
-        Self { to, wanted, asked, count: 0, lowest, lately: vec![Lately::default(); blocks] }
+        Self { to, wanted, asked, count: 0, lowest, lately: vec![RecentlySent::default(); blocks] }
     }
 
     fn at(&self, block: u64) -> usize {
@@ -97,15 +97,15 @@ impl Line {
         let lately = &mut self.lately[block];
         match at.since(lately.since).steps_of(patience) {
             0 => {}
-            1 => *lately = Lately { now: 0, before: lately.now, since: at },
-            _ => *lately = Lately { now: 0, before: 0, since: at },
+            1 => *lately = RecentlySent { now: 0, before: lately.now, since: at },
+            _ => *lately = RecentlySent { now: 0, before: 0, since: at },
         }
         lately.now |= bit;
         was_asked
     }
 
     /// The first symbol that is wanted and held.
-    fn first(&mut self, holding: &Holding, which: Which) -> Option<u64> {
+    fn first(&mut self, holding: &ReceiveWindow, which: SymbolSelection) -> Option<u64> {
         if self.count == 0 {
             return None;
         }
@@ -114,7 +114,7 @@ impl Line {
             if wanted == 0 && block == self.lowest {
                 self.lowest += 1;
             }
-            let asked = if which == Which::Fresh { self.asked[self.at(block)] } else { 0 };
+            let asked = if which == SymbolSelection::Fresh { self.asked[self.at(block)] } else { 0 };
             let ready = wanted & !asked & holding.held(block);
             if ready != 0 {
                 return Some(block * BLOCK + u64::from(ready.trailing_zeros()));
@@ -129,7 +129,7 @@ impl Line {
             let at = self.at(block);
             self.count -= self.wanted[at].count_ones();
             (self.wanted[at], self.asked[at]) = (0, 0);
-            self.lately[at] = Lately::default();
+            self.lately[at] = RecentlySent::default();
         }
         self.lowest = self.lowest.max(to);
     }
@@ -137,7 +137,7 @@ impl Line {
 
 /// Which of what is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+enum SymbolSelection {
     All,
     /// What was not asked for.
     Fresh,
@@ -145,7 +145,7 @@ enum Which {
 
 /// A symbol that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Next {
+pub(super) struct NextSymbol {
     pub(super) line: usize,
     pub(super) sequence: u64,
     /// When.
@@ -156,8 +156,8 @@ pub(super) struct Next {
 
 /// Everything that shall leave this node.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    lines: Vec<Line>,
+pub(super) struct TransmitQueues {
+    lines: Vec<NeighbourQueue>,
     /// What may leave because it was asked for, in thirds of a symbol.
     credit: u32,
     /// The transmit queue refused something, and has no room again yet.
@@ -176,7 +176,7 @@ pub(super) struct Outgoing {
     wake: Option<LocalNs>,
 }
 
-impl Outgoing {
+impl TransmitQueues {
     pub(super) fn new(rate: Option<BitsPerSec>) -> Self {
         Self {
             lines: Vec::new(),
@@ -193,11 +193,11 @@ impl Outgoing {
     }
 
     /// New neighbours; what was wanted is forgotten, and will be asked for again.
-    pub(super) fn lead_to(&mut self, lines: impl Iterator<Item = Option<u16>>, holding: &Holding) {
+    pub(super) fn lead_to(&mut self, lines: impl Iterator<Item = Option<u16>>, holding: &ReceiveWindow) {
         self.lines.clear();
         for to in lines {
             if self.line(to).is_none() {
-                self.lines.push(Line::new(to, holding));
+                self.lines.push(NeighbourQueue::new(to, holding));
             }
         }
     }
@@ -214,7 +214,7 @@ impl Outgoing {
 
     /// Whether a symbol is to leave on a line.
     pub(super) fn wants(&self, line: usize, sequence: u64) -> bool {
-        let is_wanted = |line: &Line| line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0;
+        let is_wanted = |line: &NeighbourQueue| line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0;
         self.lines.get(line).is_some_and(is_wanted)
     }
 
@@ -225,7 +225,7 @@ impl Outgoing {
     }
 
     /// Somebody on `line` lacks `missing` of `block`, which the holding covers, and did not lose `fresh` of it: that is still to come.
-    pub(super) fn repair(&mut self, line: usize, need: Need, fresh: u64, now: LocalNs, patience: Nanos) {
+    pub(super) fn repair(&mut self, line: usize, need: BlockNack, fresh: u64, now: LocalNs, patience: Nanos) {
         let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
         if let Some(line) = self.lines.get_mut(line) {
             let missing = need.missing & !to_all & !line.lately(need.block, now, patience);
@@ -247,8 +247,8 @@ impl Outgoing {
     }
 
     /// Nothing more is wanted, and nothing that left is under way any more.
-    pub(super) fn forget(&mut self, holding: &Holding) {
-        self.lines.iter_mut().for_each(|line| *line = Line::new(line.to, holding));
+    pub(super) fn forget(&mut self, holding: &ReceiveWindow) {
+        self.lines.iter_mut().for_each(|line| *line = NeighbourQueue::new(line.to, holding));
     }
 
     /// A symbol is handed to the driver.
@@ -276,7 +276,7 @@ impl Outgoing {
         self.full = false;
     }
 
-    fn first(&mut self, holding: &Holding, which: Which) -> Option<(u64, usize)> {
+    fn first(&mut self, holding: &ReceiveWindow, which: SymbolSelection) -> Option<(u64, usize)> {
         let ready = self.lines.iter_mut().enumerate();
         ready.filter_map(|(at, line)| Some((line.first(holding, which)?, at))).min()
     }
@@ -284,17 +284,17 @@ impl Outgoing {
     /// Takes the next symbol that may leave.
     pub(super) fn take(
         &mut self,
-        holding: &Holding,
+        holding: &ReceiveWindow,
         length: impl Fn(u64) -> u64,
         now: LocalNs,
         patience: Nanos,
-    ) -> Option<Next> {
+    ) -> Option<NextSymbol> {
         self.wake = (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
         if self.full || self.wake.is_some() || self.under_way >= self.most {
             return None;
         }
-        let any = self.first(holding, Which::All)?;
-        let fresh = if self.credit < PRICE { self.first(holding, Which::Fresh) } else { None };
+        let any = self.first(holding, SymbolSelection::All)?;
+        let fresh = if self.credit < PRICE { self.first(holding, SymbolSelection::Fresh) } else { None };
         let (sequence, line) = fresh.unwrap_or(any);
         let slot = self.next.max(now);
         let was_asked = self.lines[line].left(sequence, slot, patience);
@@ -302,13 +302,13 @@ impl Outgoing {
             true => self.credit.saturating_sub(PRICE),
             false => (self.credit + 1).min(BURST * PRICE),
         };
-        let Some(rate) = self.rate else { return Some(Next { line, sequence, slot, was_asked }) };
+        let Some(rate) = self.rate else { return Some(NextSymbol { line, sequence, slot, was_asked }) };
         self.next = slot + rate.time_for(Bytes(length(sequence) + DATA_HEAD as u64 + OVERHEAD));
         self.together = match self.together {
             (leaves, more) if more > 0 && slot.since(leaves) < EARLY => (leaves, more - 1),
             _ => (slot, TOGETHER - 1),
         };
-        Some(Next { line, sequence, slot: self.together.0, was_asked })
+        Some(NextSymbol { line, sequence, slot: self.together.0, was_asked })
     }
 
     /// When what leaves now would leave, behind all that was taken.

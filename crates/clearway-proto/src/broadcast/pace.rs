@@ -17,13 +17,13 @@ const MARKED: u32 = 10_000;
 
 /// The root's rate.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateControl {
     most: Option<BitsPerSec>,
     rate: u64,
     changed: LocalNs,
 }
 
-impl Pace {
+impl RateControl {
     pub(super) fn new(most: Option<BitsPerSec>) -> Self {
         Self { most, rate: most.map_or(0, |most| most.0), changed: LocalNs(0) }
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn reported__down_once_in_a_round_trip_and_up_by_a_symbol() {
-        let mut pace = Pace::new(Some(BitsPerSec::mega(1_000)));
+        let mut pace = RateControl::new(Some(BitsPerSec::mega(1_000)));
         assert_eq!(pace.reported(10_000, 0, TRIP, 1_000, LocalNs(1_000_000)), None, "1 % is a link's own loss");
         assert_eq!(pace.reported(50_000, 0, TRIP, 1_000, LocalNs(1_000_000)), Some(BitsPerSec::mega(800)));
         assert_eq!(pace.reported(50_000, 0, TRIP, 1_000, LocalNs(1_199_999)), None);
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn reported__never_below_a_sixteenth() {
-        let mut pace = Pace::new(Some(BitsPerSec::mega(160)));
+        let mut pace = RateControl::new(Some(BitsPerSec::mega(160)));
         let rates: alloc::vec::Vec<_> =
             (1..40).filter_map(|at| pace.reported(1_000_000, 0, TRIP, 1_000, LocalNs(at * 1_000_000))).collect();
         assert_eq!(rates.last(), Some(&BitsPerSec::mega(10)));
-        assert_eq!(Pace::new(None).reported(1_000_000, 0, TRIP, 1_000, LocalNs(1_000_000)), None);
+        assert_eq!(RateControl::new(None).reported(1_000_000, 0, TRIP, 1_000, LocalNs(1_000_000)), None);
     }
 }

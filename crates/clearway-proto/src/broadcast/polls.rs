@@ -22,7 +22,7 @@ const BEATS: u64 = 16;
 
 /// What leaves the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum Departure {
     /// Something that left before.
     Again,
     /// A short message.
@@ -37,7 +37,7 @@ pub(super) enum Leaves {
 
 /// Whether an answer to a poll can change anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum Pending {
     /// Something is not stable yet.
     Something,
     /// The root only shows that it lives.
@@ -91,26 +91,26 @@ impl Polls {
     }
 
     /// The symbol with `sequence` leaves at `slot`, where a round trip takes `trip`; says whether a poll shall go with it.
-    pub(super) fn left(&mut self, leaves: Leaves, sequence: u64, slot: LocalNs, trip: Nanos) -> bool {
+    pub(super) fn left(&mut self, leaves: Departure, sequence: u64, slot: LocalNs, trip: Nanos) -> bool {
         match leaves {
-            Leaves::Again => {}
-            Leaves::Short => self.shorts += 1,
-            Leaves::Long | Leaves::End | Leaves::Seam => self.symbols += 1,
+            Departure::Again => {}
+            Departure::Short => self.shorts += 1,
+            Departure::Long | Departure::End | Departure::Seam => self.symbols += 1,
         }
         if self.somebody_is_silent() {
             // What symbols carry may not reach everybody: they do not put off what is asked by itself.
             self.due = self.due.min(self.beat_at + self.gap);
         } else {
-            if leaves != Leaves::Again {
+            if leaves != Departure::Again {
                 self.gap = self.first;
             }
             self.due = self.due.max(slot + self.gap);
         }
-        let is_seam = leaves == Leaves::Seam && slot.since(self.asked_at) >= trip;
-        let is_last = leaves == Leaves::End || is_seam || sequence + 1 == self.flush;
+        let is_seam = leaves == Departure::Seam && slot.since(self.asked_at) >= trip;
+        let is_last = leaves == Departure::End || is_seam || sequence + 1 == self.flush;
         let counted = self.symbols >= self.every || self.shorts >= self.short_every;
         // While somebody is silent, what many symbols carry would only put off the answer to what is asked by itself.
-        let asks = leaves != Leaves::Again && (is_last || counted && !self.somebody_is_silent());
+        let asks = leaves != Departure::Again && (is_last || counted && !self.somebody_is_silent());
         if asks {
             self.is_for_silent = false;
             self.asked(slot);
@@ -152,12 +152,12 @@ impl Polls {
 
     /// A poll of its own leaves at `at`; the next one comes at the latest when a sixteenth of the silence is over, and then if nothing
     /// waits for an answer.
-    pub(super) fn beat(&mut self, at: LocalNs, waits: Waits) {
+    pub(super) fn beat(&mut self, at: LocalNs, waits: Pending) {
         self.beat_at = at;
         self.is_for_silent = self.somebody_is_silent();
         self.gap = match waits {
-            Waits::Something => (self.gap + self.gap).min(LONGEST_GAP).min(self.most),
-            Waits::Nothing => self.most,
+            Pending::Something => (self.gap + self.gap).min(LONGEST_GAP).min(self.most),
+            Pending::Nothing => self.most,
         };
         self.asked(at);
     }
@@ -182,18 +182,20 @@ mod tests {
     #[test]
     fn left__one_poll_for_many_short_messages_and_one_for_each_long_object() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
-        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Leaves::Short, *at, LocalNs(*at), TRIP)).collect();
+        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Departure::Short, *at, LocalNs(*at), TRIP)).collect();
         assert_eq!(asks, [15, 31]);
-        assert!(!polls.left(Leaves::Long, 40, LocalNs(40), TRIP) && polls.left(Leaves::End, 41, LocalNs(41), TRIP));
+        assert!(
+            !polls.left(Departure::Long, 40, LocalNs(40), TRIP) && polls.left(Departure::End, 41, LocalNs(41), TRIP)
+        );
         polls.answered();
         assert!(
-            (42..105).all(|at| !polls.left(Leaves::Long, at, LocalNs(at), TRIP))
-                && polls.left(Leaves::Long, 105, LocalNs(105), TRIP)
+            (42..105).all(|at| !polls.left(Departure::Long, at, LocalNs(at), TRIP))
+                && polls.left(Departure::Long, 105, LocalNs(105), TRIP)
         );
         polls.flush(107);
         assert!(
-            !polls.left(Leaves::Short, 106 - 1, LocalNs(106), TRIP)
-                && polls.left(Leaves::Short, 106, LocalNs(107), TRIP)
+            !polls.left(Departure::Short, 106 - 1, LocalNs(106), TRIP)
+                && polls.left(Departure::Short, 106, LocalNs(107), TRIP)
         );
     }
 
@@ -203,35 +205,38 @@ mod tests {
         // Objects of two symbols, one symbol each 100 ns.
         let asks: Vec<u64> = (1..=40)
             .filter(|at| {
-                polls.left(if at % 2 == 0 { Leaves::Seam } else { Leaves::Long }, *at, LocalNs(at * 100), TRIP)
+                polls.left(if at % 2 == 0 { Departure::Seam } else { Departure::Long }, *at, LocalNs(at * 100), TRIP)
             })
             .collect();
         assert_eq!(asks, [10, 20, 30, 40], "once in a round trip");
-        assert!(!polls.left(Leaves::Long, 41, LocalNs(4_100), TRIP));
-        assert!(polls.left(Leaves::End, 42, LocalNs(4_200), TRIP), "behind the last one nothing would ask");
-        assert!(polls.left(Leaves::Seam, 80, LocalNs(5_200), TRIP), "what takes a round trip is asked about by itself");
+        assert!(!polls.left(Departure::Long, 41, LocalNs(4_100), TRIP));
+        assert!(polls.left(Departure::End, 42, LocalNs(4_200), TRIP), "behind the last one nothing would ask");
+        assert!(
+            polls.left(Departure::Seam, 80, LocalNs(5_200), TRIP),
+            "what takes a round trip is asked about by itself"
+        );
     }
 
     #[test]
     fn beat__half_a_millisecond_then_twice_as_long_each_time() {
         let mut polls = Polls::new(64, 16, SILENCE, LocalNs(0));
-        assert!(!polls.left(Leaves::Short, 0, LocalNs(1_000), TRIP));
+        assert!(!polls.left(Departure::Short, 0, LocalNs(1_000), TRIP));
         let mut gaps = Vec::new();
         for _ in 0..10 {
             let due = polls.due();
-            polls.beat(due, Waits::Something);
+            polls.beat(due, Pending::Something);
             gaps.push(polls.due().since(due).0 / 1_000);
         }
         assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
         assert!(polls.somebody_is_silent());
         polls.answered();
         assert!(!polls.somebody_is_silent());
-        polls.beat(polls.due(), Waits::Nothing);
+        polls.beat(polls.due(), Pending::Nothing);
         assert!(polls.somebody_is_silent(), "one poll more without an answer is enough");
         polls.answered();
-        polls.beat(polls.due(), Waits::Nothing);
+        polls.beat(polls.due(), Pending::Nothing);
         polls.answered();
-        polls.beat(polls.due(), Waits::Nothing);
+        polls.beat(polls.due(), Pending::Nothing);
         assert!(!polls.somebody_is_silent());
     }
 
@@ -239,11 +244,11 @@ mod tests {
     fn left__a_stream_of_symbols_does_not_put_off_what_the_silent_are_asked() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
         let ms = |at: u64| LocalNs(at * 1_000_000);
-        let asks: Vec<u64> = (0..1_900).filter(|at| polls.left(Leaves::Long, *at, ms(*at), TRIP)).collect();
+        let asks: Vec<u64> = (0..1_900).filter(|at| polls.left(Departure::Long, *at, ms(*at), TRIP)).collect();
         assert_eq!(asks, [63, 127], "what nobody answers is not asked again and again");
         assert_eq!(polls.due(), LocalNs(0) + FIRST_GAP);
         polls.answered();
-        assert!(polls.left(Leaves::Long, 1_900, ms(1_900), TRIP), "symbols carry what all are asked");
+        assert!(polls.left(Departure::Long, 1_900, ms(1_900), TRIP), "symbols carry what all are asked");
         assert_eq!(polls.due(), ms(1_900) + FIRST_GAP);
     }
 }

@@ -6,7 +6,7 @@
 //! the root's own leaf go on, it reaches a leaf at least. From time to time the root then sends a message to the group, and when all
 //! counts have moved the group is there again.
 
-use super::frame::Report;
+use super::frame::ProgressReport;
 use crate::base::{LocalNs, Nanos};
 
 /// Messages to the group of which somebody heard none. At a tenth lost, all of eight are once in a hundred million.
@@ -18,13 +18,13 @@ pub(super) const PROBES: u32 = 3;
 
 /// What some members heard through the group: the least count, what had left by then, and since when it stands still.
 #[derive(Debug, Default)]
-struct Heard {
+struct GroupReceipt {
     least: u32,
     left: u32,
     since: LocalNs,
 }
 
-impl Heard {
+impl GroupReceipt {
     /// Their least count is `least`, and perhaps they heard all of `sent`. Says whether they do not hear the group, of which `polled`
     /// had left when they were asked: who is only slow hears something of it within `patience`.
     fn are_deaf(&mut self, least: u32, [polled, sent]: [u32; 2], patience: Nanos, now: LocalNs) -> bool {
@@ -37,7 +37,7 @@ impl Heard {
 
 /// Whom the group reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(super) enum MulticastScope {
     /// Everybody, as far as is known.
     All,
     /// The root's leaf, and not all.
@@ -48,15 +48,15 @@ pub(super) enum Reached {
 
 /// The root's knowledge of its group.
 #[derive(Debug, Default)]
-pub(super) struct Reach {
+pub(super) struct MulticastProbe {
     /// What had left to the group at the last poll.
     polled: u32,
-    all: Heard,
-    leaf: Heard,
+    all: GroupReceipt,
+    leaf: GroupReceipt,
     probe_at: Option<LocalNs>,
 }
 
-impl Reach {
+impl MulticastProbe {
     /// A poll leaves; so much has left to the group.
     pub(super) fn polled(&mut self, sent: u32) {
         self.polled = sent;
@@ -70,7 +70,7 @@ impl Reach {
         sent: Option<u32>,
         patience: Nanos,
         now: LocalNs,
-    ) -> Reached {
+    ) -> MulticastScope {
         if sent.is_some() && self.polled.saturating_sub(self.leaf.left) < UNHEARD {
             // Nothing was to be heard.
             self.leaf.since = now;
@@ -78,9 +78,9 @@ impl Reach {
         let left = [self.polled, sent.unwrap_or(self.polled)];
         let is_leaf_deaf = leaf.is_none_or(|leaf| self.leaf.are_deaf(leaf, left, patience, now));
         match self.all.are_deaf(all, left, patience, now) {
-            false => Reached::All,
-            true if is_leaf_deaf => Reached::None,
-            true => Reached::Leaf,
+            false => MulticastScope::All,
+            true if is_leaf_deaf => MulticastScope::None,
+            true => MulticastScope::Leaf,
         }
     }
 
@@ -90,11 +90,11 @@ impl Reach {
     }
 
     /// While it is given up: whether all have heard something of it.
-    pub(super) fn is_back(&mut self, report: &Report, now: LocalNs) -> bool {
+    pub(super) fn is_back(&mut self, report: &ProgressReport, now: LocalNs) -> bool {
         let is_back = self.probe_at.is_some() && report.heard > self.all.least;
         if is_back {
             self.probe_at = None;
-            self.all = Heard { least: report.heard, left: self.polled, since: now };
+            self.all = GroupReceipt { least: report.heard, left: self.polled, since: now };
         }
         is_back
     }

@@ -13,14 +13,14 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::asking::{Asking, Order};
-use super::context::Event;
-use super::frame::{Announce, Extent, Frame, Need, Needs, Poll, Preamble, Symbol, Way};
-use super::holding::Fact;
+use super::asking::{PollOrdering, RepairRequests};
+use super::context::BroadcastEvent;
+use super::frame::{Algorithm, Announce, BlockNack, BroadcastFrame, Nacks, ObjectExtent, Poll, Preamble, Symbol};
+use super::holding::HeldSymbol;
 use super::objects::{OPEN_MAX, Object, Size};
-use super::reporting::{Credit, Reporting};
+use super::reporting::{ApplicationCredit, ReportSender};
 use super::reports::is_later;
-use super::state::{NEVER, State};
+use super::state::{MemberState, NEVER};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::{Operation, Out, Span};
 
@@ -47,8 +47,8 @@ pub(super) struct Receiver {
     told: u32,
     shorts: u32,
     shorts_at: Vec<(u32, u32)>,
-    asking: Asking,
-    reporting: Reporting,
+    asking: RepairRequests,
+    reporting: ReportSender,
     /// The application, or a place too short, wants the cast to end.
     aborting: bool,
     /// When the root last gave a sign of life.
@@ -56,7 +56,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(state: &State, now: LocalNs) -> Self {
+    pub(super) fn new(state: &MemberState, now: LocalNs) -> Self {
         Self {
             slots: state.config.slots.length / state.config.symbol.max(1),
             released: 0,
@@ -66,8 +66,8 @@ impl Receiver {
             told: 0,
             shorts: 0,
             shorts_at: vec![(0, 0); OPEN_MAX as usize],
-            asking: Asking::new(now),
-            reporting: Reporting::new(),
+            asking: RepairRequests::new(now),
+            reporting: ReportSender::new(),
             aborting: false,
             root_heard: now,
         }
@@ -76,44 +76,44 @@ impl Receiver {
     /// A message of somebody who takes part.
     pub(super) fn frame(
         &mut self,
-        state: &mut State,
+        state: &mut MemberState,
         now: LocalNs,
         from: &Sender<'_>,
-        frame: &Frame,
-        out: &mut Out<Event>,
+        frame: &BroadcastFrame,
+        out: &mut Out<BroadcastEvent>,
     ) {
         let Sender { place, preamble, body } = *from;
         match frame {
-            Frame::Data(symbol) => {
+            BroadcastFrame::Data(symbol) => {
                 let relay = state.brings(place, preamble);
                 if relay && state.turn(preamble.way, symbol.sequence) {
                     self.asking.restart(now);
                 }
                 self.symbol(state, now, relay.then_some(preamble.way), symbol, body, out);
                 let is_behind = preamble.to_group;
-                let order = if is_behind { Order::Behind(symbol.sequence + 1) } else { Order::Loose };
+                let order = if is_behind { PollOrdering::Behind(symbol.sequence + 1) } else { PollOrdering::Loose };
                 self.asked_by(state, now, preamble.poll, order, out);
             }
-            Frame::Announce(announce) => {
+            BroadcastFrame::Announce(announce) => {
                 if preamble.hand_down {
                     state.send_down(frame, 0, None, out);
                 }
                 self.announced(state, announce, out);
             }
-            Frame::Poll(poll) => {
+            BroadcastFrame::Poll(poll) => {
                 let is_new = preamble.poll == 0 || is_later(preamble.poll, state.reports.poll());
                 if is_new && state.turn(preamble.way, poll.edge) {
                     self.asking.restart(now);
                 }
                 self.polled(state, now, preamble, poll, out);
             }
-            Frame::Status(report) => {
+            BroadcastFrame::Status(report) => {
                 state.record.reports += 1;
                 if state.reports.take(place, preamble.poll, *report, now) {
                     self.reported(state, place, report.known, now, out);
                 }
             }
-            Frame::Need(needs) => self.needed(state, place, needs, now, out),
+            BroadcastFrame::Need(needs) => self.needed(state, place, needs, now, out),
             _ => {}
         }
     }
@@ -127,12 +127,12 @@ impl Receiver {
     /// A symbol came, which is handed on along `relay`.
     fn symbol(
         &mut self,
-        state: &mut State,
+        state: &mut MemberState,
         now: LocalNs,
-        relay: Option<Way>,
+        relay: Option<Algorithm>,
         symbol: &Symbol,
         body: Span,
-        out: &mut Out<Event>,
+        out: &mut Out<BroadcastEvent>,
     ) {
         let sequence = symbol.sequence;
         self.asking.came(sequence, now);
@@ -150,17 +150,17 @@ impl Receiver {
         };
         let highest = state.holding.highest();
         self.reporting.missed(sequence.saturating_sub(highest));
-        state.holding.place(sequence, Fact { crc: symbol.crc, object: symbol.object, relay });
+        state.holding.place(sequence, HeldSymbol { crc: symbol.crc, object: symbol.object, relay });
         state.edge = state.edge.max(sequence + 1);
         if into.length > 0 {
             out.operate(Operation::Copy { from: body, into });
         }
-        State::digest(into, sequence, out);
+        MemberState::digest(into, sequence, out);
     }
 
     /// Where a symbol belongs.
-    fn destination(&self, state: &mut State, symbol: &Symbol) -> Option<Span> {
-        if symbol.extent == Extent::Short {
+    fn destination(&self, state: &mut MemberState, symbol: &Symbol) -> Option<Span> {
+        if symbol.extent == ObjectExtent::Short {
             state.objects.insert(self.message(state, symbol)?).then_some(())?;
         }
         let object = state.objects.get(symbol.object)?;
@@ -169,7 +169,7 @@ impl Receiver {
     }
 
     /// A short message as an object, if its slot is free.
-    fn message(&self, state: &State, symbol: &Symbol) -> Option<Object> {
+    fn message(&self, state: &MemberState, symbol: &Symbol) -> Option<Object> {
         let (length, symbol_length) = (u32::from(symbol.length), u64::from(state.config.symbol));
         symbol.number.checked_sub(self.released).filter(|ahead| *ahead < self.slots)?;
         let slot = u64::from(symbol.number % self.slots);
@@ -180,7 +180,14 @@ impl Receiver {
     }
 
     /// The digest of a symbol's place is there.
-    pub(super) fn digested(&mut self, state: &mut State, now: LocalNs, sequence: u64, crc: u32, out: &mut Out<Event>) {
+    pub(super) fn digested(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        sequence: u64,
+        crc: u32,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if !state.holding.awaits(sequence) {
             return;
         }
@@ -203,19 +210,19 @@ impl Receiver {
         self.reporting.came(state, self.credit(state), now, out);
     }
 
-    fn credit(&self, state: &State) -> Credit {
+    fn credit(&self, state: &MemberState) -> ApplicationCredit {
         // Others may still be served from the slot of a message that is not stable.
         let slots = self.released.min(state.shorts_stable).saturating_add(self.slots);
-        Credit { slots, places: self.given, all: self.slots }
+        ApplicationCredit { slots, places: self.given, all: self.slots }
     }
 
-    fn tell(&mut self, state: &State, out: &mut Out<Event>) {
+    fn tell(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         while self.told < state.aborted
             && let Some(object) = state.objects.get(self.told)
             && object.end(state.config.symbol) <= state.holding.received()
             && let Some(at) = object.at
         {
-            out.tell(Event::Received { object: self.told, at: Span { length: object.length as u32, ..at } });
+            out.tell(BroadcastEvent::Received { object: self.told, at: Span { length: object.length as u32, ..at } });
             self.shorts += u32::from(matches!(object.size, Size::Short(_)));
             self.shorts_at[(self.told % OPEN_MAX) as usize] = (self.told, self.shorts);
             self.told += 1;
@@ -223,7 +230,7 @@ impl Receiver {
     }
 
     /// A long object was announced.
-    pub(super) fn announced(&mut self, state: &mut State, announce: &Announce, out: &mut Out<Event>) {
+    pub(super) fn announced(&mut self, state: &mut MemberState, announce: &Announce, out: &mut Out<BroadcastEvent>) {
         let Announce { object, first, length, number } = *announce;
         if !state.objects.covers(object) || state.objects.get(object).is_some() || length > u64::from(u32::MAX) {
             return;
@@ -238,21 +245,21 @@ impl Receiver {
     }
 
     /// Tells of long objects in order, so that places can be given in order.
-    fn tell_announced(&mut self, state: &State, out: &mut Out<Event>) {
+    fn tell_announced(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         let next = |number: u32| state.objects.all().find(move |object| object.size == Size::Long(number));
         while let Some(object) = next(self.announced) {
             if self.announced >= self.given {
-                out.tell(Event::Announced { object: object.number, length: object.length });
+                out.tell(BroadcastEvent::Announced { object: object.number, length: object.length });
             }
             self.announced += 1;
         }
     }
 
     /// The application has a place for the next long object.
-    pub(super) fn place(&mut self, state: &mut State, now: LocalNs, into: Span, out: &mut Out<Event>) {
+    pub(super) fn place(&mut self, state: &mut MemberState, now: LocalNs, into: Span, out: &mut Out<BroadcastEvent>) {
         let number = self.given;
         if self.places[(number % OPEN_MAX) as usize].is_some() {
-            out.tell(Event::TryAgain { from: into });
+            out.tell(BroadcastEvent::TryAgain { from: into });
             return;
         }
         self.places[(number % OPEN_MAX) as usize] = Some(into);
@@ -266,16 +273,24 @@ impl Receiver {
         self.reporting.soon(now, Nanos::ZERO);
     }
 
-    fn put(&mut self, state: &mut State, number: u32, into: Span, object: u32, length: u64, out: &mut Out<Event>) {
+    fn put(
+        &mut self,
+        state: &mut MemberState,
+        number: u32,
+        into: Span,
+        object: u32,
+        length: u64,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         self.places[(number % OPEN_MAX) as usize] = None;
         if state.objects.give_place(number, into).is_none() {
-            out.tell(Event::TooLong { object, length });
+            out.tell(BroadcastEvent::TooLong { object, length });
             self.abort(state, out);
         }
     }
 
     /// The application has taken this message and all before it out of their slots.
-    pub(super) fn release(&mut self, state: &State, now: LocalNs, object: u32) {
+    pub(super) fn release(&mut self, state: &MemberState, now: LocalNs, object: u32) {
         let (told, shorts) = self.shorts_at[(object % OPEN_MAX) as usize];
         if told == object && object < self.told {
             self.released = self.released.max(shorts);
@@ -284,34 +299,41 @@ impl Receiver {
     }
 
     /// This member wants the cast to end.
-    pub(super) fn abort(&mut self, state: &State, out: &mut Out<Event>) {
+    pub(super) fn abort(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         self.aborting = true;
         if state.aborted == NEVER {
-            state.send(state.view.root(), &Frame::Abort { object: NEVER }, 0, out);
+            state.send(state.view.root(), &BroadcastFrame::Abort { object: NEVER }, 0, out);
         }
     }
 
     /// The root, or somebody for it, says where it is.
     pub(super) fn polled(
         &mut self,
-        state: &mut State,
+        state: &mut MemberState,
         now: LocalNs,
         preamble: &Preamble,
         poll: &Poll,
-        out: &mut Out<Event>,
+        out: &mut Out<BroadcastEvent>,
     ) {
         state.release(poll.stable, out);
         state.abort_at(poll.aborted, out);
         state.edge = state.edge.max(poll.edge);
         state.reports.told(Nanos(u64::from(poll.trip)));
         if preamble.hand_down {
-            state.send_down(&Frame::Poll(*poll), preamble.poll, None, out);
+            state.send_down(&BroadcastFrame::Poll(*poll), preamble.poll, None, out);
         }
-        self.asked_by(state, now, preamble.poll, Order::Loose, out);
+        self.asked_by(state, now, preamble.poll, PollOrdering::Loose, out);
     }
 
     /// A poll with this number came, alone or with a symbol.
-    fn asked_by(&mut self, state: &mut State, now: LocalNs, poll: u16, order: Order, out: &mut Out<Event>) {
+    fn asked_by(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        poll: u16,
+        order: PollOrdering,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if poll == 0 || !is_later(poll, state.reports.poll()) {
             return;
         }
@@ -327,17 +349,24 @@ impl Receiver {
     }
 
     /// Another view: what was said in the one before counts no more, and what had ended before has ended in this one.
-    pub(super) fn viewed(&mut self, state: &State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn viewed(&mut self, state: &MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         self.root_heard = now;
         self.asking.restart(now);
         self.reporting.restart(now);
         if state.aborted != NEVER {
-            state.send(state.view.root(), &Frame::Abort { object: state.aborted }, 0, out);
+            state.send(state.view.root(), &BroadcastFrame::Abort { object: state.aborted }, 0, out);
         }
     }
 
     /// A member below has reported.
-    pub(super) fn reported(&mut self, state: &mut State, place: u16, known: u32, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn reported(
+        &mut self,
+        state: &mut MemberState,
+        place: u16,
+        known: u32,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         for object in known..state.objects.known().min(known.saturating_add(4)) {
             if let Some(frame) = state.announcement(object) {
                 state.send(place, &frame, 0, out);
@@ -349,31 +378,38 @@ impl Receiver {
     }
 
     /// A member below misses something: what is here leaves, the rest when it is. An heir is told what is here as well.
-    pub(super) fn needed(&mut self, state: &mut State, place: u16, needs: &Needs, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn needed(
+        &mut self,
+        state: &mut MemberState,
+        place: u16,
+        needs: &Nacks,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         if place == state.view.root() {
             for need in needs.iter() {
                 let held = state.holding.held(need.block);
-                state.send(place, &Frame::Have { block: need.block, held }, 0, out);
+                state.send(place, &BroadcastFrame::Have { block: need.block, held }, 0, out);
             }
         }
         // What comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
         let hands_on = match state.way {
-            Way::Multicast => state.links.children.contains(&place),
-            Way::Chain => state.links.after == Some(place),
-            Way::Tree => state.links.juniors.contains(&place),
-            Way::Segments => state.links.after == Some(place) || state.links.children.contains(&place),
+            Algorithm::Multicast => state.links.children.contains(&place),
+            Algorithm::Chain => state.links.after == Some(place),
+            Algorithm::Tree => state.links.juniors.contains(&place),
+            Algorithm::Segments => state.links.after == Some(place) || state.links.children.contains(&place),
         };
         let patience = state.patience();
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             let held = state.holding.held(need.block);
             let missing = if hands_on { need.missing } else { need.missing & held };
-            let fresh = if state.way == Way::Multicast { 0 } else { !held | state.turned(need.block) };
-            state.outgoing.repair(line, Need { missing, ..need }, fresh, now, patience);
+            let fresh = if state.way == Algorithm::Multicast { 0 } else { !held | state.turned(need.block) };
+            state.outgoing.repair(line, BlockNack { missing, ..need }, fresh, now, patience);
         }
     }
 
-    pub(super) fn tick(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         self.asking.tick(state, now, out);
         self.reporting.tick(state, self.credit(state), now, out);
     }

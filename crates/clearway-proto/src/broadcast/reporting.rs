@@ -9,27 +9,27 @@
 //! # Invariants
 //! I1. What a report claims for others they have reported in this view.
 
-use super::context::{Event, Laggards};
-use super::frame::{Frame, Report};
+use super::context::{BroadcastEvent, SlowReceivers};
+use super::frame::{BroadcastFrame, ProgressReport};
 use super::pace::LOST;
-use super::state::State;
+use super::state::MemberState;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Out;
 
 /// A receiver's reports.
 #[derive(Debug)]
-pub(super) struct Reporting {
+pub(super) struct ReportSender {
     /// When a report is due at the latest, and what the last one said.
     due: Option<LocalNs>,
     /// A poll waits for its answer.
     asked: bool,
-    last: Option<Report>,
+    last: Option<ProgressReport>,
     /// Messages that came through the group.
     heard: u32,
     /// Symbols that were missed at first, were marked and were new, since the beginning, and at the last report.
     counts: [u64; 3],
     counted: [u64; 3],
-    lately: Lately,
+    lately: LossAverage,
     rates: [u32; 2],
     /// Since when it is far behind, and whether the others go on without waiting for it.
     behind_since: Option<LocalNs>,
@@ -41,12 +41,12 @@ const SAMPLE: u64 = 512;
 
 /// Symbols missed, of all, of which older ones count less and less.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lately {
+struct LossAverage {
     missed: u64,
     all: u64,
 }
 
-impl Lately {
+impl LossAverage {
     fn add(&mut self, missed: u64, new: u64) {
         if self.all >= 2 * SAMPLE {
             (self.missed, self.all) = (self.missed / 2, self.all / 2);
@@ -57,7 +57,7 @@ impl Lately {
 
 /// What the application has given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Credit {
+pub(super) struct ApplicationCredit {
     /// Messages that find a slot, since the beginning.
     pub(super) slots: u32,
     /// Long objects that find a place.
@@ -66,7 +66,7 @@ pub(super) struct Credit {
     pub(super) all: u32,
 }
 
-impl Reporting {
+impl ReportSender {
     pub(super) const fn new() -> Self {
         Self {
             due: None,
@@ -75,7 +75,7 @@ impl Reporting {
             heard: 0,
             counts: [0; 3],
             counted: [0; 3],
-            lately: Lately { missed: 0, all: 0 },
+            lately: LossAverage { missed: 0, all: 0 },
             rates: [0; 2],
             behind_since: None,
             is_parked: false,
@@ -114,7 +114,13 @@ impl Reporting {
     }
 
     /// A new poll.
-    pub(super) fn polled(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn polled(
+        &mut self,
+        state: &mut MemberState,
+        credit: ApplicationCredit,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         self.park(state, now);
         self.asked = true;
         // A poll that follows soon does not put off the answer to the one before.
@@ -127,7 +133,13 @@ impl Reporting {
     }
 
     /// Something came: perhaps all that the last poll waits for is here now.
-    pub(super) fn came(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn came(
+        &mut self,
+        state: &mut MemberState,
+        credit: ApplicationCredit,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let is_whole = state.holding.received() >= state.edge;
         if self.asked && (is_whole || is_short(state)) && state.reports.all_answered() {
             return self.report(state, credit, now, out);
@@ -142,7 +154,7 @@ impl Reporting {
     }
 
     /// Reports when the root may wait for slots or places that are there.
-    pub(super) fn freed(&mut self, state: &State, credit: Credit, now: LocalNs) {
+    pub(super) fn freed(&mut self, state: &MemberState, credit: ApplicationCredit, now: LocalNs) {
         let own = self.own(state, credit);
         let (Some(last), Some(merged)) = (self.last, state.reports.merged(Some(own), now)) else { return };
         if merged.places > last.places || merged.slots > last.slots.saturating_add(credit.all / 2) {
@@ -150,7 +162,13 @@ impl Reporting {
         }
     }
 
-    pub(super) fn tick(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn tick(
+        &mut self,
+        state: &mut MemberState,
+        credit: ApplicationCredit,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if self.due.is_none_or(|at| at > now) {
             return;
         }
@@ -161,8 +179,8 @@ impl Reporting {
     }
 
     /// Leaves the others alone, or comes back to them, by how far behind this member is and for how long.
-    fn park(&mut self, state: &State, now: LocalNs) {
-        let Laggards::Park(patience) = state.config.laggards else { return };
+    fn park(&mut self, state: &MemberState, now: LocalNs) {
+        let SlowReceivers::Park(patience) = state.config.laggards else { return };
         let behind = state.edge.saturating_sub(state.holding.received());
         let most = u64::from(state.config.window / 2);
         match self.behind_since {
@@ -173,10 +191,10 @@ impl Reporting {
     }
 
     /// What this member alone has to say.
-    fn own(&self, state: &State, credit: Credit) -> Report {
+    fn own(&self, state: &MemberState, credit: ApplicationCredit) -> ProgressReport {
         // What was given up is not reported, so that nobody finds it to be with everybody.
         let stable = state.holding.received().min(state.end().unwrap_or(u64::MAX));
-        Report {
+        ProgressReport {
             received: if self.is_parked { u64::MAX } else { stable },
             stable,
             known: state.objects.known(),
@@ -202,17 +220,23 @@ impl Reporting {
             self.rates = [share(self.lately.missed, self.lately.all.max(SAMPLE)), share(marked, new + missed)];
             if self.rates[0] > LOST {
                 // The root slows down for it: what comes then is counted anew.
-                self.lately = Lately::default();
+                self.lately = LossAverage::default();
             }
         }
     }
 
-    fn report(&mut self, state: &mut State, credit: Credit, now: LocalNs, out: &mut Out<Event>) {
+    fn report(
+        &mut self,
+        state: &mut MemberState,
+        credit: ApplicationCredit,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         (self.due, self.asked) = (None, false);
         self.count();
         let Some(parent) = state.links.parent else { return };
         if let Some(report) = state.reports.merged(Some(self.own(state, credit)), now) {
-            state.send(parent, &Frame::Status(report), state.reports.poll(), out);
+            state.send(parent, &BroadcastFrame::Status(report), state.reports.poll(), out);
             self.last = Some(report);
             state.reports.consume();
         }
@@ -220,7 +244,7 @@ impl Reporting {
 }
 
 /// In the middle of objects: whether something is missing, so that waiting brings nothing.
-fn is_short(state: &State) -> bool {
+fn is_short(state: &MemberState) -> bool {
     let lacks = |block| state.holding.missing(block, state.edge) != 0;
     state.edge < state.tail() && state.holding.gaps(state.edge).any(lacks)
 }

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::frame::Report;
+use super::frame::ProgressReport;
 use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Polls whose time is remembered.
@@ -19,14 +19,14 @@ const SHORTEST_TRIP: Nanos = Nanos::from_micros(40);
 #[derive(Clone, Copy, Debug)]
 struct Child {
     place: u16,
-    report: Option<Report>,
+    report: Option<ProgressReport>,
     poll: u16,
     heard: LocalNs,
 }
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Reports {
+pub(super) struct ChildReports {
     children: Vec<Child>,
     polls: [(u16, LocalNs); POLLS],
     /// The last poll.
@@ -45,7 +45,7 @@ pub(super) const fn is_later(a: u16, b: u16) -> bool {
     ahead != 0 && ahead < 1 << 15
 }
 
-impl Reports {
+impl ChildReports {
     pub(super) const fn new(patience: Option<Nanos>) -> Self {
         Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, told: None, patience }
     }
@@ -80,7 +80,7 @@ impl Reports {
     }
 
     /// Takes a report in; false when `place` does not report here.
-    pub(super) fn take(&mut self, place: u16, poll: u16, report: Report, now: LocalNs) -> bool {
+    pub(super) fn take(&mut self, place: u16, poll: u16, report: ProgressReport, now: LocalNs) -> bool {
         let (asked, at) = self.polls[usize::from(poll) % POLLS];
         let Some(child) = self.children.iter_mut().find(|child| child.place == place) else { return false };
         if child.report.is_some() && is_later(child.poll, poll) {
@@ -129,11 +129,11 @@ impl Reports {
     }
 
     /// All reports and this node's `own` in one.
-    pub(super) fn merged(&self, own: Option<Report>, now: LocalNs) -> Option<Report> {
+    pub(super) fn merged(&self, own: Option<ProgressReport>, now: LocalNs) -> Option<ProgressReport> {
         let parked = |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
         let below = self.children.iter().filter_map(|child| {
             let report = child.report?;
-            Some(if parked(child) { Report { received: u64::MAX, ..report } } else { report })
+            Some(if parked(child) { ProgressReport { received: u64::MAX, ..report } } else { report })
         });
         own.into_iter().chain(below).reduce(|a, b| a.with(&b))
     }
@@ -162,7 +162,7 @@ impl Reports {
     }
 }
 
-impl Report {
+impl ProgressReport {
     /// The same member's report, where `later` came after this one. Within a view a report is about more and more members: what
     /// one says that is about fewer is not said of the others.
     fn latest(&self, later: &Self) -> Self {
@@ -202,8 +202,8 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn report(stable: u64, slowest: u16) -> Report {
-        Report {
+    fn report(stable: u64, slowest: u16) -> ProgressReport {
+        ProgressReport {
             received: stable,
             stable,
             known: 1,
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn merged__is_the_least_of_all_and_names_the_last() {
-        let mut reports = Reports::new(Some(Nanos(100)));
+        let mut reports = ChildReports::new(Some(Nanos(100)));
         reports.hear(&[4, 7], LocalNs(0));
         assert_eq!(reports.merged(None, LocalNs(0)), None);
         assert!(reports.take(4, 0, report(30, 4), LocalNs(50)) && reports.take(7, 0, report(10, 7), LocalNs(50)));
@@ -235,11 +235,12 @@ mod tests {
 
     #[test]
     fn take__a_report_about_fewer_members_says_nothing_of_the_others() {
-        let mut reports = Reports::new(None);
+        let mut reports = ChildReports::new(None);
         reports.hear(&[4], LocalNs(0));
-        let merged = |reports: &Reports| reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive));
+        let merged =
+            |reports: &ChildReports| reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive));
         assert!(reports.take(4, 1, report(35, 4), LocalNs(10)));
-        assert!(reports.take(4, 2, Report { alive: 2, ..report(7, 6) }, LocalNs(20)));
+        assert!(reports.take(4, 2, ProgressReport { alive: 2, ..report(7, 6) }, LocalNs(20)));
         assert_eq!(merged(&reports), Some((7, 2)), "one below it has reported since, and has less");
         assert!(reports.take(4, 2, report(35, 4), LocalNs(30)));
         assert_eq!(merged(&reports), Some((7, 2)), "overtaken on the way");
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn take__the_first_answer_to_a_poll_measures_the_way() {
-        let mut reports = Reports::new(None);
+        let mut reports = ChildReports::new(None);
         reports.hear(&[4], LocalNs(0));
         reports.polled(1, LocalNs(1_000));
         assert!(!reports.all_answered());

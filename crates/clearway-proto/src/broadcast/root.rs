@@ -11,16 +11,16 @@
 
 use alloc::vec::Vec;
 
-use super::context::Event;
-use super::cost::{self, Circumstances, Costs};
-use super::frame::{Need, Needs, Report, Way};
-use super::heir::Heir;
-use super::holding::Fact;
+use super::context::BroadcastEvent;
+use super::cost::{self, Costs, NetworkConditions};
+use super::frame::{Algorithm, BlockNack, Nacks, ProgressReport};
+use super::heir::SuccessorRoot;
+use super::holding::HeldSymbol;
 use super::objects::{Object, Size};
-use super::pace::Pace;
-use super::polls::{Polls, Waits};
-use super::reach::{PROBES, Reach, Reached};
-use super::state::{NEVER, State};
+use super::pace::RateControl;
+use super::polls::{Pending, Polls};
+use super::reach::{MulticastProbe, MulticastScope, PROBES};
+use super::state::{MemberState, NEVER};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
 
@@ -33,7 +33,7 @@ const TELL: Nanos = Nanos::from_millis(1);
 
 /// What children miss of one block: each, at least two, more than two.
 #[derive(Clone, Copy, Debug)]
-struct Gathered {
+struct GatheredNacks {
     block: u64,
     once: u64,
     twice: u64,
@@ -43,7 +43,7 @@ struct Gathered {
     askers: usize,
 }
 
-impl Gathered {
+impl GatheredNacks {
     fn add(&mut self, place: u16, missing: u64) {
         let known = self.from[..self.askers].iter_mut().find(|(asker, _)| *asker == place);
         let new = match known {
@@ -80,7 +80,7 @@ pub(super) struct Root {
     slots: u32,
     places: u32,
     window_from: u64,
-    gathered: Vec<Gathered>,
+    gathered: Vec<GatheredNacks>,
     gather_until: Option<LocalNs>,
     tell_at: Option<LocalNs>,
     sent_when_told: u64,
@@ -94,13 +94,13 @@ pub(super) struct Root {
     slowest: u16,
     parked: bool,
     /// What this root has to do because another one died.
-    heir: Option<Heir>,
-    pace: Pace,
-    reach: Reach,
+    heir: Option<SuccessorRoot>,
+    pace: RateControl,
+    reach: MulticastProbe,
 }
 
 impl Root {
-    pub(super) fn new(state: &State) -> Self {
+    pub(super) fn new(state: &MemberState) -> Self {
         Self {
             next: 0,
             next_sequence: 0,
@@ -123,22 +123,22 @@ impl Root {
             slowest: 0,
             parked: false,
             heir: None,
-            pace: Pace::new(state.config.rate),
-            reach: Reach::default(),
+            pace: RateControl::new(state.config.rate),
+            reach: MulticastProbe::default(),
         }
     }
 
     /// The root of what another one has left, which casts nothing itself.
-    pub(super) fn heir(state: &State, now: LocalNs) -> Self {
+    pub(super) fn heir(state: &MemberState, now: LocalNs) -> Self {
         let next = state.objects.known();
         let last = next.checked_sub(1).and_then(|last| state.objects.get(last));
         let end = last.map_or(state.holding.floor(), |last| last.end(state.config.symbol));
-        let heir = Some(Heir::new(end, now));
+        let heir = Some(SuccessorRoot::new(end, now));
         Self { next, next_sequence: end, current: next, digested: end, heir, ready: true, ..Self::new(state) }
     }
 
     /// Others take part now: what was reported counts no more, and everybody is asked at once.
-    pub(super) fn viewed(&mut self, state: &mut State, now: LocalNs) {
+    pub(super) fn viewed(&mut self, state: &mut MemberState, now: LocalNs) {
         self.gathered.clear();
         self.settled = false;
         self.stuck.1 = now;
@@ -155,13 +155,13 @@ impl Root {
     }
 
     /// Who has held everybody up for longer than `patience`.
-    pub(super) fn hopeless(&self, state: &State, patience: Nanos, now: LocalNs) -> Option<u16> {
+    pub(super) fn hopeless(&self, state: &MemberState, patience: Nanos, now: LocalNs) -> Option<u16> {
         let waits = self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
         waits.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
     /// Somebody wants the cast to end, or has seen it end before `object`.
-    pub(super) fn abort(&mut self, state: &mut State, object: u32, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn abort(&mut self, state: &mut MemberState, object: u32, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if object == NEVER && self.heir.is_some() && !state.is_formed {
             self.abort_wanted = true;
             return;
@@ -176,21 +176,28 @@ impl Root {
     }
 
     /// A member has answered the heir.
-    pub(super) fn have(&mut self, state: &mut State, place: u16, block: u64, held: u64, out: &mut Out<Event>) {
+    pub(super) fn have(
+        &mut self,
+        state: &mut MemberState,
+        place: u16,
+        block: u64,
+        held: u64,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if let Some(heir) = &mut self.heir {
             heir.answered(state, place, block, held, out);
         }
     }
 
     /// A symbol came, to an heir.
-    pub(super) fn came(&mut self, state: &State, now: LocalNs) {
+    pub(super) fn came(&mut self, state: &MemberState, now: LocalNs) {
         if let Some(heir) = &mut self.heir {
             heir.came(state, now);
         }
     }
 
     /// Takes an object.
-    pub(super) fn cast(&mut self, state: &mut State, from: Span, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn cast(&mut self, state: &mut MemberState, from: Span, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if state.aborted <= self.next || self.heir.is_some() {
             return;
         }
@@ -205,7 +212,7 @@ impl Root {
             at: Some(from),
         };
         if !state.objects.insert(object) {
-            out.tell(Event::TryAgain { from });
+            out.tell(BroadcastEvent::TryAgain { from });
             return;
         }
         if let Some(polls) = state.polls.as_mut().filter(|_| was_idle) {
@@ -221,12 +228,12 @@ impl Root {
         }
     }
 
-    fn announce(state: &mut State, object: u32, out: &mut Out<Event>) {
+    fn announce(state: &mut MemberState, object: u32, out: &mut Out<BroadcastEvent>) {
         let Some(frame) = state.announcement(object) else { return };
         match state.way {
-            Way::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
-            Way::Chain | Way::Tree => state.send_down(&frame, 0, None, out),
-            Way::Segments => {
+            Algorithm::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
+            Algorithm::Chain | Algorithm::Tree => state.send_down(&frame, 0, None, out),
+            Algorithm::Segments => {
                 // In the root's leaf symbols are quicker than what goes down the tree.
                 state.send_to_group(&frame, 0, LocalNs(0), out);
                 state.send_down(&frame, 0, None, out);
@@ -235,7 +242,7 @@ impl Root {
     }
 
     /// Everything cast so far shall be asked about as soon as it has left.
-    pub(super) fn flush(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn flush(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if state.edge >= self.next_sequence {
             self.beat(state, now, out);
         } else if let Some(polls) = &mut state.polls {
@@ -244,7 +251,7 @@ impl Root {
     }
 
     /// Asks for digests as far as credits and the window go.
-    pub(super) fn prepare(&mut self, state: &mut State, out: &mut Out<Event>) {
+    pub(super) fn prepare(&mut self, state: &mut MemberState, out: &mut Out<BroadcastEvent>) {
         while self.under_way < DIGESTS && self.current < self.next && self.current < state.aborted {
             let Some(object) = state.objects.get(self.current) else { return };
             let has_room = match object.size {
@@ -258,8 +265,8 @@ impl Root {
             }
             let Some(span) = object.span(sequence, state.config.symbol) else { return };
             let object = *object;
-            state.holding.place(sequence, Fact { crc: 0, object: object.number, relay: None });
-            State::digest(span, sequence, out);
+            state.holding.place(sequence, HeldSymbol { crc: 0, object: object.number, relay: None });
+            MemberState::digest(span, sequence, out);
             self.under_way += 1;
             self.digested += 1;
             if self.digested == object.end(state.config.symbol) {
@@ -269,18 +276,18 @@ impl Root {
     }
 
     /// A digest is there: its symbol can leave.
-    pub(super) fn digested(&mut self, state: &mut State, sequence: u64, crc: u32) {
+    pub(super) fn digested(&mut self, state: &mut MemberState, sequence: u64, crc: u32) {
         self.under_way = self.under_way.saturating_sub(1);
         if state.holding.awaits(sequence) {
             let fact = state.holding.fact(sequence);
-            state.holding.place(sequence, Fact { crc, ..fact });
+            state.holding.place(sequence, HeldSymbol { crc, ..fact });
             state.holding.keep(sequence);
             state.leave(sequence);
         }
     }
 
     /// A child has reported.
-    pub(super) fn reported(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn reported(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if let Some(polls) = state.polls.as_mut().filter(|_| state.reports.all_answered()) {
             polls.answered();
         }
@@ -291,7 +298,7 @@ impl Root {
         state.formed();
         if !self.ready {
             self.ready = true;
-            out.tell(Event::Ready);
+            out.tell(BroadcastEvent::Ready);
         }
         let moved = merged.received > self.window_from && self.window_from < state.edge;
         self.slots = self.slots.max(merged.slots);
@@ -314,39 +321,39 @@ impl Root {
     }
 
     /// Slows down or speeds up, and leaves the group or comes back to it.
-    fn react(&mut self, state: &mut State, merged: &Report, now: LocalNs, out: &mut Out<Event>) {
+    fn react(&mut self, state: &mut MemberState, merged: &ProgressReport, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let packet = state.config.symbol;
         if let Some(rate) = self.pace.reported(merged.lost, merged.marked, state.quiet(), packet, now) {
             state.outgoing.set_rate(rate);
         }
         state.reports.consume();
-        if state.way != Way::Multicast && self.reach.is_back(merged, now) {
-            return self.switch(state, Way::Multicast, now, out);
+        if state.way != Algorithm::Multicast && self.reach.is_back(merged, now) {
+            return self.switch(state, Algorithm::Multicast, now, out);
         }
-        if !matches!(state.way, Way::Multicast | Way::Segments) || !state.reports.all_answered() {
+        if !matches!(state.way, Algorithm::Multicast | Algorithm::Segments) || !state.reports.all_answered() {
             return;
         }
         let members = &state.config.members;
         let leaf = members[usize::from(state.me)].leaf;
         let near = state.reports.heard_by(|place| members[usize::from(place)].leaf == leaf);
-        let sent = (state.way == Way::Segments).then_some(state.to_group);
+        let sent = (state.way == Algorithm::Segments).then_some(state.to_group);
         let reached = self.reach.answered((merged.heard, near), sent, state.reports.time_out(), now);
         let way = match (reached, state.way) {
-            (Reached::All, _) | (Reached::Leaf, Way::Segments) => return,
+            (MulticastScope::All, _) | (MulticastScope::Leaf, Algorithm::Segments) => return,
             // Perhaps a member of each other leaf reaches its own.
-            (Reached::Leaf, _) => Way::Segments,
+            (MulticastScope::Leaf, _) => Algorithm::Segments,
             // A root that is alone in its leaf sends nothing to the group.
-            (Reached::None, Way::Segments) if near.is_none() => return,
-            (Reached::None, _) => self.relayed(state),
+            (MulticastScope::None, Algorithm::Segments) if near.is_none() => return,
+            (MulticastScope::None, _) => self.relayed(state),
         };
         self.reach.give_up(now);
         self.switch(state, way, now, out);
     }
 
     /// The better way for the longest object that is open, without a group.
-    fn relayed(&self, state: &State) -> Way {
+    fn relayed(&self, state: &MemberState) -> Algorithm {
         let longest = state.objects.all().map(|object| object.length).max().unwrap_or_default();
-        let circumstances = Circumstances {
+        let circumstances = NetworkConditions {
             receivers: state.view.count().saturating_sub(1),
             length: Bytes(longest),
             symbol: Bytes(u64::from(state.config.symbol)),
@@ -354,11 +361,11 @@ impl Root {
             latency: Nanos(state.quiet().0 / 2),
             lost: 0,
         };
-        Costs::of(&circumstances, cost::Reach::Some).best()
+        Costs::of(&circumstances, cost::MulticastReach::Some).best()
     }
 
     /// Symbols go another way from here on. What has arrived has arrived: members ask for the rest.
-    fn switch(&mut self, state: &mut State, way: Way, now: LocalNs, out: &mut Out<Event>) {
+    fn switch(&mut self, state: &mut MemberState, way: Algorithm, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         state.turn(way, state.edge);
         self.gathered.clear();
         for sequence in state.edge..state.holding.received() {
@@ -367,11 +374,17 @@ impl Root {
         if let Some(polls) = &mut state.polls {
             polls.hurry(now);
         }
-        out.tell(Event::Switched { way });
+        out.tell(BroadcastEvent::Switched { way });
     }
 
     /// Notes who is last, and whether the others wait for it.
-    fn watch_slowest(&mut self, state: &State, merged: &Report, now: LocalNs, out: &mut Out<Event>) {
+    fn watch_slowest(
+        &mut self,
+        state: &MemberState,
+        merged: &ProgressReport,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if merged.stable > self.stuck.0 || state.edge == state.holding.floor() {
             self.stuck = (merged.stable, now);
         }
@@ -382,13 +395,13 @@ impl Root {
             self.parked = parked;
             let rank = state.config.members.get(usize::from(merged.slowest)).map(|member| member.rank);
             match (parked, rank) {
-                (true, Some(rank)) => out.tell(Event::Parked { rank }),
-                _ => out.tell(Event::CaughtUp),
+                (true, Some(rank)) => out.tell(BroadcastEvent::Parked { rank }),
+                _ => out.tell(BroadcastEvent::CaughtUp),
             }
         }
     }
 
-    fn stable(&mut self, state: &mut State, stable: u64, now: LocalNs, out: &mut Out<Event>) {
+    fn stable(&mut self, state: &mut MemberState, stable: u64, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let before = state.holding.floor();
         state.release(stable, out);
         if state.holding.floor() > before && self.tell_at.is_none() {
@@ -398,7 +411,7 @@ impl Root {
     }
 
     /// Nobody else takes part: what is digested is stable.
-    pub(super) fn alone(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn alone(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if state.view.count() == 1 {
             state.formed();
             (self.slots, self.places) = (u32::MAX, u32::MAX);
@@ -407,16 +420,16 @@ impl Root {
             self.stable(state, state.holding.received(), now, out);
             if !self.ready {
                 self.ready = true;
-                out.tell(Event::Ready);
+                out.tell(BroadcastEvent::Ready);
             }
         }
     }
 
     /// A child says what it and those below it miss.
-    pub(super) fn needed(&mut self, state: &mut State, place: u16, needs: &Needs, now: LocalNs) {
+    pub(super) fn needed(&mut self, state: &mut MemberState, place: u16, needs: &Nacks, now: LocalNs) {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
-            if state.way != Way::Multicast || state.outgoing.line(None).is_none() {
+            if state.way != Algorithm::Multicast || state.outgoing.line(None).is_none() {
                 let fresh = state.turned(need.block);
                 state.outgoing.repair(line, need, fresh, now, state.patience());
                 continue;
@@ -431,22 +444,22 @@ impl Root {
         if let Some(known) = self.gathered.iter_mut().find(|known| known.block == block) {
             known.add(place, missing);
         } else if self.gathered.len() < self.gathered.capacity() {
-            let mut new = Gathered { block, once: 0, twice: 0, many: 0, from: [(0, 0); ASKERS], askers: 0 };
+            let mut new = GatheredNacks { block, once: 0, twice: 0, many: 0, from: [(0, 0); ASKERS], askers: 0 };
             new.add(place, missing);
             self.gathered.push(new);
         }
     }
 
     /// What more than two miss leaves to the group; who else misses something serves those below.
-    fn repair(&mut self, state: &mut State, now: LocalNs) {
+    fn repair(&mut self, state: &mut MemberState, now: LocalNs) {
         let (patience, group) = (state.patience(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {
             if let Some(group) = group {
-                state.outgoing.repair(group, Need { block: need.block, missing: need.many }, 0, now, patience);
+                state.outgoing.repair(group, BlockNack { block: need.block, missing: need.many }, 0, now, patience);
             }
             for (place, missing) in &need.from[..need.askers] {
                 if let Some(line) = state.outgoing.line(Some(*place)) {
-                    let need = Need { block: need.block, missing: missing & !need.many };
+                    let need = BlockNack { block: need.block, missing: missing & !need.many };
                     state.outgoing.repair(line, need, 0, now, patience);
                 }
             }
@@ -455,18 +468,18 @@ impl Root {
     }
 
     /// Asks all how far they are.
-    fn beat(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    fn beat(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let at = state.outgoing.behind_all(now);
         let poll = state.next_poll(at);
         self.reach.polled(state.to_group);
         let frame = state.poll();
         let is_over = self.settled && state.end().is_some_and(|end| state.holding.floor() >= end);
         let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
-        let waits = if is_idle { Waits::Nothing } else { Waits::Something };
+        let waits = if is_idle { Pending::Nothing } else { Pending::Something };
         let Some(polls) = &mut state.polls else { return };
-        let alone = state.way != Way::Multicast || polls.somebody_is_silent();
+        let alone = state.way != Algorithm::Multicast || polls.somebody_is_silent();
         polls.beat(at, waits);
-        if state.way == Way::Multicast {
+        if state.way == Algorithm::Multicast {
             state.send_to_group(&frame, poll, at, out);
         }
         if alone {
@@ -476,7 +489,7 @@ impl Root {
     }
 
     /// Does what is due.
-    pub(super) fn tick(&mut self, state: &mut State, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if self.gather_until.is_some_and(|at| at <= now) {
             self.repair(state, now);
         }
@@ -495,16 +508,18 @@ impl Root {
             if state.record.sent == self.sent_when_told {
                 let at = state.outgoing.behind_all(now);
                 match state.way {
-                    Way::Multicast => state.send_to_group(&state.poll(), 0, at, out),
-                    Way::Chain | Way::Tree | Way::Segments => state.send_down(&state.poll(), 0, Some(at), out),
+                    Algorithm::Multicast => state.send_to_group(&state.poll(), 0, at, out),
+                    Algorithm::Chain | Algorithm::Tree | Algorithm::Segments => {
+                        state.send_down(&state.poll(), 0, Some(at), out)
+                    }
                 }
             }
         }
     }
 
-    pub(super) fn deadline(&self, state: &State) -> Option<LocalNs> {
+    pub(super) fn deadline(&self, state: &MemberState) -> Option<LocalNs> {
         let poll = state.polls.as_ref().map(Polls::due);
-        let heir = self.heir.as_ref().filter(|_| state.is_formed).and_then(Heir::deadline);
+        let heir = self.heir.as_ref().filter(|_| state.is_formed).and_then(SuccessorRoot::deadline);
         [poll, self.gather_until, self.tell_at, heir, self.reach.deadline()].into_iter().flatten().min()
     }
 }

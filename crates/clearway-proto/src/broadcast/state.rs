@@ -4,14 +4,14 @@
 //! I1. A symbol that leaves here carries the check of the root's memory, not of this one.
 //! I2. Nothing is told about an object behind the one with which the cast was aborted.
 
-use super::context::{Event, NodeConfig, Record};
-use super::frame::{Announce, Extent, Frame, LONGEST, Poll, Preamble, Symbol, Way};
-use super::holding::{BLOCK, Holding, below};
+use super::context::{BroadcastConfig, BroadcastEvent, BroadcastRecord};
+use super::frame::{Algorithm, Announce, BroadcastFrame, LONGEST, ObjectExtent, Poll, Preamble, Symbol};
+use super::holding::{BLOCK, ReceiveWindow, below};
 use super::objects::{Object, Objects, Size};
-use super::outgoing::Outgoing;
-use super::polls::{Leaves, Polls};
-use super::reports::Reports;
-use super::tree::{Links, View};
+use super::outgoing::TransmitQueues;
+use super::polls::{Departure, Polls};
+use super::reports::ChildReports;
+use super::tree::{TreeLinks, View};
 use crate::base::{Head, LocalNs, Nanos};
 use crate::wire::{Destination, More, Operation, Out, PathId, Span, Status, Token};
 
@@ -25,14 +25,14 @@ const LINE_BITS: u32 = 12;
 
 /// What an operation was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum BroadcastLabel {
     /// A digest of a symbol.
     Digest { sequence: u64 },
     /// A symbol on its way.
     Sent { line: usize, sequence: u64 },
 }
 
-impl Label {
+impl BroadcastLabel {
     const fn token(self) -> Token {
         let (kind, line, sequence) = match self {
             Self::Digest { sequence } => (1, 0, sequence),
@@ -55,21 +55,21 @@ impl Label {
 
 /// What every member has.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) config: NodeConfig,
+pub(super) struct MemberState {
+    pub(super) config: BroadcastConfig,
     pub(super) me: u16,
     pub(super) view: View,
     /// All members of the view take part in it; and the last view of which that was so.
     pub(super) is_formed: bool,
     pub(super) base: View,
-    pub(super) links: Links,
+    pub(super) links: TreeLinks,
     /// How symbols leave the root now, and the first one of which that is sure: before it some may have come to others already.
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     pub(super) since: u64,
-    pub(super) holding: Holding,
+    pub(super) holding: ReceiveWindow,
     pub(super) objects: Objects,
-    pub(super) outgoing: Outgoing,
-    pub(super) reports: Reports,
+    pub(super) outgoing: TransmitQueues,
+    pub(super) reports: ChildReports,
     /// Asked by the root only.
     pub(super) polls: Option<Polls>,
     /// Everything below has left the root, as far as is known here.
@@ -81,10 +81,10 @@ pub(super) struct State {
     pub(super) shorts_stable: u32,
     /// Messages that this root sent to the group.
     pub(super) to_group: u32,
-    pub(super) record: Record,
+    pub(super) record: BroadcastRecord,
 }
 
-impl State {
+impl MemberState {
     /// The place of `rank`, if it is a member.
     pub(super) fn place_of(&self, rank: crate::base::Rank) -> Option<u16> {
         let members = &self.config.members;
@@ -119,12 +119,12 @@ impl State {
 
     /// Takes up the neighbours of a new view.
     pub(super) fn rewire(&mut self, now: LocalNs) {
-        self.links = Links::of(&self.config.members, &self.view, self.me);
+        self.links = TreeLinks::of(&self.config.members, &self.view, self.me);
         self.reports.hear(&self.links.children, now);
         let sends_to_group = self.is_root() || self.links.is_head && !self.links.is_last;
         let group = self.config.group.filter(|_| sends_to_group).map(|_| None);
         let root = (!self.is_root()).then_some(self.view.root());
-        let Links { children, before, after, juniors, near, .. } = &self.links;
+        let TreeLinks { children, before, after, juniors, near, .. } = &self.links;
         let near = children.iter().chain(after).chain(juniors).chain(&root).chain(before).chain(near);
         self.outgoing.lead_to(group.into_iter().chain(near.map(|place| Some(*place))), &self.holding);
     }
@@ -135,11 +135,11 @@ impl State {
     }
 
     /// Sends a header to the member at `place`.
-    pub(super) fn send(&self, place: u16, frame: &Frame, poll: u16, out: &mut Out<Event>) {
+    pub(super) fn send(&self, place: u16, frame: &BroadcastFrame, poll: u16, out: &mut Out<BroadcastEvent>) {
         self.send_head(place, &frame.encode(&self.preamble(poll)), None, out);
     }
 
-    fn send_head(&self, place: u16, head: &Head<LONGEST>, at: Option<LocalNs>, out: &mut Out<Event>) {
+    fn send_head(&self, place: u16, head: &Head<LONGEST>, at: Option<LocalNs>, out: &mut Out<BroadcastEvent>) {
         let Some(member) = self.config.members.get(usize::from(place)) else { return };
         let (to, class, head) = (Destination::One(member.rank), self.config.control, out.head(head.bytes()));
         let operation = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
@@ -150,7 +150,13 @@ impl State {
     }
 
     /// Sends a header to all children, who hand it on; not before `at`.
-    pub(super) fn send_down(&self, frame: &Frame, poll: u16, at: Option<LocalNs>, out: &mut Out<Event>) {
+    pub(super) fn send_down(
+        &self,
+        frame: &BroadcastFrame,
+        poll: u16,
+        at: Option<LocalNs>,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let head = frame.encode(&Preamble { hand_down: true, ..self.preamble(poll) });
         // Whoever comes last when there is little room is another one each time.
         let children = &self.links.children;
@@ -159,7 +165,13 @@ impl State {
     }
 
     /// Sends a header to the group, not before `at`.
-    pub(super) fn send_to_group(&mut self, frame: &Frame, poll: u16, at: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn send_to_group(
+        &mut self,
+        frame: &BroadcastFrame,
+        poll: u16,
+        at: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let Some(group) = self.config.group else { return };
         self.to_group = self.to_group.saturating_add(1);
         let head = out.head(frame.encode(&Preamble { to_group: true, ..self.preamble(poll) }).bytes());
@@ -168,17 +180,22 @@ impl State {
     }
 
     /// What the root says of itself.
-    pub(super) fn poll(&self) -> Frame {
+    pub(super) fn poll(&self) -> BroadcastFrame {
         let (edge, stable) = (self.edge, self.holding.floor());
         let trip = u32::try_from(self.reports.trip().0).unwrap_or(u32::MAX);
-        Frame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted, trip })
+        BroadcastFrame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted, trip })
     }
 
     /// The announcement of a long object.
-    pub(super) fn announcement(&self, object: u32) -> Option<Frame> {
+    pub(super) fn announcement(&self, object: u32) -> Option<BroadcastFrame> {
         let object = self.objects.get(object)?;
         let Size::Long(number) = object.size else { return None };
-        Some(Frame::Announce(Announce { object: object.number, first: object.first, length: object.length, number }))
+        Some(BroadcastFrame::Announce(Announce {
+            object: object.number,
+            first: object.first,
+            length: object.length,
+            number,
+        }))
     }
 
     /// A round trip, during which nothing is sent again.
@@ -195,23 +212,23 @@ impl State {
     /// or tree it stands in queues in which polls do not stand, so as long as any answer may take.
     pub(super) fn patience(&self) -> Nanos {
         match self.way {
-            Way::Multicast => self.pause(),
-            Way::Chain | Way::Tree | Way::Segments => self.reports.time_out(),
+            Algorithm::Multicast => self.pause(),
+            Algorithm::Chain | Algorithm::Tree | Algorithm::Segments => self.reports.time_out(),
         }
     }
 
     /// Whether symbols come to this member through the group, so that its neighbours have them as well.
     pub(super) fn is_fed_by_group(&self) -> bool {
         match self.way {
-            Way::Multicast => true,
-            Way::Segments => !self.links.is_head,
-            Way::Chain | Way::Tree => false,
+            Algorithm::Multicast => true,
+            Algorithm::Segments => !self.links.is_head,
+            Algorithm::Chain | Algorithm::Tree => false,
         }
     }
 
     /// Symbols take `way` from sequence `since` on. What is missing of those before is asked for, of others than before.
     /// Says whether they took another one before.
-    pub(super) fn turn(&mut self, way: Way, since: u64) -> bool {
+    pub(super) fn turn(&mut self, way: Algorithm, since: u64) -> bool {
         let is_new = way != self.way;
         if is_new {
             (self.way, self.since) = (way, since.max(self.edge));
@@ -222,31 +239,31 @@ impl State {
 
     /// What of `block` took another way before: on this one nobody has lost it yet.
     pub(super) fn turned(&self, block: u64) -> u64 {
-        if self.way == Way::Multicast { 0 } else { below(block, self.since) }
+        if self.way == Algorithm::Multicast { 0 } else { below(block, self.since) }
     }
 
     /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.
     pub(super) fn brings(&self, place: u16, preamble: &Preamble) -> bool {
         match preamble.way {
-            Way::Multicast => preamble.to_group,
-            Way::Chain => self.links.before == Some(place),
-            Way::Tree => self.links.elder == Some(place),
+            Algorithm::Multicast => preamble.to_group,
+            Algorithm::Chain => self.links.before == Some(place),
+            Algorithm::Tree => self.links.elder == Some(place),
             // What the last of a segment had to ask for is still to be handed on.
-            Way::Segments => preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place)),
+            Algorithm::Segments => preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place)),
         }
     }
 
     /// A symbol is here, and leaves again on every line of the way it took.
-    pub(super) fn hand_on(&mut self, sequence: u64, way: Way) {
+    pub(super) fn hand_on(&mut self, sequence: u64, way: Algorithm) {
         if sequence < self.since {
             return;
         }
-        let Links { after, juniors, is_head, is_last, .. } = &self.links;
+        let TreeLinks { after, juniors, is_head, is_last, .. } = &self.links;
         let (to_group, lines) = match way {
-            Way::Multicast => return,
-            Way::Chain => (false, after.as_slice()),
-            Way::Tree => (false, &juniors[..]),
-            Way::Segments => (*is_head && !is_last, if *is_last { after.as_slice() } else { &[] }),
+            Algorithm::Multicast => return,
+            Algorithm::Chain => (false, after.as_slice()),
+            Algorithm::Tree => (false, &juniors[..]),
+            Algorithm::Segments => (*is_head && !is_last, if *is_last { after.as_slice() } else { &[] }),
         };
         for to in to_group.then_some(None).into_iter().chain(lines.iter().map(|place| Some(*place))) {
             if let Some(line) = self.outgoing.line(to) {
@@ -258,13 +275,13 @@ impl State {
     /// A symbol of this root leaves for the first time.
     pub(super) fn leave(&mut self, sequence: u64) {
         match self.outgoing.line(None) {
-            Some(group) if self.way == Way::Multicast => self.outgoing.want(group, sequence),
+            Some(group) if self.way == Algorithm::Multicast => self.outgoing.want(group, sequence),
             _ => self.hand_on(sequence, self.way),
         }
     }
 
     /// Lets leave what may.
-    pub(super) fn pump(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    pub(super) fn pump(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) -> More {
         let patience = self.patience();
         loop {
             if out.room() < RESERVE {
@@ -280,13 +297,13 @@ impl State {
         }
     }
 
-    fn emit(&mut self, line: usize, sequence: u64, slot: LocalNs, out: &mut Out<Event>) {
+    fn emit(&mut self, line: usize, sequence: u64, slot: LocalNs, out: &mut Out<BroadcastEvent>) {
         let fact = self.holding.fact(sequence);
         let Some(object) = self.objects.get(fact.object) else { return };
         let Some(body) = object.span(sequence, self.config.symbol) else { return };
         let (number, extent) = match object.size {
-            Size::Short(number) => (number, Extent::Short),
-            Size::Long(_) => ((sequence - object.first) as u32, Extent::Long),
+            Size::Short(number) => (number, ObjectExtent::Short),
+            Size::Long(_) => ((sequence - object.first) as u32, ObjectExtent::Long),
         };
         let to_group = self.outgoing.to(line).is_none();
         let leaves = self.leaves(line, object, sequence);
@@ -295,7 +312,7 @@ impl State {
         self.edge = self.edge.max(sequence + 1);
         let trip = self.reports.trip();
         let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot, trip));
-        let reaches_all = to_group && self.way == Way::Multicast;
+        let reaches_all = to_group && self.way == Algorithm::Multicast;
         let poll = if asks { self.ask(slot, reaches_all, out) } else { 0 };
         let symbol = Symbol {
             sequence,
@@ -306,26 +323,26 @@ impl State {
             length: body.length as u16,
             extent,
         };
-        let head = out.head(Frame::Data(symbol).encode(&Preamble { to_group, ..self.preamble(poll) }).bytes());
+        let head = out.head(BroadcastFrame::Data(symbol).encode(&Preamble { to_group, ..self.preamble(poll) }).bytes());
         let to = match (self.outgoing.to(line), self.config.group) {
             (None, Some(group)) => Destination::Group(group),
             (Some(place), _) => Destination::One(self.config.members[usize::from(place)].rank),
             (None, None) => return,
         };
-        let token = Some(Label::Sent { line, sequence }.token());
+        let token = Some(BroadcastLabel::Sent { line, sequence }.token());
         self.outgoing.handed();
         let class = self.config.class;
         out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
     }
 
     /// What a symbol of `object` on `line` is to the root that sends it; of others everything left the root before.
-    fn leaves(&self, line: usize, object: &Object, sequence: u64) -> Leaves {
+    fn leaves(&self, line: usize, object: &Object, sequence: u64) -> Departure {
         match object.size {
-            _ if sequence < self.edge => Leaves::Again,
-            Size::Short(_) => Leaves::Short,
-            Size::Long(_) if sequence + 1 < object.end(self.config.symbol) => Leaves::Long,
-            Size::Long(_) if self.follows(line, sequence) => Leaves::Seam,
-            Size::Long(_) => Leaves::End,
+            _ if sequence < self.edge => Departure::Again,
+            Size::Short(_) => Departure::Short,
+            Size::Long(_) if sequence + 1 < object.end(self.config.symbol) => Departure::Long,
+            Size::Long(_) if self.follows(line, sequence) => Departure::Seam,
+            Size::Long(_) => Departure::End,
         }
     }
 
@@ -336,12 +353,12 @@ impl State {
 
     /// This member is the root from `now` on, and asks.
     pub(super) fn ask_from(&mut self, now: LocalNs) {
-        let NodeConfig { window, sync_every, silence, .. } = self.config;
+        let BroadcastConfig { window, sync_every, silence, .. } = self.config;
         self.polls = Some(Polls::new(window, sync_every, silence, now));
     }
 
     /// The number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
-    fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<Event>) -> u16 {
+    fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<BroadcastEvent>) -> u16 {
         let poll = self.next_poll(at);
         if with_symbol {
             return poll;
@@ -371,12 +388,12 @@ impl State {
     }
 
     /// Asks for the digest of where a symbol lies.
-    pub(super) fn digest(of: Span, sequence: u64, out: &mut Out<Event>) {
-        out.operate(Operation::Digest { of, token: Label::Digest { sequence }.token() });
+    pub(super) fn digest(of: Span, sequence: u64, out: &mut Out<BroadcastEvent>) {
+        out.operate(Operation::Digest { of, token: BroadcastLabel::Digest { sequence }.token() });
     }
 
     /// Everything below `stable` is with every member.
-    pub(super) fn release(&mut self, stable: u64, out: &mut Out<Event>) {
+    pub(super) fn release(&mut self, stable: u64, out: &mut Out<BroadcastEvent>) {
         let from = self.holding.floor();
         // What was given up is with nobody, whoever holds it.
         let stable = stable.min(self.end().unwrap_or(u64::MAX));
@@ -391,22 +408,22 @@ impl State {
             && let Some(object) = self.objects.take_first(stable)
         {
             self.shorts_stable += u32::from(matches!(object.size, Size::Short(_)));
-            out.tell(Event::Stable { object: object.number, missing });
+            out.tell(BroadcastEvent::Stable { object: object.number, missing });
         }
         self.tell_end(out);
     }
 
     /// The cast ends before `object`, at the latest.
-    pub(super) fn abort_at(&mut self, object: u32, out: &mut Out<Event>) {
+    pub(super) fn abort_at(&mut self, object: u32, out: &mut Out<BroadcastEvent>) {
         self.aborted = self.aborted.min(object);
         self.tell_end(out);
     }
 
     /// Tells the end when all that comes before it is stable: until then it can still come earlier.
-    fn tell_end(&mut self, out: &mut Out<Event>) {
+    fn tell_end(&mut self, out: &mut Out<BroadcastEvent>) {
         if self.objects.first() >= self.aborted && !self.end_told {
             self.end_told = true;
-            out.tell(Event::Aborted { object: self.aborted });
+            out.tell(BroadcastEvent::Aborted { object: self.aborted });
         }
     }
 

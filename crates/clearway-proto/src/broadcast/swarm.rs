@@ -7,14 +7,14 @@
 
 use alloc::vec::Vec;
 
-use super::trial::{Fault, GROUP, Plan, Trial};
+use super::trial::{BroadcastPlan, BroadcastTrial, GROUP, MemberFault};
 use super::*;
 use crate::base::{BitsPerSec, LocalNs, Nanos, RandomKey, RandomStream, Rank};
-use crate::wire::memory::Rough;
+use crate::wire::memory::FaultInjection;
 
 const SILENCE: u64 = 20_000_000;
 
-fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
+fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
     let mut below = |bound: u64| stream.below(bound);
     let ranks = 2 + below(9) as u32;
     let lengths: Vec<u32> = (0..1 + below(30))
@@ -24,33 +24,40 @@ fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
             _ => below(101) as u32,
         })
         .collect();
-    Plan {
+    BroadcastPlan {
         leaf: 1 + below(u64::from(ranks)) as u32,
         root: below(u64::from(ranks)) as u32,
-        way: [Way::Multicast, Way::Segments, Way::Chain, Way::Tree][below(4) as usize],
+        way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
         group: (below(4) > 0).then_some(GROUP),
         loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
         rough: [
-            Rough::default(),
-            Rough { doubled: below(100_000) as u32, late: below(100_000) as u32, damaged: below(50_000) as u32 },
+            FaultInjection::default(),
+            FaultInjection {
+                doubled: below(100_000) as u32,
+                late: below(100_000) as u32,
+                damaged: below(50_000) as u32,
+            },
         ][below(2) as usize],
         seed,
         rate: [None, Some(BitsPerSec::mega(50 + below(1000)))][below(2) as usize],
         window: 64 * (1 + below(4) as u32),
         silence: Nanos(SILENCE),
-        laggards: [Laggards::Wait, Laggards::Park(Nanos(SILENCE / 4)), Laggards::Evict(Nanos(SILENCE * 4))]
-            [below(3) as usize],
+        laggards: [
+            SlowReceivers::Wait,
+            SlowReceivers::Park(Nanos(SILENCE / 4)),
+            SlowReceivers::Evict(Nanos(SILENCE * 4)),
+        ][below(3) as usize],
         slots: 4 + below(60) as u32,
         room: 8 + below(300) as usize,
         keep: below(300_000),
         places_first: (below(2) == 0).then(|| below(5) as u32),
         is_confined: below(2) == 0,
         until: LocalNs(30_000_000_000),
-        ..Plan::of(ranks, &lengths)
+        ..BroadcastPlan::of(ranks, &lengths)
     }
 }
 
-fn strike(trial: &mut Trial, stream: &mut RandomStream) {
+fn strike(trial: &mut BroadcastTrial, stream: &mut RandomStream) {
     let mut below = |bound: u64| stream.below(bound);
     let mut put = |at: u64, rank: u32, fault| trial.faults.entry(at).or_default().push((rank, fault));
     let ranks = trial.plan.ranks;
@@ -61,12 +68,12 @@ fn strike(trial: &mut Trial, stream: &mut RandomStream) {
         match below(8) {
             0..3 if killed.len() + 1 < ranks as usize && !killed.contains(&rank) => {
                 killed.push(rank);
-                put(at, rank, Fault::Kill);
-                put(at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE, rank, Fault::Told);
+                put(at, rank, MemberFault::Kill);
+                put(at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE, rank, MemberFault::Told);
             }
-            3 | 4 => put(at, rank, Fault::Pause(below(SILENCE / 2))),
-            5 => put(at, rank, Fault::Slow(20_000 + below(300_000))),
-            6 => put(at, rank, Fault::Abort),
+            3 | 4 => put(at, rank, MemberFault::Pause(below(SILENCE / 2))),
+            5 => put(at, rank, MemberFault::Slow(20_000 + below(300_000))),
+            6 => put(at, rank, MemberFault::Abort),
             _ => {}
         }
     }
@@ -74,7 +81,7 @@ fn strike(trial: &mut Trial, stream: &mut RandomStream) {
 
 fn run(seed: u64) {
     let mut stream = RandomKey::new(seed).purpose("broadcast swarm").stream();
-    let mut trial = Trial::new(plan(&mut stream, seed));
+    let mut trial = BroadcastTrial::new(plan(&mut stream, seed));
     strike(&mut trial, &mut stream);
     if stream.below(4) == 0 {
         (0..stream.below(u64::from(trial.plan.ranks))).for_each(|rank| trial.fabric.deafen(Rank(rank as u32)));
@@ -85,7 +92,8 @@ fn run(seed: u64) {
         trial.run();
         assert!(trial.is_over(), "it never ends");
         let (stable, end) = trial.check_outcome();
-        let disturbed = faults.values().flatten().any(|(_, fault)| matches!(fault, Fault::Kill | Fault::Abort));
+        let disturbed =
+            faults.values().flatten().any(|(_, fault)| matches!(fault, MemberFault::Kill | MemberFault::Abort));
         assert!(disturbed || (stable, end) == (trial.plan.lengths.len(), None), "{stable} stable, end {end:?}");
     }));
     if let Err(why) = caught {

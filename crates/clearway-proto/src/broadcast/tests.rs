@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::trial::{Fault, Plan, Trial};
+use super::trial::{BroadcastPlan, BroadcastTrial, MemberFault};
 use super::*;
 use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
-use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 use crate::wire::{OperationKind, OperationSet, Wire};
 
-fn run(plan: Plan) -> Trial {
-    let mut trial = Trial::new(plan);
+fn run(plan: BroadcastPlan) -> BroadcastTrial {
+    let mut trial = BroadcastTrial::new(plan);
     trial.cast(trial.plan.lengths.len());
     trial.run();
     assert!(trial.is_over(), "not over at {:?}: {:?}", trial.fabric.now(), trial.plan);
@@ -18,7 +18,7 @@ fn run(plan: Plan) -> Trial {
 
 #[test]
 fn cast__a_long_object_reaches_everybody_and_leaves_once() {
-    let mut trial = run(Plan::of(4, &[10_050]));
+    let mut trial = run(BroadcastPlan::of(4, &[10_050]));
     let root = trial.record(0);
     assert_eq!((root.sent, root.repairs), (101, 0));
     for rank in 1..4 {
@@ -31,19 +31,19 @@ fn cast__a_long_object_reaches_everybody_and_leaves_once() {
 #[test]
 fn cast__many_sizes_in_order() {
     let lengths = [0, 1, 100, 101, 5_000, 3, 3, 99, 12_345, 0, 100, 7];
-    let trial = run(Plan::of(5, &lengths));
+    let trial = run(BroadcastPlan::of(5, &lengths));
     assert!(trial.processes.iter().all(|process| process.stable.len() == lengths.len()));
 }
 
 #[test]
 fn cast__alone_everything_is_stable_at_once() {
-    let trial = run(Plan::of(1, &[10, 1000, 10]));
+    let trial = run(BroadcastPlan::of(1, &[10, 1000, 10]));
     assert_eq!(trial.processes[0].stable, [0, 1, 2]);
 }
 
 #[test]
 fn cast__short_messages_share_their_polls() {
-    let mut trial = run(Plan { slots: 128, ..Plan::of(4, &[4; 200]) });
+    let mut trial = run(BroadcastPlan { slots: 128, ..BroadcastPlan::of(4, &[4; 200]) });
     let polls = trial.record(0).polls;
     assert!(polls <= 200 / 16 + 12, "{polls} polls for 200 messages");
 }
@@ -52,7 +52,11 @@ fn cast__short_messages_share_their_polls() {
 #[test]
 fn cast__long_objects_share_polls_as_far_as_a_round_trip_reaches() {
     let polls = |rate, length| {
-        let plan = Plan { rate: Some(BitsPerSec::mega(rate)), places_first: Some(100), ..Plan::of(4, &[length; 100]) };
+        let plan = BroadcastPlan {
+            rate: Some(BitsPerSec::mega(rate)),
+            places_first: Some(100),
+            ..BroadcastPlan::of(4, &[length; 100])
+        };
         run(plan).record(0).polls
     };
     let (shared, own) = (polls(1_000, 300), polls(100, 3_000));
@@ -62,12 +66,12 @@ fn cast__long_objects_share_polls_as_far_as_a_round_trip_reaches() {
 
 #[test]
 fn flush__the_poll_travels_with_the_last_message() {
-    let mut trial = Trial::new(Plan::of(3, &[4, 4]));
-    while !trial.processes[0].events.contains(&Event::Ready) {
+    let mut trial = BroadcastTrial::new(BroadcastPlan::of(3, &[4, 4]));
+    while !trial.processes[0].events.contains(&BroadcastEvent::Ready) {
         trial.turn();
     }
     trial.cast(1);
-    trial.command(0, Command::Flush);
+    trial.command(0, BroadcastCommand::Flush);
     let start = trial.fabric.now();
     while trial.processes[0].stable.is_empty() {
         trial.turn();
@@ -77,7 +81,7 @@ fn flush__the_poll_travels_with_the_last_message() {
 
 #[test]
 fn release__slots_hold_the_root_back() {
-    let mut trial = Trial::new(Plan { slots: 8, keep: 5_000_000, ..Plan::of(3, &[50; 40]) });
+    let mut trial = BroadcastTrial::new(BroadcastPlan { slots: 8, keep: 5_000_000, ..BroadcastPlan::of(3, &[50; 40]) });
     trial.cast(40);
     trial.run();
     assert!(trial.is_over());
@@ -85,14 +89,14 @@ fn release__slots_hold_the_root_back() {
 
 #[test]
 fn loss__what_is_missing_is_repaired_and_little_else() {
-    for way in [Way::Multicast, Way::Chain, Way::Tree, Way::Segments] {
-        let mut trial = run(Plan {
+    for way in [Algorithm::Multicast, Algorithm::Chain, Algorithm::Tree, Algorithm::Segments] {
+        let mut trial = run(BroadcastPlan {
             loss: 10_000,
             way,
-            leaf: if way == Way::Segments { 3 } else { 8 },
-            is_confined: way == Way::Segments,
+            leaf: if way == Algorithm::Segments { 3 } else { 8 },
+            is_confined: way == Algorithm::Segments,
             rate: Some(BitsPerSec::mega(100)),
-            ..Plan::of(8, &[400_000, 50, 60, 100_000])
+            ..BroadcastPlan::of(8, &[400_000, 50, 60, 100_000])
         });
         let [sent, received] = [0_u64, 1].map(|what| {
             (0..8)
@@ -101,10 +105,10 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
                 .sum::<u64>()
         });
         let copies = match way {
-            Way::Multicast => 1,
+            Algorithm::Multicast => 1,
             // Three heads, and two who hand on to the next leaf.
-            Way::Segments => 5,
-            Way::Chain | Way::Tree => 7,
+            Algorithm::Segments => 5,
+            Algorithm::Chain | Algorithm::Tree => 7,
         };
         let least = copies * 5_002;
         assert_eq!(received, 7 * 5_002, "{way:?}");
@@ -114,19 +118,21 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
 
 #[test]
 fn faults__doubled_late_and_damaged_messages_change_nothing() {
-    for way in [Way::Multicast, Way::Chain, Way::Tree, Way::Segments] {
-        let rough = Rough { doubled: 50_000, late: 50_000, damaged: 20_000 };
-        let (leaf, is_confined) = (3, way == Way::Segments);
-        let mut trial = run(Plan { way, leaf, is_confined, rough, ..Plan::of(6, &[50_000, 10, 20, 30_000, 40]) });
+    for way in [Algorithm::Multicast, Algorithm::Chain, Algorithm::Tree, Algorithm::Segments] {
+        let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 20_000 };
+        let (leaf, is_confined) = (3, way == Algorithm::Segments);
+        let mut trial =
+            run(BroadcastPlan { way, leaf, is_confined, rough, ..BroadcastPlan::of(6, &[50_000, 10, 20, 30_000, 40]) });
         assert!((1..6).map(|rank| trial.record(rank).damaged).sum::<u64>() > 0, "{way:?}");
     }
 }
 
 #[test]
 fn ways__hand_on_without_a_group() {
-    for way in [Way::Chain, Way::Tree] {
+    for way in [Algorithm::Chain, Algorithm::Tree] {
         for root in [0, 3] {
-            let mut trial = run(Plan { way, root, group: None, leaf: 3, ..Plan::of(10, &[20_000, 10]) });
+            let mut trial =
+                run(BroadcastPlan { way, root, group: None, leaf: 3, ..BroadcastPlan::of(10, &[20_000, 10]) });
             let sent: u64 = (0..10).map(|rank| trial.record(rank).sent).sum();
             assert_eq!(sent, 201 * 9, "{way:?}: nobody gets anything twice");
         }
@@ -136,8 +142,9 @@ fn ways__hand_on_without_a_group() {
 #[test]
 fn segments__each_member_sends_everything_once_at_most() {
     for (ranks, leaf, root) in [(12, 4, 0), (12, 4, 6), (10, 3, 9), (5, 1, 2), (6, 6, 3)] {
-        let group_of_leaf = Plan { leaf, root, is_confined: true, ..Plan::of(ranks, &[20_000, 10, 3_000]) };
-        let mut trial = run(Plan { way: Way::Segments, ..group_of_leaf });
+        let group_of_leaf =
+            BroadcastPlan { leaf, root, is_confined: true, ..BroadcastPlan::of(ranks, &[20_000, 10, 3_000]) };
+        let mut trial = run(BroadcastPlan { way: Algorithm::Segments, ..group_of_leaf });
         let sent: Vec<u64> = (0..ranks).map(|rank| trial.record(rank).sent).collect();
         let all = 200 + 1 + 30;
         assert!(sent.iter().all(|sent| [0, all].contains(sent)), "{sent:?}");
@@ -150,14 +157,20 @@ fn segments__each_member_sends_everything_once_at_most() {
 
 #[test]
 fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even_that() {
-    let plan = Plan { leaf: 4, is_confined: true, rate: Some(BitsPerSec::mega(100)), ..Plan::of(12, &[400_000]) };
+    let plan = BroadcastPlan {
+        leaf: 4,
+        is_confined: true,
+        rate: Some(BitsPerSec::mega(100)),
+        ..BroadcastPlan::of(12, &[400_000])
+    };
     let trial = run(plan.clone());
-    let ways = |trial: &Trial| -> Vec<Way> {
-        let switched = |event: &Event| if let Event::Switched { way } = event { Some(*way) } else { None };
+    let ways = |trial: &BroadcastTrial| -> Vec<Algorithm> {
+        let switched =
+            |event: &BroadcastEvent| if let BroadcastEvent::Switched { way } = event { Some(*way) } else { None };
         trial.processes[0].events.iter().filter_map(switched).collect()
     };
-    assert_eq!(ways(&trial), [Way::Segments]);
-    let mut trial = Trial::new(Plan { way: Way::Segments, ..plan });
+    assert_eq!(ways(&trial), [Algorithm::Segments]);
+    let mut trial = BroadcastTrial::new(BroadcastPlan { way: Algorithm::Segments, ..plan });
     trial.cast(1);
     while trial.processes[5].events.is_empty() {
         trial.turn();
@@ -165,32 +178,34 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
     (0..12).for_each(|rank| trial.fabric.deafen(Rank(rank)));
     trial.run();
     assert!(trial.is_over());
-    assert_eq!(ways(&trial), [Way::Chain]);
+    assert_eq!(ways(&trial), [Algorithm::Chain]);
 }
 
 #[test]
 fn segments__a_leaf_that_has_heard_everything_is_not_deaf_while_others_are_slow() {
-    let plan = Plan { way: Way::Segments, leaf: 4, is_confined: true, ..Plan::of(12, &[60_000]) };
-    let mut trial = Trial::new(plan);
-    trial.faults.insert(0, alloc::vec![(11, Fault::Slow(3_000_000))]);
+    let plan =
+        BroadcastPlan { way: Algorithm::Segments, leaf: 4, is_confined: true, ..BroadcastPlan::of(12, &[60_000]) };
+    let mut trial = BroadcastTrial::new(plan);
+    trial.faults.insert(0, alloc::vec![(11, MemberFault::Slow(3_000_000))]);
     trial.cast(1);
     trial.run();
     assert!(trial.is_over());
-    let switched = |event: &&Event| matches!(event, Event::Switched { .. });
+    let switched = |event: &&BroadcastEvent| matches!(event, BroadcastEvent::Switched { .. });
     assert_eq!(trial.processes[0].events.iter().find(switched), None);
 }
 
 #[test]
 fn places__given_in_advance_need_no_announcement_first() {
-    let trial = run(Plan { places_first: Some(2), ..Plan::of(3, &[1_000, 2_000, 500]) });
-    let announced = trial.processes[1].events.iter().filter(|event| matches!(event, Event::Announced { .. })).count();
+    let trial = run(BroadcastPlan { places_first: Some(2), ..BroadcastPlan::of(3, &[1_000, 2_000, 500]) });
+    let announced =
+        trial.processes[1].events.iter().filter(|event| matches!(event, BroadcastEvent::Announced { .. })).count();
     assert_eq!(announced, 1, "only the third one has to ask");
 }
 
 #[test]
 fn slow__a_receiver_holds_the_window_back_and_is_served() {
-    let mut trial = Trial::new(Plan { room: 100_000, ..Plan::of(4, &[300_000]) });
-    trial.faults.insert(50_000, alloc::vec![(2, Fault::Slow(2_000_000))]);
+    let mut trial = BroadcastTrial::new(BroadcastPlan { room: 100_000, ..BroadcastPlan::of(4, &[300_000]) });
+    trial.faults.insert(50_000, alloc::vec![(2, MemberFault::Slow(2_000_000))]);
     trial.cast(1);
     trial.run();
     assert!(trial.is_over());
@@ -198,8 +213,8 @@ fn slow__a_receiver_holds_the_window_back_and_is_served() {
 
 #[test]
 fn stopped__everybody_waits_and_goes_on() {
-    let mut trial = Trial::new(Plan::of(4, &[300_000, 5]));
-    trial.faults.insert(100_000, alloc::vec![(2, Fault::Pause(50_000_000))]);
+    let mut trial = BroadcastTrial::new(BroadcastPlan::of(4, &[300_000, 5]));
+    trial.faults.insert(100_000, alloc::vec![(2, MemberFault::Pause(50_000_000))]);
     trial.cast(2);
     trial.run();
     assert!(trial.is_over() && trial.processes.iter().all(|process| process.stable == [0, 1]));
@@ -207,14 +222,14 @@ fn stopped__everybody_waits_and_goes_on() {
 
 #[test]
 fn no_room__refused_symbols_leave_later() {
-    let trial = run(Plan { room: 12, ..Plan::of(4, &[60_000]) });
+    let trial = run(BroadcastPlan { room: 12, ..BroadcastPlan::of(4, &[60_000]) });
     assert!(trial.is_over());
 }
 
 #[test]
 fn rate__symbols_leave_at_the_pace_of_the_link() {
     let rate = BitsPerSec::mega(80);
-    let trial = run(Plan { rate: Some(rate), ..Plan::of(3, &[100_000]) });
+    let trial = run(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::of(3, &[100_000]) });
     // 1000 symbols of 100 bytes, 42 of header and 58 of the link: 20 us each, between the first and the last.
     assert!(trial.fabric.now() >= LocalNs(999 * 20_000));
 }
@@ -222,7 +237,7 @@ fn rate__symbols_leave_at_the_pace_of_the_link() {
 #[test]
 fn deterministic__the_same_seed_gives_the_same_records() {
     let records = |seed| {
-        let mut trial = run(Plan { seed, loss: 30_000, ..Plan::of(6, &[60_000, 10]) });
+        let mut trial = run(BroadcastPlan { seed, loss: 30_000, ..BroadcastPlan::of(6, &[60_000, 10]) });
         (0..6).map(|rank| trial.record(rank)).collect::<Vec<_>>()
     };
     assert_eq!(records(5), records(5));
@@ -231,17 +246,17 @@ fn deterministic__the_same_seed_gives_the_same_records() {
 #[test]
 fn death__of_a_receiver_or_leader_lets_the_others_finish() {
     for (dead, known) in [(1, false), (4, false), (4, true)] {
-        let mut trial = Trial::new(Plan { leaf: 4, ..Plan::of(9, &[300_000, 10, 5_000]) });
-        trial.faults.insert(100_000, alloc::vec![(dead, Fault::Kill)]);
+        let mut trial = BroadcastTrial::new(BroadcastPlan { leaf: 4, ..BroadcastPlan::of(9, &[300_000, 10, 5_000]) });
+        trial.faults.insert(100_000, alloc::vec![(dead, MemberFault::Kill)]);
         if known {
-            trial.faults.insert(300_000, alloc::vec![(dead, Fault::Told)]);
+            trial.faults.insert(300_000, alloc::vec![(dead, MemberFault::Told)]);
         }
         trial.cast(3);
         trial.run();
         assert!(trial.is_over());
         assert_eq!(trial.check_outcome(), (3, None));
-        assert!(trial.processes[0].events.contains(&Event::Lost { rank: Rank(dead) }));
-        assert!(trial.processes[0].events.contains(&Event::Stable { object: 2, missing: 1 }));
+        assert!(trial.processes[0].events.contains(&BroadcastEvent::Lost { rank: Rank(dead) }));
+        assert!(trial.processes[0].events.contains(&BroadcastEvent::Stable { object: 2, missing: 1 }));
         assert_eq!(trial.fabric.now() > LocalNs(200_000_000), !known, "silence is waited for only when nobody knows");
     }
 }
@@ -250,14 +265,14 @@ fn death__of_a_receiver_or_leader_lets_the_others_finish() {
 fn death__of_the_root_ends_the_cast_for_all_alike() {
     let mut ends = alloc::collections::BTreeSet::new();
     for at in (0..60).map(|step| step * 10_000) {
-        let mut trial = Trial::new(Plan {
+        let mut trial = BroadcastTrial::new(BroadcastPlan {
             leaf: 3,
             loss: 20_000,
             seed: at,
             silence: Nanos::from_millis(20),
-            ..Plan::of(7, &[9_000, 20, 9_000, 30, 9_000])
+            ..BroadcastPlan::of(7, &[9_000, 20, 9_000, 30, 9_000])
         });
-        trial.faults.insert(at, alloc::vec![(0, Fault::Kill)]);
+        trial.faults.insert(at, alloc::vec![(0, MemberFault::Kill)]);
         trial.cast(5);
         trial.run();
         assert!(trial.is_over(), "killed at {at}, not over at {:?}", trial.fabric.now());
@@ -270,38 +285,41 @@ fn death__of_the_root_ends_the_cast_for_all_alike() {
 
 #[test]
 fn death__too_few_left_wait_until_it_is_known() {
-    let mut trial =
-        Trial::new(Plan { silence: Nanos::from_millis(20), until: LocalNs(400_000_000), ..Plan::of(2, &[300_000]) });
-    trial.faults.insert(100_000, alloc::vec![(0, Fault::Kill)]);
-    trial.faults.insert(300_000_000, alloc::vec![(0, Fault::Told)]);
+    let mut trial = BroadcastTrial::new(BroadcastPlan {
+        silence: Nanos::from_millis(20),
+        until: LocalNs(400_000_000),
+        ..BroadcastPlan::of(2, &[300_000])
+    });
+    trial.faults.insert(100_000, alloc::vec![(0, MemberFault::Kill)]);
+    trial.faults.insert(300_000_000, alloc::vec![(0, MemberFault::Told)]);
     trial.cast(1);
     trial.run();
     assert!(trial.is_over());
-    assert!(trial.processes[1].events.contains(&Event::Helpless));
+    assert!(trial.processes[1].events.contains(&BroadcastEvent::Helpless));
     assert_eq!(trial.check_outcome(), (0, Some(0)));
 }
 
 /// Whoever compares or stores a long object for longer than the silence hears nobody meanwhile.
 #[test]
 fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
-    let plan = Plan { silence: Nanos::from_millis(20), ..Plan::of(8, &[300_000, 5]) };
-    let mut trial = Trial::new(plan);
-    let fault = Fault::Pause(50_000_000);
+    let plan = BroadcastPlan { silence: Nanos::from_millis(20), ..BroadcastPlan::of(8, &[300_000, 5]) };
+    let mut trial = BroadcastTrial::new(plan);
+    let fault = MemberFault::Pause(50_000_000);
     trial.faults.insert(100_000, (1..8).map(|rank| (rank, fault)).collect());
     trial.cast(2);
     trial.run();
     assert!(trial.is_over());
     assert_eq!(trial.check_outcome(), (2, None));
-    let is_lost = |event: &Event| matches!(event, Event::Lost { .. } | Event::Out);
+    let is_lost = |event: &BroadcastEvent| matches!(event, BroadcastEvent::Lost { .. } | BroadcastEvent::Out);
     assert!(!trial.processes.iter().any(|process| process.events.iter().any(is_lost)));
-    assert_eq!(trial.processes[0].events.iter().filter(|event| **event == Event::Helpless).count(), 1);
+    assert_eq!(trial.processes[0].events.iter().filter(|event| **event == BroadcastEvent::Helpless).count(), 1);
 }
 
 #[test]
 fn abort__is_told_to_all_with_the_same_end() {
     for who in [0, 3] {
-        let mut trial = Trial::new(Plan::of(5, &[9_000, 300_000]));
-        trial.faults.insert(200_000, alloc::vec![(who, Fault::Abort)]);
+        let mut trial = BroadcastTrial::new(BroadcastPlan::of(5, &[9_000, 300_000]));
+        trial.faults.insert(200_000, alloc::vec![(who, MemberFault::Abort)]);
         trial.cast(2);
         trial.run();
         assert!(trial.is_over());
@@ -313,19 +331,19 @@ fn abort__is_told_to_all_with_the_same_end() {
 
 #[test]
 fn laggards__evicted_or_parked_by_the_rule() {
-    let plan = |laggards| Plan { laggards, window: 64, ..Plan::of(4, &[6_000, 2_000]) };
-    let mut trial = Trial::new(plan(Laggards::Evict(Nanos::from_millis(80))));
-    trial.faults.insert(50_000, alloc::vec![(2, Fault::Pause(150_000_000))]);
+    let plan = |laggards| BroadcastPlan { laggards, window: 64, ..BroadcastPlan::of(4, &[6_000, 2_000]) };
+    let mut trial = BroadcastTrial::new(plan(SlowReceivers::Evict(Nanos::from_millis(80))));
+    trial.faults.insert(50_000, alloc::vec![(2, MemberFault::Pause(150_000_000))]);
     trial.cast(2);
     trial.run();
     assert!(trial.is_over() && trial.processes[2].out);
     assert_eq!(trial.check_outcome(), (2, None));
-    let mut trial = Trial::new(plan(Laggards::Park(Nanos::from_millis(10))));
-    trial.faults.insert(50_000, alloc::vec![(2, Fault::Pause(150_000_000))]);
+    let mut trial = BroadcastTrial::new(plan(SlowReceivers::Park(Nanos::from_millis(10))));
+    trial.faults.insert(50_000, alloc::vec![(2, MemberFault::Pause(150_000_000))]);
     trial.cast(2);
     trial.run();
-    assert!(trial.is_over() && trial.processes[0].events.contains(&Event::CaughtUp));
-    assert!(trial.processes[0].events.contains(&Event::Parked { rank: Rank(2) }));
+    assert!(trial.is_over() && trial.processes[0].events.contains(&BroadcastEvent::CaughtUp));
+    assert!(trial.processes[0].events.contains(&BroadcastEvent::Parked { rank: Rank(2) }));
     assert_eq!(trial.check_outcome(), (2, None));
 }
 
@@ -333,9 +351,9 @@ fn laggards__evicted_or_parked_by_the_rule() {
 fn symbol_beside__fills_a_message_with_its_header_or_says_no() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
     let mut capabilities = fabric.wire(Rank(0)).capabilities().clone();
-    assert_eq!(NodeConfig::symbol_beside(&capabilities), Some(1_456 - 42));
+    assert_eq!(BroadcastConfig::symbol_beside(&capabilities), Some(1_456 - 42));
     capabilities.operations = OperationSet::of(&[OperationKind::Send, OperationKind::Copy]);
-    assert_eq!(NodeConfig::symbol_beside(&capabilities), None, "without digests");
+    assert_eq!(BroadcastConfig::symbol_beside(&capabilities), None, "without digests");
 }
 
 #[test]
@@ -345,7 +363,8 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
     let slow = (BitsPerSec::mega(22), LocalNs(20_000_000));
     for (deaf, (rate, at)) in [(&[1, 2, 3, 4, 5][..], fast), (&[3], fast), (&[1, 2, 4], fast), (&[1, 2, 3, 4, 5], slow)]
     {
-        let mut trial = Trial::new(Plan { rate: Some(rate), ..Plan::of(6, &[200_000, 20, 100_000]) });
+        let mut trial =
+            BroadcastTrial::new(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::of(6, &[200_000, 20, 100_000]) });
         trial.cast(3);
         while trial.fabric.now() < at {
             trial.turn();
@@ -353,7 +372,7 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
         deaf.iter().for_each(|rank| trial.fabric.deafen(Rank(*rank)));
         let arrived: u64 = (1..6).map(|rank| trial.record(rank).received).sum();
         let start = trial.fabric.now();
-        while !trial.processes[0].events.iter().any(|event| matches!(event, Event::Switched { .. })) {
+        while !trial.processes[0].events.iter().any(|event| matches!(event, BroadcastEvent::Switched { .. })) {
             trial.turn();
         }
         assert!(trial.fabric.now().since(start) < Nanos::from_millis(16), "{deaf:?}: {:?}", trial.fabric.now());
@@ -368,14 +387,14 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
 
 #[test]
 fn deaf__no_more_and_the_group_is_used_again() {
-    let mut trial = Trial::new(Plan::of(4, &[200_000, 20, 100_000]));
+    let mut trial = BroadcastTrial::new(BroadcastPlan::of(4, &[200_000, 20, 100_000]));
     (1..4).for_each(|rank| trial.fabric.deafen(Rank(rank)));
     trial.cast(2);
     while trial.processes[3].stable.len() < 2 {
         trial.turn();
     }
     (1..4).for_each(|rank| trial.fabric.hear(Rank(rank)));
-    while !trial.processes[0].events.contains(&Event::Switched { way: Way::Multicast }) {
+    while !trial.processes[0].events.contains(&BroadcastEvent::Switched { way: Algorithm::Multicast }) {
         trial.turn();
         assert!(trial.fabric.now() < LocalNs(2_000_000_000));
     }
@@ -389,12 +408,12 @@ fn deaf__no_more_and_the_group_is_used_again() {
 #[test]
 fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a_repair() {
     let lengths = [1_200; 500];
-    let mut trial = Trial::new(Plan {
+    let mut trial = BroadcastTrial::new(BroadcastPlan {
         loss: 10_000,
         silence: Nanos::from_secs(2),
         places_first: Some(1),
         until: LocalNs(1_000_000_000_000),
-        ..Plan::of(8, &lengths)
+        ..BroadcastPlan::of(8, &lengths)
     });
     let mut worst = Nanos::ZERO;
     for object in 0..lengths.len() {
@@ -417,7 +436,7 @@ fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a
 fn loss__of_a_link_s_own_does_not_slow_the_root_down() {
     let time = |loss| {
         let rate = Some(BitsPerSec::mega(200));
-        run(Plan { loss, rate, window: 4096, ..Plan::of(8, &[2_000_000]) }).fabric.now().0
+        run(BroadcastPlan { loss, rate, window: 4096, ..BroadcastPlan::of(8, &[2_000_000]) }).fabric.now().0
     };
     let (clean, lossy) = (time(0), time(10_000));
     assert!(lossy * 100 < clean * 104, "{lossy} ns where {clean} do without loss, with 1 % to send again");
@@ -427,15 +446,16 @@ fn loss__of_a_link_s_own_does_not_slow_the_root_down() {
 fn deaf__along_a_chain_nothing_comes_twice_and_a_quick_stream_puts_nothing_off() {
     // Packets of so short symbols at 22 Mb/s take as long as full ones at 200 Mb/s; at 200 Mb/s a poll leaves before the last is answered.
     for (rate, at, most) in [(22, 20, 12), (22, 55, 12), (200, 4, 8)] {
-        let plan = Plan { rate: Some(BitsPerSec::mega(rate)), window: 4096, ..Plan::of(8, &[400_000]) };
-        let mut trial = Trial::new(Plan { silence: Nanos::from_secs(2), ..plan });
+        let plan =
+            BroadcastPlan { rate: Some(BitsPerSec::mega(rate)), window: 4096, ..BroadcastPlan::of(8, &[400_000]) };
+        let mut trial = BroadcastTrial::new(BroadcastPlan { silence: Nanos::from_secs(2), ..plan });
         trial.cast(1);
         while trial.fabric.now() < LocalNs(at * 1_000_000) {
             trial.turn();
         }
         (1..8).for_each(|rank| trial.fabric.deafen(Rank(rank)));
         let start = trial.fabric.now();
-        while !trial.processes[0].events.contains(&Event::Switched { way: Way::Chain }) {
+        while !trial.processes[0].events.contains(&BroadcastEvent::Switched { way: Algorithm::Chain }) {
             trial.turn();
         }
         assert!(trial.fabric.now().since(start) < Nanos::from_millis(most), "{:?}", trial.fabric.now());

@@ -15,8 +15,8 @@
 
 use alloc::vec::Vec;
 
-use super::frame::{REMOVED_MAX, Removed};
-use crate::base::{Rank, elder, juniors};
+use super::frame::{REMOVED_MAX, RemovedMembers};
+use crate::base::{Rank, children, parent};
 
 /// The most children of one member: 16 reports can be awaited and merged in some microseconds; three levels reach 4,000.
 const FAN_OUT: usize = 16;
@@ -36,7 +36,7 @@ pub struct Member {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     root: u16,
-    removed: Removed,
+    removed: RemovedMembers,
     /// In the list, removed or not.
     members: u32,
 }
@@ -44,11 +44,11 @@ pub(super) struct View {
 impl View {
     /// Everybody, with the member at place `root` sending.
     pub(super) fn first(members: usize, root: u16) -> Self {
-        Self { root, removed: Removed::NONE, members: members as u32 }
+        Self { root, removed: RemovedMembers::NONE, members: members as u32 }
     }
 
     /// A view as it was told; `None` when it makes no sense.
-    pub(super) fn of(word: u32, removed: Removed, members: usize) -> Option<Self> {
+    pub(super) fn of(word: u32, removed: RemovedMembers, members: usize) -> Option<Self> {
         let view = Self { root: word as u16, removed, members: members as u32 };
         let out = removed.as_slice();
         let distinct = (1..out.len()).all(|at| !out[..at].contains(&out[at]));
@@ -65,7 +65,7 @@ impl View {
         self.root
     }
 
-    pub(super) const fn removed(&self) -> &Removed {
+    pub(super) const fn removed(&self) -> &RemovedMembers {
         &self.removed
     }
 
@@ -109,7 +109,7 @@ impl View {
 
 /// Who is next to a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Links {
+pub(super) struct TreeLinks {
     /// To whom it reports.
     pub(super) parent: Option<u16>,
     /// Who reports to it.
@@ -127,7 +127,7 @@ pub(super) struct Links {
     pub(super) is_last: bool,
 }
 
-impl Links {
+impl TreeLinks {
     /// Those of the member at place `me`. O(n log n).
     pub(super) fn of(members: &[Member], view: &View, me: u16) -> Self {
         let order = order(members, view);
@@ -135,8 +135,8 @@ impl Links {
         let mut links = Self {
             before: at.checked_sub(1).map(|before| order[before]),
             after: order.get(at + 1).copied(),
-            elder: elder(at).map(|elder| order[elder]),
-            juniors: juniors(at, order.len()).map(|junior| order[junior]).collect(),
+            elder: parent(at).map(|elder| order[elder]),
+            juniors: children(at, order.len()).map(|junior| order[junior]).collect(),
             ..Self::default()
         };
         let leaf = |place: &u16| members[usize::from(*place)].leaf;
@@ -186,7 +186,7 @@ mod tests {
         (0..count).map(|rank| Member { rank: Rank(rank), leaf: rank / leaf }).collect()
     }
 
-    fn depth(links: &[Links], mut place: u16, up: fn(&Links) -> Option<u16>) -> usize {
+    fn depth(links: &[TreeLinks], mut place: u16, up: fn(&TreeLinks) -> Option<u16>) -> usize {
         let mut depth = 0;
         while let Some(next) = up(&links[usize::from(place)]) {
             place = next;
@@ -201,9 +201,12 @@ mod tests {
         for (count, leaf, root) in [(1, 4, 0), (2, 4, 1), (17, 100, 5), (18, 100, 0), (64, 8, 63), (300, 7, 123)] {
             let members = members(count, leaf);
             let view = View::first(count as usize, root);
-            let links: Vec<Links> = (0..count as u16).map(|me| Links::of(&members, &view, me)).collect();
+            let links: Vec<TreeLinks> = (0..count as u16).map(|me| TreeLinks::of(&members, &view, me)).collect();
             for (get, up) in [
-                ((|l: &Links| l.children.clone()) as fn(&Links) -> Vec<u16>, (|l: &Links| l.parent) as fn(&Links) -> _),
+                (
+                    (|l: &TreeLinks| l.children.clone()) as fn(&TreeLinks) -> Vec<u16>,
+                    (|l: &TreeLinks| l.parent) as fn(&TreeLinks) -> _,
+                ),
                 (|l| l.after.into_iter().collect(), |l| l.before),
                 (|l| l.juniors.clone(), |l| l.elder),
             ] {
@@ -224,8 +227,8 @@ mod tests {
     fn links__who_is_out_is_nobodys_neighbour() {
         let members = members(9, 3);
         let view = View::first(9, 4).without(3, 4).and_then(|view| view.without(4, 5)).expect("two are out");
-        let all: Vec<Links> = (0..9).map(|me| Links::of(&members, &view, me)).collect();
-        assert_eq!((all[3].clone(), all[4].clone()), (Links::default(), Links::default()));
+        let all: Vec<TreeLinks> = (0..9).map(|me| TreeLinks::of(&members, &view, me)).collect();
+        assert_eq!((all[3].clone(), all[4].clone()), (TreeLinks::default(), TreeLinks::default()));
         let mut heard: Vec<u16> = all.iter().flat_map(|links| links.children.clone()).collect();
         heard.sort_unstable();
         assert_eq!(heard, [0, 1, 2, 6, 7, 8], "5 is the root");
@@ -236,7 +239,7 @@ mod tests {
     fn links__ten_thousand_members_have_a_low_tree() {
         let members = members(10_000, 32);
         let view = View::first(10_000, 0);
-        let place = |me| Links::of(&members, &view, me);
+        let place = |me| TreeLinks::of(&members, &view, me);
         let mut hops = 0;
         let mut at = 9_999;
         while let Some(parent) = place(at).parent {

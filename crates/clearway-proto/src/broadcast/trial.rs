@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
-use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, RegionId, Span, Wire};
 
 pub(super) const GROUP: GroupId = GroupId(3);
@@ -14,7 +14,7 @@ pub(super) const SYMBOL: u32 = 100;
 
 /// What goes wrong with a member, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum MemberFault {
     /// It never runs again.
     Kill,
     /// It does not run for so long.
@@ -29,23 +29,23 @@ pub(super) enum Fault {
 
 /// What a trial is of.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct BroadcastPlan {
     pub(super) ranks: u32,
     pub(super) leaf: u32,
     /// The group's messages stay within a leaf.
     pub(super) is_confined: bool,
     pub(super) root: u32,
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     pub(super) group: Option<GroupId>,
     /// Bytes of each object.
     pub(super) lengths: Vec<u32>,
     pub(super) loss: u32,
-    pub(super) rough: Rough,
+    pub(super) rough: FaultInjection,
     pub(super) seed: u64,
     pub(super) rate: Option<BitsPerSec>,
     pub(super) window: u32,
     pub(super) silence: Nanos,
-    pub(super) laggards: Laggards,
+    pub(super) laggards: SlowReceivers,
     pub(super) slots: u32,
     pub(super) room: usize,
     /// How long an application keeps a message, at most.
@@ -55,23 +55,23 @@ pub(super) struct Plan {
     pub(super) until: LocalNs,
 }
 
-impl Plan {
+impl BroadcastPlan {
     pub(super) fn of(ranks: u32, lengths: &[u32]) -> Self {
         Self {
             ranks,
             leaf: ranks,
             is_confined: false,
             root: 0,
-            way: Way::Multicast,
+            way: Algorithm::Multicast,
             group: Some(GROUP),
             lengths: lengths.to_vec(),
             loss: 0,
-            rough: Rough::default(),
+            rough: FaultInjection::default(),
             seed: 0,
             rate: None,
             window: 256,
             silence: Nanos::from_millis(200),
-            laggards: Laggards::Wait,
+            laggards: SlowReceivers::Wait,
             slots: 64,
             room: 4096,
             keep: 0,
@@ -82,8 +82,8 @@ impl Plan {
 }
 
 /// One member's application.
-pub(super) struct Process {
-    pub(super) driver: Option<Driver<Node>>,
+pub(super) struct BroadcastProcess {
+    pub(super) driver: Option<Driver<BroadcastNode>>,
     sleeps_until: u64,
     period: u64,
     wake: Option<LocalNs>,
@@ -95,16 +95,16 @@ pub(super) struct Process {
     pub(super) stable: Vec<u32>,
     pub(super) aborted: Option<u32>,
     pub(super) out: bool,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<BroadcastEvent>,
     /// Places by object, for a look at the end.
     at: BTreeMap<u32, Span>,
 }
 
-pub(super) struct Trial {
-    pub(super) plan: Plan,
+pub(super) struct BroadcastTrial {
+    pub(super) plan: BroadcastPlan,
     pub(super) fabric: MemoryFabric,
-    pub(super) processes: Vec<Process>,
-    pub(super) faults: BTreeMap<u64, Vec<(u32, Fault)>>,
+    pub(super) processes: Vec<BroadcastProcess>,
+    pub(super) faults: BTreeMap<u64, Vec<(u32, MemberFault)>>,
     releases: BTreeSet<(u64, u32, u32)>,
     stream: RandomStream,
     cast: usize,
@@ -114,8 +114,8 @@ pub(super) fn content(object: u32, at: usize) -> u8 {
     (object as usize * 131 + at * 7 + at / 251) as u8
 }
 
-impl Trial {
-    pub(super) fn new(plan: Plan) -> Self {
+impl BroadcastTrial {
+    pub(super) fn new(plan: BroadcastPlan) -> Self {
         let config = MemoryConfig {
             latency: Nanos::from_micros(10),
             room: plan.room,
@@ -152,7 +152,7 @@ impl Trial {
             wire.join(GROUP).expect("groups are there");
         }
         let slots = Span { region, offset: total, length: slots_length };
-        let node = Node::new(NodeConfig {
+        let node = BroadcastNode::new(BroadcastConfig {
             rank: Rank(rank),
             members: members.clone(),
             root: Rank(plan.root),
@@ -171,7 +171,7 @@ impl Trial {
             control: Class::Control,
         });
         let driver = Driver::boot(node, self.fabric.now(), 0);
-        self.processes.push(Process {
+        self.processes.push(BroadcastProcess {
             driver: Some(driver),
             sleeps_until: 0,
             period: 0,
@@ -207,7 +207,7 @@ impl Trial {
         }
     }
 
-    pub(super) fn command(&mut self, rank: u32, command: Command) {
+    pub(super) fn command(&mut self, rank: u32, command: BroadcastCommand) {
         let now = self.fabric.now();
         let process = &mut self.processes[rank as usize];
         if let Some(driver) = &mut process.driver {
@@ -223,7 +223,7 @@ impl Trial {
             let offset = self.plan.lengths[..self.cast].iter().map(|length| u64::from(*length)).sum();
             let from = Span { region, offset, length: self.plan.lengths[self.cast] };
             self.cast += 1;
-            self.command(self.plan.root, Command::Cast { from });
+            self.command(self.plan.root, BroadcastCommand::Cast { from });
         }
     }
 
@@ -231,7 +231,7 @@ impl Trial {
         let process = &mut self.processes[rank as usize];
         let into = Span { region: process.region, offset: process.place_at, length: length as u32 };
         process.place_at += length;
-        self.command(rank, Command::Place { into });
+        self.command(rank, BroadcastCommand::Place { into });
     }
 
     /// Runs until nobody has anything left to do, everything is over, or it is too late.
@@ -255,7 +255,7 @@ impl Trial {
         }
         while let Some(first) = self.releases.first().copied().filter(|first| first.0 <= now.0) {
             self.releases.remove(&first);
-            self.command(first.1, Command::Release { object: first.2 });
+            self.command(first.1, BroadcastCommand::Release { object: first.2 });
         }
         (0..self.processes.len()).for_each(|rank| self.step(rank));
     }
@@ -263,7 +263,7 @@ impl Trial {
     /// Whether every member that takes part knows the end of every object.
     pub(super) fn is_over(&self) -> bool {
         let all = self.plan.lengths.len() as u32;
-        let over = |process: &Process| {
+        let over = |process: &BroadcastProcess| {
             process.driver.is_none()
                 || process.out
                 || process.stable.len() as u32 == all
@@ -272,18 +272,18 @@ impl Trial {
         self.faults.is_empty() && self.processes.iter().all(over)
     }
 
-    fn strike(&mut self, rank: u32, fault: Fault) {
+    fn strike(&mut self, rank: u32, fault: MemberFault) {
         let now = self.fabric.now().0;
         let process = &mut self.processes[rank as usize];
         match fault {
-            Fault::Kill => process.driver = None,
-            Fault::Pause(length) => process.sleeps_until = now + length,
-            Fault::Slow(period) => process.period = period,
-            Fault::Abort => self.command(rank, Command::Abort),
-            Fault::Told => {
+            MemberFault::Kill => process.driver = None,
+            MemberFault::Pause(length) => process.sleeps_until = now + length,
+            MemberFault::Slow(period) => process.period = period,
+            MemberFault::Abort => self.command(rank, BroadcastCommand::Abort),
+            MemberFault::Told => {
                 let living: Vec<u32> =
                     (0..self.plan.ranks).filter(|rank| self.processes[*rank as usize].driver.is_some()).collect();
-                living.into_iter().for_each(|other| self.command(other, Command::Dead { rank: Rank(rank) }));
+                living.into_iter().for_each(|other| self.command(other, BroadcastCommand::Dead { rank: Rank(rank) }));
             }
         }
     }
@@ -304,13 +304,13 @@ impl Trial {
         events.into_iter().for_each(|event| self.hear(rank as u32, event));
     }
 
-    fn hear(&mut self, rank: u32, event: Event) {
+    fn hear(&mut self, rank: u32, event: BroadcastEvent) {
         let now = self.fabric.now().0;
         let process = &mut self.processes[rank as usize];
         process.events.push(event);
         match event {
-            Event::Announced { length, .. } => self.place(rank, length),
-            Event::Received { object, at } => {
+            BroadcastEvent::Announced { length, .. } => self.place(rank, length),
+            BroadcastEvent::Received { object, at } => {
                 assert_eq!(process.received.len() as u32, object, "in order, once");
                 process.received.push(object);
                 process.at.insert(object, at);
@@ -320,7 +320,7 @@ impl Trial {
                     self.releases.insert((now + keep, rank, object));
                 }
             }
-            Event::Stable { object, .. } => {
+            BroadcastEvent::Stable { object, .. } => {
                 let is_root = rank == self.plan.root;
                 assert_eq!(process.stable.len() as u32, object, "in order, once");
                 assert!(is_root || process.received.contains(&object), "{rank} is told of {object} that it has not");
@@ -336,14 +336,14 @@ impl Trial {
                     self.spoil(rank, at);
                 }
             }
-            Event::Aborted { object } => {
+            BroadcastEvent::Aborted { object } => {
                 assert_eq!(process.aborted, None);
                 assert!(process.stable.len() as u32 <= object);
                 process.aborted = Some(object);
             }
-            Event::Out => process.out = true,
-            Event::Refused { missing } => panic!("{missing}"),
-            Event::TryAgain { .. } => panic!("{event:?}"),
+            BroadcastEvent::Out => process.out = true,
+            BroadcastEvent::Refused { missing } => panic!("{missing}"),
+            BroadcastEvent::TryAgain { .. } => panic!("{event:?}"),
             _ => {}
         }
     }
@@ -375,7 +375,7 @@ impl Trial {
         first
     }
 
-    pub(super) fn record(&mut self, rank: u32) -> Record {
+    pub(super) fn record(&mut self, rank: u32) -> BroadcastRecord {
         self.processes[rank as usize].driver.as_mut().expect("it lives").engine_mut().record()
     }
 }

@@ -13,9 +13,9 @@
 //! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out as many as the count allows, and then
 //!     none of the rest, would end nothing, and those that speak again would be out.
 
-use super::context::{Event, Laggards};
-use super::frame::Frame;
-use super::node::Node;
+use super::context::{BroadcastEvent, SlowReceivers};
+use super::frame::BroadcastFrame;
+use super::node::BroadcastNode;
 use super::root::Root;
 use super::tree::View;
 use crate::base::{LocalNs, Nanos};
@@ -26,7 +26,7 @@ const LOOKS: u64 = 4;
 
 /// What is known besides views.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ViewMonitor {
     /// Dead for certain.
     dead: alloc::vec::Vec<u16>,
     look_at: LocalNs,
@@ -35,7 +35,7 @@ pub(super) struct Watch {
     helpless: bool,
 }
 
-impl Watch {
+impl ViewMonitor {
     pub(super) const fn new() -> Self {
         let zero = LocalNs(0);
         Self { dead: alloc::vec::Vec::new(), look_at: zero, last_input: zero, answered_at: zero, helpless: false }
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-impl Node {
+impl BroadcastNode {
     /// Notes an input, and whether this node stood still before it.
     pub(super) fn note(&mut self, now: LocalNs) {
         let gap = now.since(self.watch.last_input);
@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// Looks at who is silent.
-    pub(super) fn look(&mut self, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn look(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if self.watch.look_at > now {
             return;
         }
@@ -72,14 +72,14 @@ impl Node {
             self.remove(&silent, now, out);
         } else {
             let root = self.state.view.root();
-            silent.iter().for_each(|place| self.state.send(root, &Frame::Suspect { place: *place }, 0, out));
+            silent.iter().for_each(|place| self.state.send(root, &BroadcastFrame::Suspect { place: *place }, 0, out));
         }
         self.look_at_root(now, out);
         self.evict(now, out);
     }
 
     /// Takes the root's part if that is silent and everybody before this member in the list had the time to.
-    fn look_at_root(&mut self, now: LocalNs, out: &mut Out<Event>) {
+    fn look_at_root(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let (None, Some(receiver)) = (&self.root, &self.receiver) else { return };
         let root = self.state.view.root();
         let is_dead = |place: &u16| self.watch.dead.contains(place);
@@ -112,15 +112,15 @@ impl Node {
     }
 
     /// Puts out who holds everybody up for too long, if that is the rule.
-    fn evict(&mut self, now: LocalNs, out: &mut Out<Event>) {
-        let Laggards::Evict(patience) = self.state.config.laggards else { return };
+    fn evict(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+        let SlowReceivers::Evict(patience) = self.state.config.laggards else { return };
         if let Some(place) = self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now)) {
             self.remove(&[place], now, out);
         }
     }
 
     /// Root: these `places` do not take part any more.
-    pub(super) fn remove(&mut self, places: &[u16], now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn remove(&mut self, places: &[u16], now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let without = |view: View, place: &u16| view.without(*place, self.state.me).unwrap_or(view);
         let view = places.iter().fold(self.state.view.clone(), without);
         if view != self.state.view {
@@ -129,7 +129,7 @@ impl Node {
     }
 
     /// Somebody knows that `place` is dead.
-    pub(super) fn known_dead(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn known_dead(&mut self, place: u16, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if !self.watch.dead.contains(&place) && place != self.state.me {
             self.watch.dead.push(place);
         }
@@ -141,25 +141,25 @@ impl Node {
     }
 
     /// Makes `view` the one that counts, if it may follow the present one.
-    fn follow(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+    fn follow(&mut self, view: View, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let removed = &view.removed().as_slice()[self.state.base.removed().as_slice().len()..];
         let all_known = removed.iter().all(|place| self.watch.dead.contains(place));
         if view == self.state.view || !all_known && !view.may_follow(&self.state.base) {
             if !self.watch.helpless && view != self.state.view {
                 self.watch.helpless = true;
-                out.tell(Event::Helpless);
+                out.tell(BroadcastEvent::Helpless);
             }
             // Perhaps the others have gone on without this member, and can tell.
             self.ask_all(out);
             return;
         }
         self.adopt(view, now, out);
-        let frame = Frame::View(*self.state.view.removed());
+        let frame = BroadcastFrame::View(*self.state.view.removed());
         self.state.send_to_group(&frame, 0, now, out);
     }
 
-    fn ask_all(&self, out: &mut Out<Event>) {
-        let frame = Frame::View(*self.state.view.removed());
+    fn ask_all(&self, out: &mut Out<BroadcastEvent>) {
+        let frame = BroadcastFrame::View(*self.state.view.removed());
         let is_asked = |place: &u16| *place != self.state.me && !self.watch.dead.contains(place);
         let others = self.state.base.places().filter(is_asked);
         others.for_each(|place| self.state.send(place, &frame, 0, out));
@@ -174,11 +174,11 @@ impl Node {
     }
 
     /// A view was told.
-    pub(super) fn told(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn told(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
             self.is_out = true;
-            out.tell(Event::Out);
-            self.state.send(view.root(), &Frame::Suspect { place: self.state.me }, 0, out);
+            out.tell(BroadcastEvent::Out);
+            self.state.send(view.root(), &BroadcastFrame::Suspect { place: self.state.me }, 0, out);
             self.state.view = view;
             return;
         }
@@ -188,7 +188,7 @@ impl Node {
         }
     }
 
-    fn adopt(&mut self, view: View, now: LocalNs, out: &mut Out<Event>) {
+    fn adopt(&mut self, view: View, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let before = core::mem::replace(&mut self.state.view, view);
         self.state.is_formed = false;
         self.watch.helpless = false;
@@ -196,7 +196,7 @@ impl Node {
         for place in lost {
             let rank = self.state.config.members[usize::from(place)].rank;
             out.operate(Operation::Abandon { peer: rank });
-            out.tell(Event::Lost { rank });
+            out.tell(BroadcastEvent::Lost { rank });
         }
         self.state.rewire(now);
         if before.root() != self.state.view.root() {
@@ -211,7 +211,7 @@ impl Node {
         if let Some(receiver) = &mut self.receiver {
             receiver.viewed(&self.state, now, out);
         }
-        let frame = Frame::View(*self.state.view.removed());
+        let frame = BroadcastFrame::View(*self.state.view.removed());
         self.state.send_down(&frame, 0, None, out);
     }
 
@@ -222,12 +222,12 @@ impl Node {
     }
 
     /// Something of another view came from `place`: who is behind is told. Who is ahead tells when it sees how far this node is.
-    pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<Event>) {
-        self.answer(place, &Frame::View(*self.state.view.removed()), now, out);
+    pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+        self.answer(place, &BroadcastFrame::View(*self.state.view.removed()), now, out);
     }
 
     /// One answer in a round trip of a local network: whoever did not get it sends again.
-    pub(super) fn answer(&mut self, place: u16, frame: &Frame, now: LocalNs, out: &mut Out<Event>) {
+    pub(super) fn answer(&mut self, place: u16, frame: &BroadcastFrame, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if now.since(self.watch.answered_at) >= Nanos::from_micros(20) || self.watch.answered_at == LocalNs(0) {
             self.watch.answered_at = now;
             self.state.send(place, frame, 0, out);

@@ -11,8 +11,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::frame::{Frame, Holdings, Target, Vote};
-use super::team::{Bench, Team};
+use super::frame::{ChannelAssignment, ChannelsFrame, Holdings, Vote};
+use super::team::{Team, TeamContext};
 use crate::base::{LocalNs, Nanos};
 
 /// Times that a team is told no until it takes the shared channel. With waits of up to 2, 4 .. 32 retries they last some hundred round trips in
@@ -25,7 +25,7 @@ const RECALL_EVERY: u32 = 3;
 
 /// Where an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum FormationPhase {
     Begun,
     /// Promises are taken back; then comes the wait.
     Voiding,
@@ -35,10 +35,10 @@ enum Step {
 
 /// An agreement under way: the leader's side, and the number of the attempt at all.
 #[derive(Debug)]
-pub(super) struct Forming {
+pub(super) struct Formation {
     attempt: u32,
     tries: u32,
-    step: Step,
+    step: FormationPhase,
     /// Whose answers are here.
     answered: Vec<bool>,
     holdings: Holdings,
@@ -48,12 +48,12 @@ pub(super) struct Forming {
     not_before: LocalNs,
 }
 
-impl Forming {
+impl Formation {
     pub(super) fn new(members: usize) -> Self {
         Self {
             attempt: 0,
             tries: 0,
-            step: Step::Begun,
+            step: FormationPhase::Begun,
             answered: vec![false; members],
             holdings: Holdings::default(),
             recall: None,
@@ -64,48 +64,51 @@ impl Forming {
 
     /// When the wait after a no is over.
     pub(super) fn not_before(&self) -> Option<LocalNs> {
-        (self.step == Step::Voiding && self.answered.iter().all(|answered| *answered)).then_some(self.not_before)
+        (self.step == FormationPhase::Voiding && self.answered.iter().all(|answered| *answered))
+            .then_some(self.not_before)
     }
 
-    fn frame(&self) -> Option<Frame> {
+    fn frame(&self) -> Option<ChannelsFrame> {
         match self.step {
-            Step::Begun => None,
-            Step::Voiding | Step::Asking => Some(Frame::Ask { attempt: self.attempt, recall: self.recall }),
-            Step::Proposing(channel) => Some(Frame::Propose { attempt: self.attempt, channel }),
+            FormationPhase::Begun => None,
+            FormationPhase::Voiding | FormationPhase::Asking => {
+                Some(ChannelsFrame::Ask { attempt: self.attempt, recall: self.recall })
+            }
+            FormationPhase::Proposing(channel) => Some(ChannelsFrame::Propose { attempt: self.attempt, channel }),
         }
     }
 }
 
 impl Team {
     /// Leader: goes as far as answers allow.
-    pub(super) fn lead(&mut self, bench: &mut Bench<'_>) {
-        if self.forming.step == Step::Begun {
-            self.ask(Step::Asking, bench);
+    pub(super) fn lead(&mut self, bench: &mut TeamContext<'_>) {
+        if self.forming.step == FormationPhase::Begun {
+            self.ask(FormationPhase::Asking, bench);
         }
         while self.leads() {
             let waits = self.unanswered(bench);
             if waits.iter().any(|place| self.is_silent(*place, 1, bench)) {
-                return self.declare(Target::Shared, bench);
+                return self.declare(ChannelAssignment::Shared, bench);
             }
             if !waits.is_empty() {
                 return;
             }
             match self.forming.step {
-                Step::Proposing(channel) => self.declare(Target::Own(channel), bench),
-                Step::Voiding if bench.now < self.forming.not_before => return,
-                Step::Voiding => self.ask(Step::Asking, bench),
-                Step::Begun | Step::Asking => self.choose(bench),
+                FormationPhase::Proposing(channel) => self.declare(ChannelAssignment::Own(channel), bench),
+                FormationPhase::Voiding if bench.now < self.forming.not_before => return,
+                FormationPhase::Voiding => self.ask(FormationPhase::Asking, bench),
+                FormationPhase::Begun | FormationPhase::Asking => self.choose(bench),
             }
         }
     }
 
-    fn unanswered(&self, bench: &Bench<'_>) -> Vec<u16> {
+    fn unanswered(&self, bench: &TeamContext<'_>) -> Vec<u16> {
         let answered = |place: &u16| self.forming.answered.get(usize::from(*place)).is_some_and(|answered| *answered);
         self.others(bench).into_iter().filter(|place| !answered(place)).collect()
     }
 
     /// Asks all what they hold, which takes back what they promised.
-    fn ask(&mut self, step: Step, bench: &mut Bench<'_>) {
+    fn ask(&mut self, step: FormationPhase, bench: &mut TeamContext<'_>) {
         bench.pool.free(self.key, None);
         bench.recall = self.forming.recall;
         self.forming.holdings = bench.holdings;
@@ -114,17 +117,17 @@ impl Team {
     }
 
     /// It was no: takes back, waits, and asks anew.
-    fn retry(&mut self, bench: &mut Bench<'_>) {
+    fn retry(&mut self, bench: &mut TeamContext<'_>) {
         self.forming.tries += 1;
         if self.forming.tries > TRIES {
-            return self.declare(Target::Shared, bench);
+            return self.declare(ChannelAssignment::Shared, bench);
         }
         let most = bench.config.retry.times(1 << self.forming.tries.min(DOUBLINGS));
         self.forming.not_before = bench.now + Nanos(bench.stream.below(most.0));
-        self.ask(Step::Voiding, bench);
+        self.ask(FormationPhase::Voiding, bench);
     }
 
-    fn step(&mut self, step: Step, bench: &mut Bench<'_>) {
+    fn step(&mut self, step: FormationPhase, bench: &mut TeamContext<'_>) {
         self.forming.step = step;
         for (place, answered) in self.forming.answered.iter_mut().enumerate() {
             let rank = self.members.get(place);
@@ -137,10 +140,10 @@ impl Team {
     }
 
     /// Leader: all have said what they hold.
-    fn choose(&mut self, bench: &mut Bench<'_>) {
+    fn choose(&mut self, bench: &mut TeamContext<'_>) {
         self.forming.holdings.busy |= bench.pool.busy_for(self.key);
         if let Some(channel) = self.forming.holdings.free().filter(|channel| bench.pool.hold(*channel, self.key)) {
-            return self.step(Step::Proposing(channel), bench);
+            return self.step(FormationPhase::Proposing(channel), bench);
         }
         let is_time = self.forming.recall.is_none() || self.forming.tries.is_multiple_of(RECALL_EVERY);
         let idlest = self.forming.holdings.idlest(self.forming.recalled).filter(|_| is_time);
@@ -150,13 +153,15 @@ impl Team {
         }
         match self.forming.recall {
             Some(_) => self.retry(bench),
-            None => self.declare(Target::Shared, bench),
+            None => self.declare(ChannelAssignment::Shared, bench),
         }
     }
 
     /// Leader: a member said what it holds.
     pub(super) fn had(&mut self, from: u16, attempt: u32, holdings: &Holdings) {
-        if self.leads() && attempt == self.forming.attempt && matches!(self.forming.step, Step::Voiding | Step::Asking)
+        if self.leads()
+            && attempt == self.forming.attempt
+            && matches!(self.forming.step, FormationPhase::Voiding | FormationPhase::Asking)
         {
             self.forming.holdings.merge(holdings);
             self.answered(from);
@@ -170,8 +175,8 @@ impl Team {
     }
 
     /// Leader: a member voted.
-    pub(super) fn voted(&mut self, from: u16, attempt: u32, vote: Vote, bench: &mut Bench<'_>) {
-        let is_asked = matches!(self.forming.step, Step::Proposing(_)) && attempt == self.forming.attempt;
+    pub(super) fn voted(&mut self, from: u16, attempt: u32, vote: Vote, bench: &mut TeamContext<'_>) {
+        let is_asked = matches!(self.forming.step, FormationPhase::Proposing(_)) && attempt == self.forming.attempt;
         match vote {
             _ if !self.leads() || !is_asked => {}
             Vote::Yes => self.answered(from),
@@ -180,18 +185,18 @@ impl Team {
     }
 
     /// Leader: asks those again that have not answered.
-    pub(super) fn ask_all_again(&mut self, bench: &mut Bench<'_>) {
+    pub(super) fn ask_all_again(&mut self, bench: &mut TeamContext<'_>) {
         self.unanswered(bench).into_iter().for_each(|place| self.ask_again(place, bench));
     }
 
-    pub(super) fn ask_again(&mut self, place: u16, bench: &mut Bench<'_>) {
+    pub(super) fn ask_again(&mut self, place: u16, bench: &mut TeamContext<'_>) {
         if let Some(frame) = self.forming.frame() {
             self.send(place, &frame, bench);
         }
     }
 
     /// Whether `attempt` of the leader counts here; promises of older ones do not any more.
-    fn is_attempt(&mut self, from: u16, attempt: u32, bench: &mut Bench<'_>) -> bool {
+    fn is_attempt(&mut self, from: u16, attempt: u32, bench: &mut TeamContext<'_>) -> bool {
         if from != 0 || self.version.number > 0 || attempt < self.forming.attempt {
             return false;
         }
@@ -203,18 +208,18 @@ impl Team {
     }
 
     /// The leader asks what this rank holds.
-    pub(super) fn asked(&mut self, from: u16, attempt: u32, bench: &mut Bench<'_>) {
+    pub(super) fn asked(&mut self, from: u16, attempt: u32, bench: &mut TeamContext<'_>) {
         if self.is_attempt(from, attempt, bench) {
             let holdings = bench.holdings;
-            self.send(from, &Frame::Have { attempt, holdings }, bench);
+            self.send(from, &ChannelsFrame::Have { attempt, holdings }, bench);
         }
     }
 
     /// The leader proposes a channel.
-    pub(super) fn proposed(&mut self, from: u16, attempt: u32, channel: u8, bench: &mut Bench<'_>) {
+    pub(super) fn proposed(&mut self, from: u16, attempt: u32, channel: u8, bench: &mut TeamContext<'_>) {
         if self.is_attempt(from, attempt, bench) {
             let vote = if bench.pool.hold(channel, self.key) { Vote::Yes } else { Vote::No };
-            self.send(from, &Frame::Vote { attempt, vote }, bench);
+            self.send(from, &ChannelsFrame::Vote { attempt, vote }, bench);
         }
     }
 }

@@ -39,14 +39,14 @@ const SETTLED: u8 = 0x80;
 
 /// What a team has or is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ChannelAssignment {
     Own(u8),
     Shared,
     /// Nothing: it is disbanded.
     Closed,
 }
 
-impl Target {
+impl ChannelAssignment {
     const fn byte(self) -> u8 {
         match self {
             Self::Own(channel) => channel,
@@ -85,15 +85,15 @@ pub(super) struct Holdings {
 
 /// What a team has, as somebody knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct VersionedAssignment {
     pub(super) version: Version,
-    pub(super) target: Target,
+    pub(super) target: ChannelAssignment,
     pub(super) settled: bool,
 }
 
 /// How far somebody is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
+pub(super) struct HoldStatus {
     pub(super) version: Version,
     /// An answer is wanted.
     pub(super) asks: bool,
@@ -109,7 +109,7 @@ pub(super) enum Vote {
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum ChannelsFrame {
     /// What is busy with you?
     Ask { attempt: u32, recall: Option<u8> },
     /// This.
@@ -119,16 +119,16 @@ pub(super) enum Frame {
     /// Yes, and it stays so; or no.
     Vote { attempt: u32, vote: Vote },
     /// This is what the team has.
-    Stamp(Stamp),
+    Stamp(VersionedAssignment),
     /// This is the version I know, and whether I have taken it; it may ask for the reader's.
-    Hold(Hold),
+    Hold(HoldStatus),
     /// The team is over here.
     Gone,
     /// Your team is asked to give this up.
     Recall { channel: u8 },
 }
 
-impl Frame {
+impl ChannelsFrame {
     /// This as a header, of `team`.
     pub(super) fn encode(&self, team: u32) -> Head<LONGEST> {
         let mut head = Head::new();
@@ -143,7 +143,7 @@ impl Frame {
                     head.put(&idle.to_le_bytes());
                 }
             }
-            Self::Stamp(Stamp { version, .. }) | Self::Hold(Hold { version, .. }) => {
+            Self::Stamp(VersionedAssignment { version, .. }) | Self::Hold(HoldStatus { version, .. }) => {
                 head.put(&version.number.to_le_bytes()).put(&version.author.to_le_bytes());
             }
             Self::Gone | Self::Recall { .. } => {}
@@ -160,14 +160,16 @@ impl Frame {
             Self::Have { holdings, .. } => [0x62, holdings.busy],
             Self::Propose { channel, .. } => [0x63, channel],
             Self::Vote { vote, .. } => [0x64, u8::from(vote == Vote::Yes)],
-            Self::Stamp(Stamp { target, settled, .. }) => [0x65, target.byte() | if settled { SETTLED } else { 0 }],
-            Self::Hold(Hold { asks, taken, .. }) => [0x66, u8::from(asks) | u8::from(taken) << 1],
+            Self::Stamp(VersionedAssignment { target, settled, .. }) => {
+                [0x65, target.byte() | if settled { SETTLED } else { 0 }]
+            }
+            Self::Hold(HoldStatus { asks, taken, .. }) => [0x66, u8::from(asks) | u8::from(taken) << 1],
             Self::Gone => [0x67, 0],
             Self::Recall { channel } => [0x68, channel],
         }
     }
 
-    /// Reads a message and whose team it is about; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    /// Reads a message and whose team it is about; `None` when the bytes are nothing that [`ChannelsFrame::encode`] writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
         let (rest, check) = bytes.split_last_chunk()?;
         if bytes.len() > LONGEST || crc32c(rest) != u32::from_le_bytes(*check) {
@@ -196,10 +198,12 @@ impl Frame {
             (0x64, 0) => Self::Vote { attempt: rest.u32()?, vote: Vote::No },
             (0x64, 1) => Self::Vote { attempt: rest.u32()?, vote: Vote::Yes },
             (0x65, _) => {
-                let (target, settled) = (Target::of(second & !SETTLED)?, second & SETTLED != 0);
-                Self::Stamp(Stamp { version: version(rest)?, target, settled })
+                let (target, settled) = (ChannelAssignment::of(second & !SETTLED)?, second & SETTLED != 0);
+                Self::Stamp(VersionedAssignment { version: version(rest)?, target, settled })
             }
-            (0x66, 0..4) => Self::Hold(Hold { version: version(rest)?, asks: second & 1 != 0, taken: second & 2 != 0 }),
+            (0x66, 0..4) => {
+                Self::Hold(HoldStatus { version: version(rest)?, asks: second & 1 != 0, taken: second & 2 != 0 })
+            }
             (0x67, 0) => Self::Gone,
             (0x68, _) => Self::Recall { channel: channel(second)? },
             _ => return None,
@@ -220,10 +224,12 @@ mod tests {
     #[test]
     fn encode__has_the_bytes_of_the_table() {
         let version = Version { number: 3, author: 258 };
-        let stamp = Frame::Stamp(Stamp { version, target: Target::Shared, settled: true }).encode(0x0403_0201);
+        let stamp =
+            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Shared, settled: true })
+                .encode(0x0403_0201);
         assert_eq!(stamp.bytes()[..12], [0x65, 0x88, 1, 2, 3, 4, 3, 0, 0, 0, 2, 1]);
         assert_eq!(stamp.bytes().len(), 16);
-        let ask = Frame::Ask { attempt: 7, recall: None }.encode(1);
+        let ask = ChannelsFrame::Ask { attempt: 7, recall: None }.encode(1);
         assert_eq!(ask.bytes()[..10], [0x61, 0xff, 1, 0, 0, 0, 7, 0, 0, 0]);
     }
 
@@ -231,26 +237,29 @@ mod tests {
     fn parse__reads_what_was_written_and_nothing_that_was_changed() {
         let version = Version { number: u32::MAX, author: 9 };
         let frames = [
-            Frame::Ask { attempt: 1, recall: None },
-            Frame::Ask { attempt: 1, recall: Some(7) },
-            Frame::Have { attempt: 2, holdings: Holdings { busy: 0x81, idle: [1, 2, 3, 4, 5, 6, 7, u16::MAX] } },
-            Frame::Propose { attempt: 3, channel: 0 },
-            Frame::Vote { attempt: 4, vote: Vote::Yes },
-            Frame::Vote { attempt: 4, vote: Vote::No },
-            Frame::Stamp(Stamp { version, target: Target::Own(7), settled: false }),
-            Frame::Stamp(Stamp { version, target: Target::Closed, settled: true }),
-            Frame::Hold(Hold { version, asks: true, taken: false }),
-            Frame::Gone,
-            Frame::Recall { channel: 3 },
+            ChannelsFrame::Ask { attempt: 1, recall: None },
+            ChannelsFrame::Ask { attempt: 1, recall: Some(7) },
+            ChannelsFrame::Have {
+                attempt: 2,
+                holdings: Holdings { busy: 0x81, idle: [1, 2, 3, 4, 5, 6, 7, u16::MAX] },
+            },
+            ChannelsFrame::Propose { attempt: 3, channel: 0 },
+            ChannelsFrame::Vote { attempt: 4, vote: Vote::Yes },
+            ChannelsFrame::Vote { attempt: 4, vote: Vote::No },
+            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Own(7), settled: false }),
+            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Closed, settled: true }),
+            ChannelsFrame::Hold(HoldStatus { version, asks: true, taken: false }),
+            ChannelsFrame::Gone,
+            ChannelsFrame::Recall { channel: 3 },
         ];
         for frame in frames {
             let head = frame.encode(77);
-            assert_eq!(Frame::parse(head.bytes()), Some((77, frame)));
+            assert_eq!(ChannelsFrame::parse(head.bytes()), Some((77, frame)));
             for at in 0..head.bytes().len() {
                 let mut changed = head.bytes().to_vec();
                 changed[at] ^= 1 << (at % 8);
-                assert_eq!(Frame::parse(&changed), None, "{frame:?} changed at {at}");
-                assert_eq!(Frame::parse(&head.bytes()[..at]), None, "{frame:?} cut at {at}");
+                assert_eq!(ChannelsFrame::parse(&changed), None, "{frame:?} changed at {at}");
+                assert_eq!(ChannelsFrame::parse(&head.bytes()[..at]), None, "{frame:?} cut at {at}");
             }
         }
     }
@@ -264,7 +273,7 @@ mod tests {
             }
             let check = crc32c(&bytes);
             bytes.extend(check.to_le_bytes());
-            if let Some((team, frame)) = Frame::parse(&bytes) {
+            if let Some((team, frame)) = ChannelsFrame::parse(&bytes) {
                 let again = frame.encode(team);
                 prop_assert_eq!(again.bytes(), &bytes[..]);
             }

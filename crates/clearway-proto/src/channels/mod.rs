@@ -45,7 +45,7 @@ mod tests;
 #[cfg(test)]
 mod trial;
 
-pub use node::Node;
+pub use node::ChannelsNode;
 
 use alloc::sync::Arc;
 
@@ -73,9 +73,9 @@ impl Channel {
     }
 }
 
-/// What a [`Node`] is made for. All but `rank` are the same on all ranks.
+/// What a [`ChannelsNode`] is made for. All but `rank` are the same on all ranks.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct ChannelsConfig {
     /// This rank.
     pub rank: Rank,
     /// Channels of the pool; more than [`CHANNELS_MAX`] are not used.
@@ -94,7 +94,7 @@ pub struct Config {
 
 /// What the application may ask, when it has heard all events.
 #[derive(Clone, Debug)]
-pub enum Command {
+pub enum ChannelsCommand {
     /// A team that this rank is in needs a channel. All its members ask the same.
     Form {
         /// Tells it from others; never used twice in a job.
@@ -102,7 +102,7 @@ pub enum Command {
         /// Its ranks, each once, at most 65,535, in the same order everywhere.
         members: Arc<[Rank]>,
     },
-    /// A broadcast of the team begins here: its channel is not given up before [`Command::End`].
+    /// A broadcast of the team begins here: its channel is not given up before [`ChannelsCommand::End`].
     Begin {
         /// Which.
         team: u32,
@@ -127,7 +127,7 @@ pub enum Command {
 /// What the application is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum ChannelsEvent {
     /// Listen to this channel: the team is about to have it.
     Join {
         /// Which team.
@@ -147,7 +147,7 @@ pub enum Event {
         /// Which team.
         team: u32,
     },
-    /// This is no team: its members are not what [`Command::Form`] asks for, or its number is taken.
+    /// This is no team: its members are not what [`ChannelsCommand::Form`] asks for, or its number is taken.
     Refused {
         /// Which team.
         team: u32,

@@ -5,10 +5,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::frame::{Frame, Hold, Holdings, Stamp, Target, Version};
-use super::pool::Pool;
-use super::team::{Bench, Team};
-use super::{CHANNELS_MAX, Command, Config, Event};
+use super::frame::{ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment};
+use super::pool::ChannelPool;
+use super::team::{Team, TeamContext};
+use super::{CHANNELS_MAX, ChannelsCommand, ChannelsConfig, ChannelsEvent};
 use crate::base::{LocalNs, RandomKey, RandomStream, Rank};
 use crate::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
 
@@ -17,26 +17,26 @@ const GONE_MAX: usize = 1024;
 
 /// The engine by which a rank's teams agree on channels.
 #[derive(Debug)]
-pub struct Node {
-    config: Config,
+pub struct ChannelsNode {
+    config: ChannelsConfig,
     teams: BTreeMap<u32, Team>,
     /// Teams that are over, the last ones.
     gone: VecDeque<u32>,
-    pool: Pool,
+    pool: ChannelPool,
     dead: BTreeSet<Rank>,
     stream: RandomStream,
     deadline: Option<LocalNs>,
 }
 
-impl Node {
+impl ChannelsNode {
     /// A rank without teams.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ChannelsConfig) -> Self {
         let key = RandomKey::new(config.seed).purpose("channels").node(u64::from(config.rank.0));
         Self {
             config,
             teams: BTreeMap::new(),
             gone: VecDeque::new(),
-            pool: Pool::new(config.channels),
+            pool: ChannelPool::new(config.channels),
             dead: BTreeSet::new(),
             stream: key.stream(),
             deadline: None,
@@ -48,13 +48,13 @@ impl Node {
         &mut self,
         now: LocalNs,
         key: u32,
-        out: &mut Out<Event>,
-        act: impl FnOnce(&mut Team, &mut Bench<'_>),
+        out: &mut Out<ChannelsEvent>,
+        act: impl FnOnce(&mut Team, &mut TeamContext<'_>),
     ) -> Option<()> {
         let holdings = self.holdings(key, now, out);
         let Self { config, pool, dead, stream, teams, .. } = self;
         let team = teams.get_mut(&key)?;
-        let mut bench = Bench { config, pool, dead, stream, now, holdings, recall: None, out };
+        let mut bench = TeamContext { config, pool, dead, stream, now, holdings, recall: None, out };
         act(team, &mut bench);
         team.progress(&mut bench);
         let recall = bench.recall;
@@ -68,11 +68,11 @@ impl Node {
     }
 
     /// What this rank holds for others than `key`.
-    fn holdings(&mut self, key: u32, now: LocalNs, out: &mut Out<Event>) -> Holdings {
+    fn holdings(&mut self, key: u32, now: LocalNs, out: &mut Out<ChannelsEvent>) -> Holdings {
         let Self { config, pool, dead, stream, teams, .. } = self;
         let mut holdings = Holdings { busy: pool.busy_for(key), ..Holdings::default() };
         let holders: [Option<u32>; CHANNELS_MAX as usize] = core::array::from_fn(|channel| pool.holder(channel as u8));
-        let bench = Bench { config, pool, dead, stream, now, holdings, recall: None, out };
+        let bench = TeamContext { config, pool, dead, stream, now, holdings, recall: None, out };
         for (channel, (idle, holder)) in (0..).zip(holdings.idle.iter_mut().zip(holders)) {
             let team = holder.filter(|holder| *holder != key).and_then(|holder| teams.get(&holder));
             *idle = team.map_or(0, |team| team.idle(channel, &bench));
@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Tells the team that holds `channel` that `wanted_by` has need of it.
-    fn recall(&mut self, now: LocalNs, wanted_by: u32, channel: Option<u8>, out: &mut Out<Event>) {
+    fn recall(&mut self, now: LocalNs, wanted_by: u32, channel: Option<u8>, out: &mut Out<ChannelsEvent>) {
         if let Some(channel) = channel
             && let Some(holder) = self.pool.holder(channel).filter(|holder| *holder != wanted_by)
         {
@@ -89,22 +89,22 @@ impl Node {
         }
     }
 
-    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) {
+    fn command(&mut self, now: LocalNs, command: ChannelsCommand, out: &mut Out<ChannelsEvent>) {
         match command {
-            Command::Form { team, members } => {
+            ChannelsCommand::Form { team, members } => {
                 let formed = Team::new(team, members, &self.config, now);
                 match formed.filter(|_| !self.teams.contains_key(&team)) {
                     Some(formed) => {
                         self.teams.insert(team, formed);
                         self.with(now, team, out, |_, _| {});
                     }
-                    None => out.tell(Event::Refused { team }),
+                    None => out.tell(ChannelsEvent::Refused { team }),
                 }
             }
-            Command::Begin { team } => drop(self.with(now, team, out, |team, _| team.begin())),
-            Command::End { team } => drop(self.with(now, team, out, Team::end)),
-            Command::Disband { team } => drop(self.with(now, team, out, Team::disband)),
-            Command::Dead { rank } => {
+            ChannelsCommand::Begin { team } => drop(self.with(now, team, out, |team, _| team.begin())),
+            ChannelsCommand::End { team } => drop(self.with(now, team, out, Team::end)),
+            ChannelsCommand::Disband { team } => drop(self.with(now, team, out, Team::disband)),
+            ChannelsCommand::Dead { rank } => {
                 if self.dead.insert(rank) {
                     self.for_all(now, out, |team, bench| team.died(rank, bench));
                 }
@@ -112,7 +112,12 @@ impl Node {
         }
     }
 
-    fn for_all(&mut self, now: LocalNs, out: &mut Out<Event>, mut act: impl FnMut(&mut Team, &mut Bench<'_>)) {
+    fn for_all(
+        &mut self,
+        now: LocalNs,
+        out: &mut Out<ChannelsEvent>,
+        mut act: impl FnMut(&mut Team, &mut TeamContext<'_>),
+    ) {
         let mut next = self.teams.keys().next().copied();
         while let Some(key) = next {
             self.with(now, key, out, &mut act);
@@ -120,53 +125,55 @@ impl Node {
         }
     }
 
-    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<Event>) {
-        let Some((key, frame)) = Frame::parse(head) else { return };
+    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], out: &mut Out<ChannelsEvent>) {
+        let Some((key, frame)) = ChannelsFrame::parse(head) else { return };
         let Some(team) = self.teams.get(&key) else { return self.stranger(from, key, &frame, out) };
         let Some(place) = team.place_of(from) else { return };
         if self.dead.contains(&from) {
             return;
         }
-        if let Frame::Ask { recall, .. } = frame {
+        if let ChannelsFrame::Ask { recall, .. } = frame {
             self.recall(now, key, recall, out);
         }
         self.with(now, key, out, |team, bench| {
             team.hear(place, now);
             match frame {
-                Frame::Ask { .. } | Frame::Propose { .. } if team.version.number > 0 => {
-                    team.held(place, &Hold { version: Version::default(), asks: true, taken: false }, bench);
+                ChannelsFrame::Ask { .. } | ChannelsFrame::Propose { .. } if team.version.number > 0 => {
+                    team.held(place, &HoldStatus { version: Version::default(), asks: true, taken: false }, bench);
                 }
-                Frame::Ask { attempt, .. } => team.asked(place, attempt, bench),
-                Frame::Have { attempt, holdings } => team.had(place, attempt, &holdings),
-                Frame::Propose { attempt, channel } => team.proposed(place, attempt, channel, bench),
-                Frame::Vote { attempt, vote } => team.voted(place, attempt, vote, bench),
-                Frame::Stamp(stamp) => team.stamped(place, &stamp, bench),
-                Frame::Hold(hold) => team.held(place, &hold, bench),
-                Frame::Gone => team.gone(place, bench),
-                Frame::Recall { channel } => team.recalled(channel, bench),
+                ChannelsFrame::Ask { attempt, .. } => team.asked(place, attempt, bench),
+                ChannelsFrame::Have { attempt, holdings } => team.had(place, attempt, &holdings),
+                ChannelsFrame::Propose { attempt, channel } => team.proposed(place, attempt, channel, bench),
+                ChannelsFrame::Vote { attempt, vote } => team.voted(place, attempt, vote, bench),
+                ChannelsFrame::Stamp(stamp) => team.stamped(place, &stamp, bench),
+                ChannelsFrame::Hold(hold) => team.held(place, &hold, bench),
+                ChannelsFrame::Gone => team.gone(place, bench),
+                ChannelsFrame::Recall { channel } => team.recalled(channel, bench),
             }
         });
     }
 
     /// Somebody speaks of a team that this rank has not formed yet, or that is over here.
-    fn stranger(&self, from: Rank, key: u32, frame: &Frame, out: &mut Out<Event>) {
+    fn stranger(&self, from: Rank, key: u32, frame: &ChannelsFrame, out: &mut Out<ChannelsEvent>) {
         let answer = match *frame {
             _ if !self.gone.contains(&key) => return,
-            Frame::Hold(_) => Frame::Gone,
-            Frame::Stamp(Stamp { version, target: Target::Closed, settled: false }) => {
-                Frame::Hold(Hold { version, asks: false, taken: true })
-            }
+            ChannelsFrame::Hold(_) => ChannelsFrame::Gone,
+            ChannelsFrame::Stamp(VersionedAssignment {
+                version,
+                target: ChannelAssignment::Closed,
+                settled: false,
+            }) => ChannelsFrame::Hold(HoldStatus { version, asks: false, taken: true }),
             _ => return,
         };
         out.send(Destination::One(from), self.config.class, answer.encode(key).bytes(), Span::EMPTY, None);
     }
 }
 
-impl Engine for Node {
-    type Command = Command;
-    type Event = Event;
+impl Engine for ChannelsNode {
+    type Command = ChannelsCommand;
+    type Event = ChannelsEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, ChannelsCommand>, out: &mut Out<ChannelsEvent>) -> More {
         match input {
             Input::Command(command) => self.command(now, command, out),
             Input::Arrival(Arrival::Datagram(datagram)) => self.datagram(now, datagram.from, datagram.head, out),

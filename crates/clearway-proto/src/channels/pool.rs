@@ -4,13 +4,13 @@ use super::CHANNELS_MAX;
 
 /// The pool as one rank knows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pool {
+pub(super) struct ChannelPool {
     holders: [Option<u32>; CHANNELS_MAX as usize],
     /// Channels that there are.
     count: u8,
 }
 
-impl Pool {
+impl ChannelPool {
     pub(super) const fn new(count: u8) -> Self {
         let count = if count < CHANNELS_MAX { count } else { CHANNELS_MAX };
         Self { holders: [None; CHANNELS_MAX as usize], count }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn hold__a_channel_is_one_teams() {
-        let mut pool = Pool::new(2);
+        let mut pool = ChannelPool::new(2);
         assert!(pool.hold(1, 7) && pool.hold(1, 7) && !pool.hold(1, 8));
         assert!(!pool.hold(2, 8) && !pool.hold(200, 8), "there are two");
         assert_eq!((pool.busy_for(7), pool.busy_for(8)), (0b1111_1100, 0b1111_1110));

@@ -7,20 +7,24 @@
 
 use alloc::vec::Vec;
 
-use super::trial::{Act, IDLE, Plan, SILENCE, Trial};
+use super::trial::{ChannelsAction, ChannelsPlan, ChannelsTrial, IDLE, SILENCE};
 use crate::base::{RandomKey, RandomStream};
-use crate::wire::memory::Rough;
+use crate::wire::memory::FaultInjection;
 
-fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
+fn plan(stream: &mut RandomStream, seed: u64) -> ChannelsPlan {
     let mut below = |bound: u64| stream.below(bound);
     let ranks = 1 + below(8) as u32;
     let channels = below(5) as u8;
     let (loss, rough) = match below(3) {
-        0 => (0, Rough::default()),
-        1 => (10_000, Rough { doubled: 10_000, late: 10_000, damaged: 10_000 }),
+        0 => (0, FaultInjection::default()),
+        1 => (10_000, FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 }),
         _ => (
             [50_000, 200_000][below(2) as usize],
-            Rough { doubled: below(100_000) as u32, late: below(200_000) as u32, damaged: below(50_000) as u32 },
+            FaultInjection {
+                doubled: below(100_000) as u32,
+                late: below(200_000) as u32,
+                damaged: below(50_000) as u32,
+            },
         ),
     };
     let teams = 1 + below(9);
@@ -32,11 +36,11 @@ fn plan(stream: &mut RandomStream, seed: u64) -> Plan {
         all
     });
     let teams = teams.collect();
-    Plan { ranks, channels, teams, loss, rough, seed }
+    ChannelsPlan { ranks, channels, teams, loss, rough, seed }
 }
 
 /// When every team is formed, casts and is disbanded, and what goes wrong.
-fn script(trial: &mut Trial, stream: &mut RandomStream) {
+fn script(trial: &mut ChannelsTrial, stream: &mut RandomStream) {
     let teams = trial.plan.teams.clone();
     let span = [100_000, 5_000_000, 20_000_000][stream.below(3) as usize];
     for (team, members) in (0..).zip(teams) {
@@ -44,15 +48,15 @@ fn script(trial: &mut Trial, stream: &mut RandomStream) {
         let formed = start + 1_000_000;
         let is_left = stream.below(3) == 0;
         for rank in members {
-            trial.put(start + stream.below(1_000_000), rank, Act::Form(team));
+            trial.put(start + stream.below(1_000_000), rank, ChannelsAction::Form(team));
             for _ in 0..stream.below(3) {
                 let begin = formed + stream.below(4 * IDLE);
-                trial.put(begin, rank, Act::Begin(team));
-                trial.put(begin + stream.below(4 * IDLE), rank, Act::End(team));
+                trial.put(begin, rank, ChannelsAction::Begin(team));
+                trial.put(begin + stream.below(4 * IDLE), rank, ChannelsAction::End(team));
             }
-            trial.put(formed + 8 * IDLE, rank, Act::End(team));
+            trial.put(formed + 8 * IDLE, rank, ChannelsAction::End(team));
             if is_left {
-                trial.put(formed + stream.below(8 * IDLE), rank, Act::Disband(team));
+                trial.put(formed + stream.below(8 * IDLE), rank, ChannelsAction::Disband(team));
             }
         }
     }
@@ -62,18 +66,18 @@ fn script(trial: &mut Trial, stream: &mut RandomStream) {
         match stream.below(3) {
             0 if !killed.contains(&rank) => {
                 killed.push(rank);
-                trial.put(at, rank, Act::Kill);
-                trial.put(at + stream.below(4 * SILENCE), rank, Act::Told);
+                trial.put(at, rank, ChannelsAction::Kill);
+                trial.put(at + stream.below(4 * SILENCE), rank, ChannelsAction::Told);
             }
-            1 => trial.put(at, rank, Act::Pause(stream.below(4 * SILENCE))),
-            _ => trial.put(at, rank, Act::Pause(stream.below(IDLE))),
+            1 => trial.put(at, rank, ChannelsAction::Pause(stream.below(4 * SILENCE))),
+            _ => trial.put(at, rank, ChannelsAction::Pause(stream.below(IDLE))),
         }
     }
 }
 
 fn run(seed: u64) {
     let mut stream = RandomKey::new(seed).purpose("channels swarm").stream();
-    let mut trial = Trial::new(plan(&mut stream, seed));
+    let mut trial = ChannelsTrial::new(plan(&mut stream, seed));
     script(&mut trial, &mut stream);
     let acts = trial.acts.clone();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial.run()));

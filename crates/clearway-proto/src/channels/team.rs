@@ -17,10 +17,10 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::forming::Forming;
-use super::frame::{Frame, Hold, Holdings, Stamp, Target, Version};
-use super::pool::Pool;
-use super::{CHANNELS_MAX, Channel, Config, Event};
+use super::forming::Formation;
+use super::frame::{ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment};
+use super::pool::ChannelPool;
+use super::{CHANNELS_MAX, Channel, ChannelsConfig, ChannelsEvent};
 use crate::base::{LocalNs, Nanos, RandomStream, Rank};
 use crate::wire::{Destination, Out, Span};
 
@@ -28,9 +28,9 @@ use crate::wire::{Destination, Out, Span};
 const GAP_MAX: Nanos = Nanos::from_millis(50);
 
 /// What all teams of a rank share, and what a step writes into.
-pub(super) struct Bench<'a> {
-    pub(super) config: &'a Config,
-    pub(super) pool: &'a mut Pool,
+pub(super) struct TeamContext<'a> {
+    pub(super) config: &'a ChannelsConfig,
+    pub(super) pool: &'a mut ChannelPool,
     pub(super) dead: &'a BTreeSet<Rank>,
     pub(super) stream: &'a mut RandomStream,
     pub(super) now: LocalNs,
@@ -38,7 +38,7 @@ pub(super) struct Bench<'a> {
     pub(super) holdings: Holdings,
     /// The channel that another team shall be asked to give up.
     pub(super) recall: Option<u8>,
-    pub(super) out: &'a mut Out<Event>,
+    pub(super) out: &'a mut Out<ChannelsEvent>,
 }
 
 /// One team.
@@ -48,7 +48,7 @@ pub(super) struct Team {
     pub(super) members: Arc<[Rank]>,
     pub(super) me: u16,
     pub(super) version: Version,
-    target: Target,
+    target: ChannelAssignment,
     pub(super) is_settled: bool,
     /// This member goes along with the stamp.
     has_taken: bool,
@@ -62,14 +62,14 @@ pub(super) struct Team {
     used_at: LocalNs,
     is_disbanded: bool,
     pub(super) is_gone: bool,
-    pub(super) forming: Forming,
+    pub(super) forming: Formation,
     gap: Nanos,
     next: LocalNs,
 }
 
 impl Team {
     /// `None` when `members` are no team of `config.rank`.
-    pub(super) fn new(key: u32, members: Arc<[Rank]>, config: &Config, now: LocalNs) -> Option<Self> {
+    pub(super) fn new(key: u32, members: Arc<[Rank]>, config: &ChannelsConfig, now: LocalNs) -> Option<Self> {
         let me = u16::try_from(members.iter().position(|rank| *rank == config.rank)?).ok()?;
         let distinct: BTreeSet<Rank> = members.iter().copied().collect();
         let count = members.len();
@@ -78,7 +78,7 @@ impl Team {
             members,
             me,
             version: Version::default(),
-            target: Target::Shared,
+            target: ChannelAssignment::Shared,
             is_settled: false,
             has_taken: false,
             taken: vec![false; count],
@@ -89,7 +89,7 @@ impl Team {
             used_at: now,
             is_disbanded: false,
             is_gone: false,
-            forming: Forming::new(count),
+            forming: Formation::new(count),
             gap: config.retry,
             next: now + config.retry,
         })
@@ -105,32 +105,36 @@ impl Team {
         self.me == 0 && self.version.number == 0
     }
 
-    pub(super) fn is_living(&self, place: u16, bench: &Bench<'_>) -> bool {
+    pub(super) fn is_living(&self, place: u16, bench: &TeamContext<'_>) -> bool {
         self.members.get(usize::from(place)).is_some_and(|rank| !bench.dead.contains(rank))
     }
 
     /// The other members that live.
-    pub(super) fn others(&self, bench: &Bench<'_>) -> Vec<u16> {
+    pub(super) fn others(&self, bench: &TeamContext<'_>) -> Vec<u16> {
         (0..self.members.len() as u16).filter(|place| *place != self.me && self.is_living(*place, bench)).collect()
     }
 
-    fn first_living(&self, bench: &Bench<'_>) -> u16 {
+    fn first_living(&self, bench: &TeamContext<'_>) -> u16 {
         (0..self.me).find(|place| self.is_living(*place, bench)).unwrap_or(self.me)
     }
 
-    pub(super) fn send(&self, place: u16, frame: &Frame, bench: &mut Bench<'_>) {
+    pub(super) fn send(&self, place: u16, frame: &ChannelsFrame, bench: &mut TeamContext<'_>) {
         if let Some(rank) = self.members.get(usize::from(place)) {
             let head = frame.encode(self.key);
             bench.out.send(Destination::One(*rank), bench.config.class, head.bytes(), Span::EMPTY, None);
         }
     }
 
-    fn stamp(&self) -> Frame {
-        Frame::Stamp(Stamp { version: self.version, target: self.target, settled: self.is_settled })
+    fn stamp(&self) -> ChannelsFrame {
+        ChannelsFrame::Stamp(VersionedAssignment {
+            version: self.version,
+            target: self.target,
+            settled: self.is_settled,
+        })
     }
 
     /// What is asked again soon.
-    pub(super) fn wait_anew(&mut self, bench: &Bench<'_>) {
+    pub(super) fn wait_anew(&mut self, bench: &TeamContext<'_>) {
         self.gap = bench.config.retry;
         self.next = bench.now + self.gap;
     }
@@ -143,13 +147,13 @@ impl Team {
     }
 
     /// Whether nothing came from `place` for `times` the silence, nor was asked before.
-    pub(super) fn is_silent(&self, place: u16, times: u64, bench: &Bench<'_>) -> bool {
+    pub(super) fn is_silent(&self, place: u16, times: u64, bench: &TeamContext<'_>) -> bool {
         let heard = self.heard.get(usize::from(place)).copied().unwrap_or(self.since);
         bench.now.since(heard.max(self.since)) >= bench.config.silence.times(times)
     }
 
     /// The team has `target` from now on, whatever it had.
-    pub(super) fn declare(&mut self, target: Target, bench: &mut Bench<'_>) {
+    pub(super) fn declare(&mut self, target: ChannelAssignment, bench: &mut TeamContext<'_>) {
         // A number that only somebody's nonsense can reach: nothing is greater.
         let Some(number) = self.version.number.checked_add(1) else { return };
         self.taken.fill(false);
@@ -158,32 +162,32 @@ impl Team {
         self.others(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
     }
 
-    fn follow(&mut self, version: Version, target: Target, bench: &mut Bench<'_>) {
+    fn follow(&mut self, version: Version, target: ChannelAssignment, bench: &mut TeamContext<'_>) {
         (self.version, self.target, self.is_settled, self.has_taken) = (version, target, false, false);
         self.since = bench.now;
         match target {
-            Target::Own(channel) => bench.out.tell(Event::Join { team: self.key, channel }),
+            ChannelAssignment::Own(channel) => bench.out.tell(ChannelsEvent::Join { team: self.key, channel }),
             // Whoever closes the team has not waited for this member.
-            Target::Closed if self.told.is_some() => {}
-            Target::Shared | Target::Closed => self.tell(Channel::Shared, bench),
+            ChannelAssignment::Closed if self.told.is_some() => {}
+            ChannelAssignment::Shared | ChannelAssignment::Closed => self.tell(Channel::Shared, bench),
         }
         self.wait_anew(bench);
         self.take(bench);
     }
 
-    fn tell(&mut self, channel: Channel, bench: &mut Bench<'_>) {
+    fn tell(&mut self, channel: Channel, bench: &mut TeamContext<'_>) {
         if self.told != Some(channel) && !self.is_disbanded {
             self.told = Some(channel);
-            bench.out.tell(Event::Agreed { team: self.key, channel });
+            bench.out.tell(ChannelsEvent::Agreed { team: self.key, channel });
         }
     }
 
     /// Goes along with the stamp, if nothing here stands against it.
-    fn take(&mut self, bench: &mut Bench<'_>) {
+    fn take(&mut self, bench: &mut TeamContext<'_>) {
         let may = match self.target {
-            Target::Own(_) => true,
-            Target::Shared => !self.is_casting,
-            Target::Closed => self.is_disbanded,
+            ChannelAssignment::Own(_) => true,
+            ChannelAssignment::Shared => !self.is_casting,
+            ChannelAssignment::Closed => self.is_disbanded,
         };
         if self.version.number == 0 || self.has_taken || !may {
             return;
@@ -192,11 +196,11 @@ impl Team {
         self.say_taken(bench);
     }
 
-    fn say_taken(&mut self, bench: &mut Bench<'_>) {
+    fn say_taken(&mut self, bench: &mut TeamContext<'_>) {
         let (version, author) = (self.version, self.version.author);
         match author == self.me {
             true => self.note_taken(author),
-            false => self.send(author, &Frame::Hold(Hold { version, asks: false, taken: true }), bench),
+            false => self.send(author, &ChannelsFrame::Hold(HoldStatus { version, asks: false, taken: true }), bench),
         }
     }
 
@@ -207,8 +211,8 @@ impl Team {
     }
 
     /// A stamp came.
-    pub(super) fn stamped(&mut self, from: u16, stamp: &Stamp, bench: &mut Bench<'_>) {
-        let Stamp { version, target, settled } = *stamp;
+    pub(super) fn stamped(&mut self, from: u16, stamp: &VersionedAssignment, bench: &mut TeamContext<'_>) {
+        let VersionedAssignment { version, target, settled } = *stamp;
         if usize::from(version.author) >= self.members.len() || version.number == 0 {
             return;
         }
@@ -217,7 +221,7 @@ impl Team {
         }
         if version > self.version {
             // It was promised, or nobody would have made this stamp.
-            if let Target::Own(channel) = target
+            if let ChannelAssignment::Own(channel) = target
                 && !bench.pool.hold(channel, self.key)
             {
                 return;
@@ -232,11 +236,11 @@ impl Team {
     }
 
     /// Somebody says how far it is.
-    pub(super) fn held(&mut self, from: u16, hold: &Hold, bench: &mut Bench<'_>) {
-        let Hold { version, asks, taken } = *hold;
+    pub(super) fn held(&mut self, from: u16, hold: &HoldStatus, bench: &mut TeamContext<'_>) {
+        let HoldStatus { version, asks, taken } = *hold;
         if version > self.version {
             let (version, taken) = (self.version, self.has_taken);
-            return self.send(from, &Frame::Hold(Hold { version, asks: true, taken }), bench);
+            return self.send(from, &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }), bench);
         }
         if version < self.version {
             return self.send(from, &self.stamp(), bench);
@@ -256,25 +260,25 @@ impl Team {
     }
 
     /// The team is over for the author of what was taken.
-    pub(super) fn gone(&mut self, from: u16, bench: &mut Bench<'_>) {
-        if self.target == Target::Closed && self.has_taken && self.version.author == from {
+    pub(super) fn gone(&mut self, from: u16, bench: &mut TeamContext<'_>) {
+        if self.target == ChannelAssignment::Closed && self.has_taken && self.version.author == from {
             self.settle(bench);
         }
     }
 
-    fn settle(&mut self, bench: &mut Bench<'_>) {
+    fn settle(&mut self, bench: &mut TeamContext<'_>) {
         self.is_settled = true;
         match self.target {
-            Target::Own(channel) => {
+            ChannelAssignment::Own(channel) => {
                 bench.pool.free(self.key, Some(channel));
                 self.used_at = bench.now;
                 self.tell(Channel::Own(channel), bench);
             }
-            Target::Shared => bench.pool.free(self.key, None),
-            Target::Closed => {
+            ChannelAssignment::Shared => bench.pool.free(self.key, None),
+            ChannelAssignment::Closed => {
                 bench.pool.free(self.key, None);
                 self.is_gone = true;
-                bench.out.tell(Event::Disbanded { team: self.key });
+                bench.out.tell(ChannelsEvent::Disbanded { team: self.key });
             }
         }
     }
@@ -285,53 +289,54 @@ impl Team {
     }
 
     /// It is over.
-    pub(super) fn end(&mut self, bench: &mut Bench<'_>) {
+    pub(super) fn end(&mut self, bench: &mut TeamContext<'_>) {
         (self.is_casting, self.used_at) = (false, bench.now);
         self.take(bench);
     }
 
     /// The application needs the team no more.
-    pub(super) fn disband(&mut self, bench: &mut Bench<'_>) {
+    pub(super) fn disband(&mut self, bench: &mut TeamContext<'_>) {
         (self.is_disbanded, self.is_casting) = (true, false);
         self.take(bench);
         self.close(bench);
     }
 
     /// Ends a team that is not needed: one member says so for all.
-    fn close(&mut self, bench: &mut Bench<'_>) {
+    fn close(&mut self, bench: &mut TeamContext<'_>) {
         let is_mine = self.first_living(bench) == self.me || self.version.number > 0 && self.version.author == self.me;
-        if self.is_disbanded && is_mine && self.target != Target::Closed {
-            self.declare(Target::Closed, bench);
+        if self.is_disbanded && is_mine && self.target != ChannelAssignment::Closed {
+            self.declare(ChannelAssignment::Closed, bench);
         }
     }
 
     /// What this team is to others that look for a channel.
-    pub(super) fn idle(&self, channel: u8, bench: &Bench<'_>) -> u16 {
+    pub(super) fn idle(&self, channel: u8, bench: &TeamContext<'_>) -> u16 {
         let is_over = bench.now.since(self.used_at) >= bench.config.idle;
-        let has = self.is_settled && self.target == Target::Own(channel) && !self.is_casting && !self.is_disbanded;
+        let has =
+            self.is_settled && self.target == ChannelAssignment::Own(channel) && !self.is_casting && !self.is_disbanded;
         let ms = bench.now.since(self.used_at).0 / 1_000_000;
         if has && is_over { ms.clamp(1, u64::from(u16::MAX)) as u16 } else { 0 }
     }
 
     /// Some team has need of `channel`: if this one is idle, its first member is told.
-    pub(super) fn pass_recall(&mut self, channel: u8, bench: &mut Bench<'_>) {
+    pub(super) fn pass_recall(&mut self, channel: u8, bench: &mut TeamContext<'_>) {
         let first = self.first_living(bench);
         if first == self.me {
             self.recalled(channel, bench);
         } else if self.idle(channel, bench) > 0 {
-            self.send(first, &Frame::Recall { channel }, bench);
+            self.send(first, &ChannelsFrame::Recall { channel }, bench);
         }
     }
 
     /// The team is to give `channel` up.
-    pub(super) fn recalled(&mut self, channel: u8, bench: &mut Bench<'_>) {
+    pub(super) fn recalled(&mut self, channel: u8, bench: &mut TeamContext<'_>) {
         if self.idle(channel, bench) > 0 {
-            self.declare(Target::Shared, bench);
+            self.declare(ChannelAssignment::Shared, bench);
         }
     }
 
     /// Somebody has died: whoever waits for it begins to wait from now.
-    pub(super) fn died(&mut self, rank: Rank, bench: &mut Bench<'_>) {
+    pub(super) fn died(&mut self, rank: Rank, bench: &mut TeamContext<'_>) {
         if let Some(place) = self.place_of(rank) {
             self.hear(place, bench.now);
             self.close(bench);
@@ -339,7 +344,7 @@ impl Team {
     }
 
     /// Asks those again that are waited for, if it is time.
-    pub(super) fn tick(&mut self, bench: &mut Bench<'_>) {
+    pub(super) fn tick(&mut self, bench: &mut TeamContext<'_>) {
         if self.is_settled || self.next > bench.now {
             return;
         }
@@ -353,17 +358,17 @@ impl Team {
             return self.lacking(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
         }
         let (version, author, taken) = (self.version, self.version.author, self.has_taken);
-        self.send(author, &Frame::Hold(Hold { version, asks: true, taken }), bench);
+        self.send(author, &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }), bench);
     }
 
     /// Who has not taken this member's stamp.
-    fn lacking(&self, bench: &Bench<'_>) -> Vec<u16> {
+    fn lacking(&self, bench: &TeamContext<'_>) -> Vec<u16> {
         let lacks = |place: &u16| !self.taken.get(usize::from(*place)).is_some_and(|taken| *taken);
         self.others(bench).into_iter().filter(lacks).collect()
     }
 
     /// Goes as far as it can.
-    pub(super) fn progress(&mut self, bench: &mut Bench<'_>) {
+    pub(super) fn progress(&mut self, bench: &mut TeamContext<'_>) {
         if self.is_settled {
             return;
         }
@@ -378,15 +383,16 @@ impl Team {
             self.settle(bench);
             let stamp = self.stamp();
             self.others(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
-        } else if matches!(self.target, Target::Own(_)) && lacking.iter().any(|place| self.is_silent(*place, 1, bench))
+        } else if matches!(self.target, ChannelAssignment::Own(_))
+            && lacking.iter().any(|place| self.is_silent(*place, 1, bench))
         {
-            self.declare(Target::Shared, bench);
+            self.declare(ChannelAssignment::Shared, bench);
             self.progress(bench);
         }
     }
 
     /// Takes the part of an author that is silent or dead: members one after the other.
-    fn watch(&mut self, bench: &mut Bench<'_>) {
+    fn watch(&mut self, bench: &mut TeamContext<'_>) {
         let author = self.version.author;
         if author == self.me {
             return;
@@ -397,9 +403,9 @@ impl Team {
             return;
         }
         let target = match self.target {
-            Target::Closed => Target::Closed,
-            _ if self.is_disbanded => Target::Closed,
-            _ => Target::Shared,
+            ChannelAssignment::Closed => ChannelAssignment::Closed,
+            _ if self.is_disbanded => ChannelAssignment::Closed,
+            _ => ChannelAssignment::Shared,
         };
         self.declare(target, bench);
         self.progress(bench);

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::Driver;
-use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 
 pub(super) const SILENCE: u64 = 20_000_000;
 pub(super) const IDLE: u64 = 2_000_000;
 
 /// What happens at a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum ChannelsAction {
     Form(u32),
     Begin(u32),
     End(u32),
@@ -29,28 +29,28 @@ pub(super) enum Act {
 
 /// What a trial is of.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ChannelsPlan {
     pub(super) ranks: u32,
     pub(super) channels: u8,
     /// The members of each team, by its number.
     pub(super) teams: Vec<Vec<u32>>,
     pub(super) loss: u32,
-    pub(super) rough: Rough,
+    pub(super) rough: FaultInjection,
     pub(super) seed: u64,
 }
 
-impl Plan {
+impl ChannelsPlan {
     pub(super) fn of(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
         let teams = teams.iter().map(|members| members.to_vec()).collect();
-        Self { ranks, channels, teams, loss: 0, rough: Rough::default(), seed: 0 }
+        Self { ranks, channels, teams, loss: 0, rough: FaultInjection::default(), seed: 0 }
     }
 }
 
 /// One rank's application.
-pub(super) struct Process {
-    pub(super) driver: Option<Driver<Node>>,
+pub(super) struct ChannelsProcess {
+    pub(super) driver: Option<Driver<ChannelsNode>>,
     sleeps_until: u64,
-    postponed: Vec<Act>,
+    postponed: Vec<ChannelsAction>,
     wake: Option<LocalNs>,
     formed: BTreeSet<u32>,
     /// Where each team casts, as it was told last.
@@ -60,18 +60,18 @@ pub(super) struct Process {
     /// Teams that its application does not need any more, and those that are over.
     left: BTreeSet<u32>,
     pub(super) over: BTreeSet<u32>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<ChannelsEvent>,
 }
 
-pub(super) struct Trial {
-    pub(super) plan: Plan,
+pub(super) struct ChannelsTrial {
+    pub(super) plan: ChannelsPlan,
     pub(super) fabric: MemoryFabric,
-    pub(super) processes: Vec<Process>,
-    pub(super) acts: BTreeMap<u64, Vec<(u32, Act)>>,
+    pub(super) processes: Vec<ChannelsProcess>,
+    pub(super) acts: BTreeMap<u64, Vec<(u32, ChannelsAction)>>,
 }
 
-impl Trial {
-    pub(super) fn new(plan: Plan) -> Self {
+impl ChannelsTrial {
+    pub(super) fn new(plan: ChannelsPlan) -> Self {
         let config = MemoryConfig {
             loss_per_million: plan.loss,
             rough: plan.rough,
@@ -79,7 +79,7 @@ impl Trial {
             ..MemoryConfig::lossless(plan.ranks)
         };
         let process = |rank| {
-            let node = Node::new(Config {
+            let node = ChannelsNode::new(ChannelsConfig {
                 rank: Rank(rank),
                 channels: plan.channels,
                 silence: Nanos(SILENCE),
@@ -88,7 +88,7 @@ impl Trial {
                 seed: plan.seed,
                 class: Class::Control,
             });
-            Process {
+            ChannelsProcess {
                 driver: Some(Driver::boot(node, LocalNs(0), 0)),
                 sleeps_until: 0,
                 postponed: Vec::new(),
@@ -105,12 +105,12 @@ impl Trial {
         Self { fabric: MemoryFabric::new(config), processes, acts: BTreeMap::new(), plan }
     }
 
-    pub(super) fn put(&mut self, at: u64, rank: u32, act: Act) {
+    pub(super) fn put(&mut self, at: u64, rank: u32, act: ChannelsAction) {
         self.acts.entry(at).or_default().push((rank, act));
     }
 
     /// All members of a team do the same at once.
-    pub(super) fn put_all(&mut self, at: u64, team: u32, act: Act) {
+    pub(super) fn put_all(&mut self, at: u64, team: u32, act: ChannelsAction) {
         for rank in self.plan.teams[team as usize].clone() {
             self.put(at, rank, act);
         }
@@ -133,7 +133,7 @@ impl Trial {
     }
 
     fn is_over(&mut self) -> bool {
-        let rests = |process: &Process| process.driver.is_none() || process.wake.is_none();
+        let rests = |process: &ChannelsProcess| process.driver.is_none() || process.wake.is_none();
         self.acts.is_empty() && self.fabric.next_arrival().is_none() && self.processes.iter().all(rests)
     }
 
@@ -157,46 +157,48 @@ impl Trial {
         self.check();
     }
 
-    fn act(&mut self, rank: u32, act: Act) {
+    fn act(&mut self, rank: u32, act: ChannelsAction) {
         let now = self.fabric.now();
         let process = &mut self.processes[rank as usize];
         // An application that does not run asks for nothing.
-        if process.sleeps_until > now.0 && !matches!(act, Act::Kill | Act::Pause(_) | Act::Told) {
+        if process.sleeps_until > now.0
+            && !matches!(act, ChannelsAction::Kill | ChannelsAction::Pause(_) | ChannelsAction::Told)
+        {
             return process.postponed.push(act);
         }
         let command = match act {
-            Act::Kill => {
+            ChannelsAction::Kill => {
                 process.driver = None;
                 return;
             }
-            Act::Pause(length) => {
+            ChannelsAction::Pause(length) => {
                 process.sleeps_until = process.sleeps_until.max(now.0 + length);
                 process.wake = Some(LocalNs(process.sleeps_until));
                 return;
             }
-            Act::Told => {
-                let dead = Command::Dead { rank: Rank(rank) };
+            ChannelsAction::Told => {
+                let dead = ChannelsCommand::Dead { rank: Rank(rank) };
                 (0..self.plan.ranks).for_each(|other| self.command(other, dead.clone()));
                 return;
             }
-            Act::Form(team) => {
+            ChannelsAction::Form(team) => {
                 process.formed.insert(team);
                 let members: Arc<[Rank]> = self.plan.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
-                Command::Form { team, members }
+                ChannelsCommand::Form { team, members }
             }
-            Act::Begin(team) => {
+            ChannelsAction::Begin(team) => {
                 let Some(channel) = process.has.get(&team).filter(|_| !process.left.contains(&team)) else { return };
                 process.uses.insert(team, *channel);
-                Command::Begin { team }
+                ChannelsCommand::Begin { team }
             }
-            Act::End(team) => {
+            ChannelsAction::End(team) => {
                 process.uses.remove(&team);
-                Command::End { team }
+                ChannelsCommand::End { team }
             }
-            Act::Disband(team) => {
+            ChannelsAction::Disband(team) => {
                 process.uses.remove(&team);
                 process.left.insert(team);
-                Command::Disband { team }
+                ChannelsCommand::Disband { team }
             }
         };
         self.command(rank, command);
@@ -204,7 +206,7 @@ impl Trial {
         self.step(rank as usize);
     }
 
-    fn command(&mut self, rank: u32, command: Command) {
+    fn command(&mut self, rank: u32, command: ChannelsCommand) {
         let now = self.fabric.now();
         let process = &mut self.processes[rank as usize];
         if let Some(driver) = &mut process.driver {
@@ -227,16 +229,16 @@ impl Trial {
         for event in events {
             match event {
                 // It was told before it asked, and has not looked.
-                Event::Agreed { team, .. } if process.left.contains(&team) => {}
-                Event::Agreed { team, channel } => {
+                ChannelsEvent::Agreed { team, .. } if process.left.contains(&team) => {}
+                ChannelsEvent::Agreed { team, channel } => {
                     assert!(process.formed.contains(&team), "{event:?}");
                     assert_ne!(process.has.insert(team, channel), Some(channel), "told twice");
                 }
-                Event::Disbanded { team } => {
+                ChannelsEvent::Disbanded { team } => {
                     assert!(process.left.contains(&team) && process.over.insert(team), "{event:?}");
                 }
-                Event::Join { .. } => {}
-                Event::Refused { team } => panic!("team {team} is refused"),
+                ChannelsEvent::Join { .. } => {}
+                ChannelsEvent::Refused { team } => panic!("team {team} is refused"),
             }
             process.events.push(event);
         }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crate::base::{Bytes, Rank, crc32c};
 use crate::wire::{Operation, Span, Token};
 
-use super::context::Context;
+use super::context::CongestionContext;
 use super::task::{VictimKind, VictimTask};
 
 /// Bytes of a block.
@@ -26,7 +26,7 @@ const PARTS_MAX: u32 = 128;
 const TOKEN: u64 = 0xff << 48;
 
 impl VictimTask {
-    /// Memory that a rank needs to take part: see [`Node::give_memory`](super::Node::give_memory).
+    /// Memory that a rank needs to take part: see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
     pub fn memory(&self) -> Bytes {
         let blocks = u64::from(VARIANTS) + 2 * self.ring.len() as u64;
         Bytes(if self.kind == VictimKind::Allgather { blocks * BLOCK as u64 } else { 0 })
@@ -72,7 +72,7 @@ impl Blocks {
     }
 
     /// The places of `count` blocks from the `first` on, of an iteration; none without memory.
-    fn places(&self, cx: &Context<'_>, iteration: u32, first: u32, count: u32) -> Option<Span> {
+    fn places(&self, cx: &CongestionContext<'_>, iteration: u32, first: u32, count: u32) -> Option<Span> {
         let (memory, ranks) = (cx.config.memory?, self.order.len() as u32);
         let offset = u64::from(VARIANTS + iteration % 2 * ranks + first) * BLOCK as u64;
         let length = count * BLOCK as u32;
@@ -81,14 +81,21 @@ impl Blocks {
     }
 
     /// The places of part `part` of `count` blocks from the `first` on, of an iteration; none without memory, or such a part.
-    pub(super) fn part(&self, cx: &Context<'_>, iteration: u32, first: u32, count: u32, part: u8) -> Option<Span> {
+    pub(super) fn part(
+        &self,
+        cx: &CongestionContext<'_>,
+        iteration: u32,
+        first: u32,
+        count: u32,
+        part: u8,
+    ) -> Option<Span> {
         let skip = u32::from(part) * self.each;
         let rest = count.checked_sub(skip)?;
         self.places(cx, iteration, first + skip, rest.min(self.each))
     }
 
     /// Puts this rank's block of `iteration` to its place.
-    pub(super) fn put_own(&self, cx: &mut Context<'_>, iteration: u32) {
+    pub(super) fn put_own(&self, cx: &mut CongestionContext<'_>, iteration: u32) {
         if let (Some(memory), Some(into)) = (cx.config.memory, self.places(cx, iteration, 0, 1)) {
             let offset = memory.offset + u64::from(iteration % VARIANTS) * BLOCK as u64;
             cx.out.operate(Operation::Copy { from: Span { offset, length: BLOCK as u32, ..memory }, into });
@@ -96,7 +103,7 @@ impl Blocks {
     }
 
     /// Asks what lies at the places of `iteration`; the answer goes to [`Blocks::are_all_here`].
-    pub(super) fn ask(&self, cx: &mut Context<'_>, iteration: u32) {
+    pub(super) fn ask(&self, cx: &mut CongestionContext<'_>, iteration: u32) {
         let of = self.places(cx, iteration, 0, self.order.len() as u32).unwrap_or(Span::EMPTY);
         cx.out.operate(Operation::Digest { of, token: Token(TOKEN | u64::from(iteration)) });
     }

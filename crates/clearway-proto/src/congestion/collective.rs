@@ -15,34 +15,34 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::base::{Class, LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule, Step};
+use crate::base::{Class, LocalNs, Nanos, Participant, Rank, STEPS_MAX, Schedule, Step};
 use crate::wire::{Operation, Span};
 
 use super::blocks::Blocks;
-use super::context::{Context, NodeConfig};
-use super::frame::Frame;
+use super::context::{CongestionConfig, CongestionContext};
+use super::frame::CongestionFrame;
 use super::transfer::{TIMEOUT_FIRST, TIMEOUT_MAX};
 
 /// One rank's part in one operation after another.
 #[derive(Debug)]
 pub(super) struct Collective {
     ring: Vec<Rank>,
-    place: Place,
+    place: Participant,
     schedule: Schedule,
     class: Class,
     /// Only where blocks are gathered.
     blocks: Option<Blocks>,
-    round: Round,
-    previous: Round,
+    round: CollectiveRound,
+    previous: CollectiveRound,
     /// What came early of the next iteration, by step.
-    early: [Heard; STEPS_MAX],
+    early: [StepArrivals; STEPS_MAX],
     timeout: Nanos,
     timeout_at: Option<LocalNs>,
 }
 
 /// What came in one step.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct StepArrivals {
     /// Bit `i` is set when part `i` is here.
     parts: u128,
     value: u64,
@@ -50,24 +50,24 @@ struct Heard {
 
 /// One iteration: what was sent and heard at each step.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct CollectiveRound {
     iteration: u32,
     value: u64,
     /// The step to take next.
     step: usize,
     sent: [Option<u64>; STEPS_MAX],
-    heard: [Heard; STEPS_MAX],
+    heard: [StepArrivals; STEPS_MAX],
 }
 
-impl Round {
-    const fn new(iteration: u32, value: u64, heard: [Heard; STEPS_MAX]) -> Self {
+impl CollectiveRound {
+    const fn new(iteration: u32, value: u64, heard: [StepArrivals; STEPS_MAX]) -> Self {
         Self { iteration, value, step: 0, sent: [None; STEPS_MAX], heard }
     }
 }
 
 /// What a message says of itself.
 #[derive(Clone, Copy, Debug)]
-struct Message {
+struct CollectiveMessage {
     iteration: u32,
     step: usize,
     part: u8,
@@ -76,10 +76,10 @@ struct Message {
 
 impl Collective {
     /// A part for the rank of `config` among `ring`. A rank that is not in the ring acts alone.
-    pub(super) fn new(schedule: Schedule, ring: &[Rank], class: Class, config: &NodeConfig) -> Self {
+    pub(super) fn new(schedule: Schedule, ring: &[Rank], class: Class, config: &CongestionConfig) -> Self {
         let place = ring.iter().position(|rank| *rank == config.rank);
         let ring = if place.is_some() { ring.to_vec() } else { vec![config.rank] };
-        let place = Place { rank: place.unwrap_or(0) as u32, ranks: ring.len() as u32 };
+        let place = Participant { rank: place.unwrap_or(0) as u32, ranks: ring.len() as u32 };
         let gathers = schedule == Schedule::Allgather;
         Self {
             blocks: gathers.then(|| Blocks::new(&ring, place.rank, config.body_max)),
@@ -87,18 +87,18 @@ impl Collective {
             place,
             schedule,
             class,
-            round: Round::new(0, 0, [Heard::default(); STEPS_MAX]),
-            previous: Round::new(u32::MAX, 0, [Heard::default(); STEPS_MAX]),
-            early: [Heard::default(); STEPS_MAX],
+            round: CollectiveRound::new(0, 0, [StepArrivals::default(); STEPS_MAX]),
+            previous: CollectiveRound::new(u32::MAX, 0, [StepArrivals::default(); STEPS_MAX]),
+            early: [StepArrivals::default(); STEPS_MAX],
             timeout: TIMEOUT_FIRST,
             timeout_at: None,
         }
     }
 
     /// Begins `iteration`, which must be the one after the last, with this rank's `value`.
-    pub(super) fn start(&mut self, cx: &mut Context<'_>, iteration: u32, value: u64) {
+    pub(super) fn start(&mut self, cx: &mut CongestionContext<'_>, iteration: u32, value: u64) {
         let heard = core::mem::take(&mut self.early);
-        self.previous = core::mem::replace(&mut self.round, Round::new(iteration, value, heard));
+        self.previous = core::mem::replace(&mut self.round, CollectiveRound::new(iteration, value, heard));
         if let Some(blocks) = &self.blocks {
             blocks.put_own(cx, iteration);
         }
@@ -107,7 +107,7 @@ impl Collective {
     }
 
     /// This rank's place in the ring, and how many there are.
-    pub(super) const fn place(&self) -> Place {
+    pub(super) const fn place(&self) -> Participant {
         self.place
     }
 
@@ -126,15 +126,15 @@ impl Collective {
     }
 
     /// Takes a message of this kind of operation, or a question; `body` is what came with it.
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, from: Rank, body: Span, frame: Frame) {
+    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, body: Span, frame: CongestionFrame) {
         let is_taken = match (frame, &self.blocks) {
-            (Frame::Sum { iteration, step, value }, None) => {
-                self.message(cx, from, body, Message { iteration, step: step.into(), part: 0, value })
+            (CongestionFrame::Sum { iteration, step, value }, None) => {
+                self.message(cx, from, body, CollectiveMessage { iteration, step: step.into(), part: 0, value })
             }
-            (Frame::Blocks { iteration, step, part }, Some(_)) => {
-                self.message(cx, from, body, Message { iteration, step: step.into(), part, value: 0 })
+            (CongestionFrame::Blocks { iteration, step, part }, Some(_)) => {
+                self.message(cx, from, body, CollectiveMessage { iteration, step: step.into(), part, value: 0 })
             }
-            (Frame::Question { iteration, step }, _) => self.question(cx, from, iteration, step.into()),
+            (CongestionFrame::Question { iteration, step }, _) => self.question(cx, from, iteration, step.into()),
             _ => None,
         };
         if is_taken.is_none() {
@@ -144,13 +144,13 @@ impl Collective {
     }
 
     /// Asks for what is overdue.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) {
         if self.timeout_at.is_none_or(|at| at > cx.now) {
             return;
         }
-        let Round { iteration, step, .. } = self.round;
+        let CollectiveRound { iteration, step, .. } = self.round;
         if let Some(from) = self.rank_at(self.step(step).from) {
-            cx.send(from, self.class, Frame::Question { iteration, step: step as u8 }, 0, None);
+            cx.send(from, self.class, CongestionFrame::Question { iteration, step: step as u8 }, 0, None);
         }
         self.timeout = TIMEOUT_MAX.min(self.timeout.times(2));
         self.timeout_at = Some(cx.now + self.timeout);
@@ -184,8 +184,14 @@ impl Collective {
     }
 
     /// Takes a message, or leaves it because it came before or late; `None` for one that no rank sends.
-    fn message(&mut self, cx: &mut Context<'_>, from: Rank, body: Span, message: Message) -> Option<()> {
-        let Message { iteration, step, part, value } = message;
+    fn message(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        from: Rank,
+        body: Span,
+        message: CollectiveMessage,
+    ) -> Option<()> {
+        let CollectiveMessage { iteration, step, part, value } = message;
         let expected = (step < self.steps()).then(|| self.step(step))?;
         let is_expected = self.rank_at(expected.from) == Some(from) && part < self.parts(step);
         let into = match &self.blocks {
@@ -202,7 +208,7 @@ impl Collective {
             _ => return Some(()),
         };
         if heard.parts & (1 << part) == 0 {
-            *heard = Heard { parts: heard.parts | (1 << part), value };
+            *heard = StepArrivals { parts: heard.parts | (1 << part), value };
             if into.length > 0 {
                 cx.out.operate(Operation::Copy { from: body, into });
             }
@@ -211,7 +217,7 @@ impl Collective {
     }
 
     /// Sends again what `from` misses, if it was sent; `None` for a question that no rank asks.
-    fn question(&self, cx: &mut Context<'_>, from: Rank, iteration: u32, step: usize) -> Option<()> {
+    fn question(&self, cx: &mut CongestionContext<'_>, from: Rank, iteration: u32, step: usize) -> Option<()> {
         let expected = (step < self.steps()).then(|| self.step(step))?;
         let ahead = self.ahead(iteration);
         if self.rank_at(expected.to) != Some(from) || ahead > 1 {
@@ -231,7 +237,7 @@ impl Collective {
     }
 
     /// Takes every step whose message is here.
-    fn advance(&mut self, cx: &mut Context<'_>) {
+    fn advance(&mut self, cx: &mut CongestionContext<'_>) {
         while self.take_step(cx) {}
         if self.result().is_some() {
             self.timeout_at = None;
@@ -239,8 +245,8 @@ impl Collective {
     }
 
     /// One step; whether there was one to take.
-    fn take_step(&mut self, cx: &mut Context<'_>) -> bool {
-        let Round { iteration, value, step, .. } = self.round;
+    fn take_step(&mut self, cx: &mut CongestionContext<'_>) -> bool {
+        let CollectiveRound { iteration, value, step, .. } = self.round;
         if iteration == 0 || step == self.steps() {
             return false;
         }
@@ -263,16 +269,16 @@ impl Collective {
     }
 
     /// Sends what was sent at `step` of `round`, for the first time or again.
-    fn send(&self, cx: &mut Context<'_>, step: usize, round: &Round) {
+    fn send(&self, cx: &mut CongestionContext<'_>, step: usize, round: &CollectiveRound) {
         let Step { to, blocks: count, .. } = self.step(step);
         let (Some(to), Some(value)) = (self.rank_at(to), round.sent[step]) else { return };
         let (iteration, step) = (round.iteration, step as u8);
         let Some(blocks) = &self.blocks else {
-            return cx.send(to, self.class, Frame::Sum { iteration, step, value }, 0, None);
+            return cx.send(to, self.class, CongestionFrame::Sum { iteration, step, value }, 0, None);
         };
         for part in 0..blocks.parts(count) {
             if let Some(body) = blocks.part(cx, iteration, 0, count, part) {
-                cx.send_span(to, self.class, Frame::Blocks { iteration, step, part }, body, None);
+                cx.send_span(to, self.class, CongestionFrame::Blocks { iteration, step, part }, body, None);
             }
         }
     }

@@ -6,20 +6,20 @@
 use crate::base::{Class, LocalNs, Nanos, RandomKey, Rank, SharedClock};
 use crate::wire::{Destination, Out, Span, Token};
 
-use super::frame::Frame;
+use super::frame::CongestionFrame;
 use super::record::{Metric, PhaseRecord};
 use super::task::Phase;
 
 /// What a node knows from its beginning.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeConfig {
+pub struct CongestionConfig {
     /// This rank.
     pub rank: Rank,
     /// Registered memory from which bodies are sent; at least as long as the longest body.
     pub payload: Span,
     /// The longest body of one message.
     pub body_max: u32,
-    /// Registered memory for victims that need some; see [`Node::give_memory`](super::Node::give_memory).
+    /// Registered memory for victims that need some; see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
     pub memory: Option<Span>,
     /// Present when one-way times can be taken.
     pub shared_clock: Option<SharedClock>,
@@ -29,7 +29,7 @@ pub struct NodeConfig {
 
 /// What the application is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CongestionEvent {
     /// The phase and its drain are over; the record can be taken.
     PhaseOver {
         /// Which phase.
@@ -40,23 +40,30 @@ pub enum Event {
 }
 
 /// What a part needs to act: the time, the phase, the way out, the record.
-pub(super) struct Context<'a> {
+pub(super) struct CongestionContext<'a> {
     pub(super) now: LocalNs,
     pub(super) phase: &'a Phase,
-    pub(super) config: &'a NodeConfig,
-    pub(super) out: &'a mut Out<Event>,
+    pub(super) config: &'a CongestionConfig,
+    pub(super) out: &'a mut Out<CongestionEvent>,
     pub(super) record: &'a mut PhaseRecord,
 }
 
-impl Context<'_> {
+impl CongestionContext<'_> {
     /// Sends `frame` with `body` bytes of payload behind it. At most `body_max` bytes are sent.
-    pub(super) fn send(&mut self, to: Rank, class: Class, frame: Frame, body: u32, token: Option<Token>) {
+    pub(super) fn send(&mut self, to: Rank, class: Class, frame: CongestionFrame, body: u32, token: Option<Token>) {
         let body = Span { length: body.min(self.config.body_max), ..self.config.payload };
         self.send_span(to, class, frame, body, token);
     }
 
     /// Sends `frame` with the bytes of `body` behind it.
-    pub(super) fn send_span(&mut self, to: Rank, class: Class, frame: Frame, body: Span, token: Option<Token>) {
+    pub(super) fn send_span(
+        &mut self,
+        to: Rank,
+        class: Class,
+        frame: CongestionFrame,
+        body: Span,
+        token: Option<Token>,
+    ) {
         let head = frame.encode(class, self.phase.number);
         self.out.send(Destination::One(to), class, head.bytes(), body, token);
     }

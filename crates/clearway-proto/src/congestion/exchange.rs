@@ -13,25 +13,25 @@ use crate::base::{Class, LocalNs, Nanos, Rank, Schedule};
 use crate::wire::{More, Span};
 
 use super::collective::Collective;
-use super::context::{Context, NodeConfig};
-use super::frame::Frame;
+use super::context::{CongestionConfig, CongestionContext};
+use super::frame::CongestionFrame;
 use super::task::{Phase, VictimKind, VictimTask};
-use super::transfer::{Incoming, Outgoing, Shape};
+use super::transfer::{IncomingTransfer, OutgoingTransfer, Segmentation};
 
 /// A rank's part in repeated exchanges.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct RepeatedExchange {
     class: Class,
     interval: Nanos,
-    outgoing: Vec<Outgoing>,
-    incoming: Vec<Incoming>,
+    outgoing: Vec<OutgoingTransfer>,
+    incoming: Vec<IncomingTransfer>,
     barrier: Option<Collective>,
     iteration: u32,
-    state: State,
+    state: ExchangeState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ExchangeState {
     /// The next iteration begins then.
     Resting(LocalNs),
     /// Messages are under way since then.
@@ -42,47 +42,47 @@ enum State {
     Ended,
 }
 
-impl Exchange {
-    pub(super) fn new(task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
+impl RepeatedExchange {
+    pub(super) fn new(task: &VictimTask, phase: &Phase, config: &CongestionConfig) -> Self {
         let sync = task.kind == VictimKind::BandwidthSync;
         let peers = if sync {
             task.neighbours(config.rank)
         } else {
             task.ring.iter().copied().filter(|rank| *rank != config.rank).collect()
         };
-        let shape = Shape::new(task.kind.message(), config.body_max);
+        let shape = Segmentation::new(task.kind.message(), config.body_max);
         Self {
             class: task.class,
             interval: task.interval,
-            outgoing: peers.iter().map(|peer| Outgoing::new(*peer, shape)).collect(),
-            incoming: peers.iter().map(|peer| Incoming::new(*peer, shape)).collect(),
+            outgoing: peers.iter().map(|peer| OutgoingTransfer::new(*peer, shape)).collect(),
+            incoming: peers.iter().map(|peer| IncomingTransfer::new(*peer, shape)).collect(),
             barrier: sync.then(|| Collective::new(Schedule::Barrier, &task.ring, task.class, config)),
             iteration: 0,
-            state: State::Resting(phase.begin),
+            state: ExchangeState::Resting(phase.begin),
         }
     }
 
     /// When the iteration under way began.
     pub(super) fn begun(&self) -> Option<LocalNs> {
         match self.state {
-            State::Moving(started) | State::Syncing(started) => Some(started),
-            State::Resting(_) | State::Ended => None,
+            ExchangeState::Moving(started) | ExchangeState::Syncing(started) => Some(started),
+            ExchangeState::Resting(_) | ExchangeState::Ended => None,
         }
     }
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         match self.state {
-            State::Resting(until) => Some(until),
-            State::Moving(_) => self.outgoing.iter().filter_map(Outgoing::deadline).min(),
-            State::Syncing(_) => self.barrier.as_ref().and_then(Collective::deadline),
-            State::Ended => None,
+            ExchangeState::Resting(until) => Some(until),
+            ExchangeState::Moving(_) => self.outgoing.iter().filter_map(OutgoingTransfer::deadline).min(),
+            ExchangeState::Syncing(_) => self.barrier.as_ref().and_then(Collective::deadline),
+            ExchangeState::Ended => None,
         }
     }
 
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         match self.state {
-            State::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = State::Ended,
-            State::Resting(until) if until <= cx.now => self.start(cx),
+            ExchangeState::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = ExchangeState::Ended,
+            ExchangeState::Resting(until) if until <= cx.now => self.start(cx),
             _ => {}
         }
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.tick(cx, self.class));
@@ -93,21 +93,21 @@ impl Exchange {
         More::No
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, from: Rank, frame: Frame) {
+    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, frame: CongestionFrame) {
         match frame {
-            Frame::Segment { iteration, index, count } => {
+            CongestionFrame::Segment { iteration, index, count } => {
                 match self.incoming.iter_mut().find(|incoming| incoming.peer == from) {
                     Some(incoming) => incoming.segment(cx, self.class, iteration, index, count),
                     None => cx.record.foreign += 1,
                 }
             }
-            Frame::SegmentAck { iteration, received } => {
+            CongestionFrame::SegmentAck { iteration, received } => {
                 match self.outgoing.iter_mut().find(|outgoing| outgoing.peer == from) {
                     Some(outgoing) => outgoing.acknowledged(cx, self.class, iteration, received),
                     None => cx.record.foreign += 1,
                 }
             }
-            Frame::Sum { .. } | Frame::Question { .. } => match &mut self.barrier {
+            CongestionFrame::Sum { .. } | CongestionFrame::Question { .. } => match &mut self.barrier {
                 Some(barrier) => barrier.arrival(cx, from, Span::EMPTY, frame),
                 None => cx.record.foreign += 1,
             },
@@ -116,7 +116,7 @@ impl Exchange {
         self.go_on(cx);
     }
 
-    fn start(&mut self, cx: &mut Context<'_>) {
+    fn start(&mut self, cx: &mut CongestionContext<'_>) {
         self.iteration += 1;
         for incoming in &mut self.incoming {
             incoming.start(self.iteration);
@@ -124,25 +124,25 @@ impl Exchange {
         for outgoing in &mut self.outgoing {
             outgoing.start(cx, self.class, self.iteration);
         }
-        self.state = State::Moving(cx.now);
+        self.state = ExchangeState::Moving(cx.now);
     }
 
     /// Takes every step that has become possible.
-    fn go_on(&mut self, cx: &mut Context<'_>) {
-        if let State::Moving(started) = self.state
-            && self.outgoing.iter().all(Outgoing::complete)
-            && self.incoming.iter().all(Incoming::complete)
+    fn go_on(&mut self, cx: &mut CongestionContext<'_>) {
+        if let ExchangeState::Moving(started) = self.state
+            && self.outgoing.iter().all(OutgoingTransfer::complete)
+            && self.incoming.iter().all(IncomingTransfer::complete)
         {
-            self.state = State::Syncing(started);
+            self.state = ExchangeState::Syncing(started);
             if let Some(barrier) = &mut self.barrier {
                 barrier.start(cx, self.iteration, 0);
             }
         }
-        if let State::Syncing(started) = self.state
+        if let ExchangeState::Syncing(started) = self.state
             && self.barrier.as_ref().is_none_or(|barrier| barrier.result().is_some())
         {
             cx.iteration_over(started);
-            self.state = State::Resting(cx.next_round(self.interval));
+            self.state = ExchangeState::Resting(cx.next_round(self.interval));
         }
     }
 }

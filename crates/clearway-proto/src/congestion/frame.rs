@@ -33,7 +33,7 @@ const LONGEST: usize = 27;
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum CongestionFrame {
     /// A timed small message. An answer is a probe that wants none, with the request's `sequence` and `intended`.
     Probe {
         /// Counts the sender's probes.
@@ -43,14 +43,14 @@ pub enum Frame {
         /// When it was sent.
         sent: PeerNs,
         /// Whether it shall be answered.
-        answer: Answer,
+        answer: ReplyKind,
     },
     /// Part of a load message.
     Bulk {
         /// Counts the sender's messages.
         message: u32,
         /// Where in the message this part stands.
-        part: Part,
+        part: SegmentPosition,
     },
     /// A load message has arrived.
     BulkAck {
@@ -109,7 +109,7 @@ pub enum Frame {
 
 /// Whether a message shall be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReplyKind {
     /// It is a request.
     Wanted,
     /// It is the answer.
@@ -118,7 +118,7 @@ pub enum Answer {
 
 /// Where in its message a packet stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SegmentPosition {
     /// More follow.
     Inner,
     /// The last one, which is acknowledged.
@@ -127,7 +127,7 @@ pub enum Part {
     LastUnacknowledged,
 }
 
-impl Frame {
+impl CongestionFrame {
     /// This frame as the header of a message of `class` in `phase`.
     pub fn encode(&self, class: Class, phase: u32) -> Head<LONGEST> {
         let mut head = Head::new();
@@ -137,7 +137,7 @@ impl Frame {
                 .put(&sequence.to_le_bytes())
                 .put(&intended.to_le_bytes())
                 .put(&sent.0.to_le_bytes())
-                .put(&[u8::from(answer == Answer::Wanted)]),
+                .put(&[u8::from(answer == ReplyKind::Wanted)]),
             Self::Bulk { message, part } => head.put(&message.to_le_bytes()).put(&[part as u8]),
             Self::BulkAck { message } => head.put(&message.to_le_bytes()),
             Self::GetRequest { message, bytes } => head.put(&message.to_le_bytes()).put(&bytes.to_le_bytes()),
@@ -166,7 +166,7 @@ impl Frame {
         }
     }
 
-    /// Reads a header: the class asked for, the phase, the frame; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    /// Reads a header: the class asked for, the phase, the frame; `None` when the bytes are nothing that [`CongestionFrame::encode`] writes.
     pub fn parse(bytes: &[u8]) -> Option<(Class, u32, Self)> {
         let mut rest = ByteReader::new(bytes);
         let kind = rest.u8()?;
@@ -183,17 +183,17 @@ impl Frame {
                 intended: rest.u64()?,
                 sent: PeerNs(rest.u64()?),
                 answer: match rest.u8()? {
-                    0 => Answer::Given,
-                    1 => Answer::Wanted,
+                    0 => ReplyKind::Given,
+                    1 => ReplyKind::Wanted,
                     _ => return None,
                 },
             },
             2 => Self::Bulk {
                 message: rest.u32()?,
                 part: match rest.u8()? {
-                    0 => Part::Inner,
-                    1 => Part::Last,
-                    2 => Part::LastUnacknowledged,
+                    0 => SegmentPosition::Inner,
+                    1 => SegmentPosition::Last,
+                    2 => SegmentPosition::LastUnacknowledged,
                     _ => return None,
                 },
             },
@@ -216,66 +216,72 @@ mod tests {
 
     #[test]
     fn encode__a_probe_is_these_bytes() {
-        let frame = Frame::Probe { sequence: 0x01020304, intended: 5, sent: PeerNs(6), answer: Answer::Wanted };
+        let frame =
+            CongestionFrame::Probe { sequence: 0x01020304, intended: 5, sent: PeerNs(6), answer: ReplyKind::Wanted };
         let expected = [1, 1, 9, 0, 0, 0, 4, 3, 2, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 1];
         assert_eq!(frame.encode(Class::LowLatency, 9).bytes(), expected);
     }
 
     #[test]
     fn encode__steps_are_these_bytes() {
-        let bytes = |frame: Frame| frame.encode(Class::LowLatency, 9).bytes()[6..].to_vec();
-        assert_eq!(bytes(Frame::Sum { iteration: 258, step: 3, value: 7 }), [2, 1, 0, 0, 3, 7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes(Frame::Blocks { iteration: 258, step: 3, part: 4 }), [2, 1, 0, 0, 3, 4]);
-        assert_eq!(bytes(Frame::Question { iteration: 258, step: 3 }), [2, 1, 0, 0, 3]);
+        let bytes = |frame: CongestionFrame| frame.encode(Class::LowLatency, 9).bytes()[6..].to_vec();
+        assert_eq!(
+            bytes(CongestionFrame::Sum { iteration: 258, step: 3, value: 7 }),
+            [2, 1, 0, 0, 3, 7, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(bytes(CongestionFrame::Blocks { iteration: 258, step: 3, part: 4 }), [2, 1, 0, 0, 3, 4]);
+        assert_eq!(bytes(CongestionFrame::Question { iteration: 258, step: 3 }), [2, 1, 0, 0, 3]);
     }
 
     #[test]
     fn parse__what_is_cut_or_continued_is_refused() {
-        let head = Frame::BulkAck { message: 7 }.encode(Class::Bulk, 1);
+        let head = CongestionFrame::BulkAck { message: 7 }.encode(Class::Bulk, 1);
         let mut longer = head.bytes().to_vec();
         longer.push(0);
-        assert_eq!(Frame::parse(&longer), None);
-        assert_eq!(Frame::parse(&head.bytes()[..9]), None);
-        assert_eq!(Frame::parse(&[]), None);
-        assert_eq!(Frame::parse(&[3, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(CongestionFrame::parse(&longer), None);
+        assert_eq!(CongestionFrame::parse(&head.bytes()[..9]), None);
+        assert_eq!(CongestionFrame::parse(&[]), None);
+        assert_eq!(CongestionFrame::parse(&[3, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
-    fn frames() -> impl Strategy<Value = Frame> {
+    fn frames() -> impl Strategy<Value = CongestionFrame> {
         prop_oneof![
             (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(sequence, intended, sent, ask)| {
-                let answer = if ask { Answer::Wanted } else { Answer::Given };
-                Frame::Probe { sequence, intended, sent: PeerNs(sent), answer }
+                let answer = if ask { ReplyKind::Wanted } else { ReplyKind::Given };
+                CongestionFrame::Probe { sequence, intended, sent: PeerNs(sent), answer }
             }),
             (any::<u32>(), 0..3u8).prop_map(|(message, part)| {
-                let part = [Part::Inner, Part::Last, Part::LastUnacknowledged][usize::from(part)];
-                Frame::Bulk { message, part }
+                let part = [SegmentPosition::Inner, SegmentPosition::Last, SegmentPosition::LastUnacknowledged]
+                    [usize::from(part)];
+                CongestionFrame::Bulk { message, part }
             }),
-            any::<u32>().prop_map(|message| Frame::BulkAck { message }),
-            (any::<u32>(), any::<u32>()).prop_map(|(message, bytes)| Frame::GetRequest { message, bytes }),
-            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, index, count)| Frame::Segment {
+            any::<u32>().prop_map(|message| CongestionFrame::BulkAck { message }),
+            (any::<u32>(), any::<u32>()).prop_map(|(message, bytes)| CongestionFrame::GetRequest { message, bytes }),
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, index, count)| CongestionFrame::Segment {
                 iteration,
                 index,
                 count
             }),
-            (any::<u32>(), any::<u128>()).prop_map(|(iteration, received)| Frame::SegmentAck { iteration, received }),
-            (any::<u32>(), any::<u8>(), any::<u64>()).prop_map(|(iteration, step, value)| Frame::Sum {
+            (any::<u32>(), any::<u128>())
+                .prop_map(|(iteration, received)| CongestionFrame::SegmentAck { iteration, received }),
+            (any::<u32>(), any::<u8>(), any::<u64>()).prop_map(|(iteration, step, value)| CongestionFrame::Sum {
                 iteration,
                 step,
                 value
             }),
-            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, step, part)| Frame::Blocks {
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, step, part)| CongestionFrame::Blocks {
                 iteration,
                 step,
                 part
             }),
-            (any::<u32>(), any::<u8>()).prop_map(|(iteration, step)| Frame::Question { iteration, step }),
+            (any::<u32>(), any::<u8>()).prop_map(|(iteration, step)| CongestionFrame::Question { iteration, step }),
         ]
     }
 
     proptest! {
         #[test]
         fn parse__any_bytes_give_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            if let Some((class, phase, frame)) = Frame::parse(&bytes) {
+            if let Some((class, phase, frame)) = CongestionFrame::parse(&bytes) {
                 let head = frame.encode(class, phase);
                 prop_assert_eq!(head.bytes(), &bytes[..]);
             }
@@ -284,7 +290,7 @@ mod tests {
         #[test]
         fn parse__reads_back_what_was_written(frame in frames(), phase in any::<u32>(), class in 0..5usize) {
             let class = Class::ALL[class];
-            prop_assert_eq!(Frame::parse(frame.encode(class, phase).bytes()), Some((class, phase, frame)));
+            prop_assert_eq!(CongestionFrame::parse(frame.encode(class, phase).bytes()), Some((class, phase, frame)));
         }
     }
 }

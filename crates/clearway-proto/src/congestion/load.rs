@@ -21,8 +21,8 @@ use alloc::vec::Vec;
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use crate::wire::{Datagram, More, Token};
 
-use super::context::{Context, Event, NodeConfig};
-use super::frame::{Frame, Part};
+use super::context::{CongestionConfig, CongestionContext, CongestionEvent};
+use super::frame::{CongestionFrame, SegmentPosition};
 use super::record::{LoadSeries, PhaseRecord, SliceBytes};
 use super::task::{Flow, FlowStyle, LoadKind, LoadTask, Phase};
 
@@ -45,16 +45,16 @@ const MESSAGE_EFFECTS: usize = 64;
 
 /// One load task under way.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct ActiveLoad {
     index: usize,
     class: Class,
     begin: LocalNs,
     until: LocalNs,
-    work: Work,
+    work: LoadWork,
 }
 
 #[derive(Debug)]
-enum Work {
+enum LoadWork {
     Flows(Vec<FlowState>),
     Burn { busy: Nanos, next: LocalNs },
 }
@@ -79,23 +79,23 @@ fn packets(message: u64, body_max: u32) -> impl Iterator<Item = (u32, bool)> {
 }
 
 /// The bytes of a whole message on the link.
-fn link_bytes(message: Bytes, phase: &Phase, config: &NodeConfig) -> Bytes {
+fn link_bytes(message: Bytes, phase: &Phase, config: &CongestionConfig) -> Bytes {
     let count = packets(message.0, config.body_max).count() as u64;
     Bytes(message.0 + count * (phase.overhead.0 + BULK_HEAD as u64))
 }
 
-impl Load {
-    pub(super) fn new(index: usize, task: &LoadTask, phase: &Phase, config: &NodeConfig) -> Self {
+impl ActiveLoad {
+    pub(super) fn new(index: usize, task: &LoadTask, phase: &Phase, config: &CongestionConfig) -> Self {
         let begin = phase.begin + task.from;
         let key = config.key.purpose("load stagger").node(u64::from(phase.number)).node(u64::from(config.rank.0));
         let mut stagger = key.node(index as u64).stream();
         let work = match &task.kind {
             LoadKind::Burn { percent } => {
-                Work::Burn { busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)), next: begin }
+                LoadWork::Burn { busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)), next: begin }
             }
             // Another engine's, which runs beside this one.
-            LoadKind::Cast(_) => Work::Flows(Vec::new()),
-            LoadKind::Flows(flows) => Work::Flows(
+            LoadKind::Cast(_) => LoadWork::Flows(Vec::new()),
+            LoadKind::Flows(flows) => LoadWork::Flows(
                 flows
                     .iter()
                     .filter(|flow| !flow.targets.is_empty() && flow.rate.0 > 0)
@@ -117,22 +117,22 @@ impl Load {
 
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         match &self.work {
-            Work::Burn { next, .. } => (*next < self.until).then_some(*next),
-            Work::Flows(flows) => flows.iter().filter_map(|flow| flow.deadline(self.until)).min(),
+            LoadWork::Burn { next, .. } => (*next < self.until).then_some(*next),
+            LoadWork::Flows(flows) => flows.iter().filter_map(|flow| flow.deadline(self.until)).min(),
         }
     }
 
     /// Sends what is due.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         match &mut self.work {
-            Work::Burn { busy, next } => {
+            LoadWork::Burn { busy, next } => {
                 if *next <= cx.now && cx.now < self.until {
-                    cx.out.tell(Event::Burn(*busy));
+                    cx.out.tell(CongestionEvent::Burn(*busy));
                     *next = cx.now + BURN_PERIOD;
                 }
                 More::No
             }
-            Work::Flows(flows) => {
+            LoadWork::Flows(flows) => {
                 let mut more = More::No;
                 for (i, flow) in flows.iter_mut().enumerate() {
                     let token = (self.index as u64) << 48 | (i as u64) << 32;
@@ -157,7 +157,7 @@ impl Load {
     }
 
     fn over(&mut self, message: u32, concerns: impl Fn(&Flow) -> bool) {
-        if let Work::Flows(flows) = &mut self.work {
+        if let LoadWork::Flows(flows) = &mut self.work {
             for state in flows.iter_mut().filter(|state| concerns(&state.flow)) {
                 state.waiting.remove(&message);
             }
@@ -168,7 +168,7 @@ impl Load {
     pub(super) fn left(&mut self, token: Token) {
         if token.0 >> 48 == self.index as u64
             && token.0 & LAST != 0
-            && let Work::Flows(flows) = &mut self.work
+            && let LoadWork::Flows(flows) = &mut self.work
             && let Some(state) = flows.get_mut((token.0 >> 32 & 0xffff) as usize)
             && state.flow.style == FlowStyle::Push
         {
@@ -184,7 +184,7 @@ impl Load {
         record.refused.0 += token.0 & (LAST - 1);
         // What never started is not under way.
         self.left(token);
-        if let Work::Flows(flows) = &mut self.work
+        if let LoadWork::Flows(flows) = &mut self.work
             && let Some(flow) = flows.get_mut((token.0 >> 32 & 0xffff) as usize)
         {
             flow.blocked = true;
@@ -193,7 +193,7 @@ impl Load {
 
     /// A transmit queue has room again.
     pub(super) fn room(&mut self, class: Class) {
-        if let Work::Flows(flows) = &mut self.work
+        if let LoadWork::Flows(flows) = &mut self.work
             && class == self.class
         {
             flows.iter_mut().for_each(|flow| flow.blocked = false);
@@ -213,7 +213,14 @@ impl FlowState {
         self.flow.window.is_some_and(|window| self.waiting.len() >= window as usize)
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>, class: Class, begin: LocalNs, until: LocalNs, token: u64) -> More {
+    fn tick(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        class: Class,
+        begin: LocalNs,
+        until: LocalNs,
+        token: u64,
+    ) -> More {
         self.waiting.retain(|_, patience_ends| *patience_ends > cx.now);
         if self.flow.window.is_some() && cx.now >= until {
             // What waited for an acknowledgement was not due before it came.
@@ -251,7 +258,7 @@ impl FlowState {
         pausing
     }
 
-    fn skip_what_is_too_late(&mut self, cx: &mut Context<'_>) {
+    fn skip_what_is_too_late(&mut self, cx: &mut CongestionContext<'_>) {
         let late = cx.now.since(self.next);
         if late > CATCH_UP {
             let missed = (late - CATCH_UP).steps_of(self.gap);
@@ -262,7 +269,7 @@ impl FlowState {
         }
     }
 
-    fn send(&mut self, cx: &mut Context<'_>, class: Class, token: u64) {
+    fn send(&mut self, cx: &mut CongestionContext<'_>, class: Class, token: u64) {
         let target = self.flow.targets[self.turn % self.flow.targets.len()];
         self.turn += 1;
         let message = self.message;
@@ -273,30 +280,36 @@ impl FlowState {
         if self.flow.style == FlowStyle::Get {
             let bytes = u32::try_from(self.flow.message.0).unwrap_or(GET_MAX).min(GET_MAX);
             let token = Some(Token(token | cx.link_bytes(14, 0)));
-            cx.send(target, class, Frame::GetRequest { message, bytes }, 0, token);
+            cx.send(target, class, CongestionFrame::GetRequest { message, bytes }, 0, token);
             return;
         }
         let acknowledged = self.flow.style == FlowStyle::Put && self.flow.window.is_some();
-        let last = if acknowledged { Part::Last } else { Part::LastUnacknowledged };
+        let last = if acknowledged { SegmentPosition::Last } else { SegmentPosition::LastUnacknowledged };
         for (body, is_last) in packets(self.flow.message.0, cx.config.body_max) {
-            let part = if is_last { last } else { Part::Inner };
+            let part = if is_last { last } else { SegmentPosition::Inner };
             let link = cx.link_bytes(BULK_HEAD, u64::from(body));
             cx.record.offered.0 += link;
             let end = if is_last { LAST } else { 0 };
-            cx.send(target, class, Frame::Bulk { message, part }, body, Some(Token(token | link | end)));
+            cx.send(target, class, CongestionFrame::Bulk { message, part }, body, Some(Token(token | link | end)));
         }
     }
 }
 
 /// What this rank received of others' load, and its answers to it.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedLoad {
     series: Vec<(LoadSeries, LocalNs)>,
 }
 
-impl Received {
+impl ReceivedLoad {
     /// Counts an arrived load packet and acknowledges the end of a put.
-    pub(super) fn bulk(&mut self, cx: &mut Context<'_>, asked: Class, datagram: &Datagram<'_>, frame: Frame) {
+    pub(super) fn bulk(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        asked: Class,
+        datagram: &Datagram<'_>,
+        frame: CongestionFrame,
+    ) {
         let at = datagram.at.instant();
         let body = u64::from(datagram.body.length);
         let link = cx.link_bytes(datagram.head.len(), body);
@@ -314,17 +327,17 @@ impl Received {
         entry.messages += 1;
         entry.body += body;
         entry.link += link;
-        if let Frame::Bulk { message, part: Part::Last } = frame {
-            cx.send(datagram.from, asked, Frame::BulkAck { message }, 0, None);
+        if let CongestionFrame::Bulk { message, part: SegmentPosition::Last } = frame {
+            cx.send(datagram.from, asked, CongestionFrame::BulkAck { message }, 0, None);
         }
     }
 
     /// Sends the message that `to` asked for.
-    pub(super) fn answer_get(&self, cx: &mut Context<'_>, class: Class, to: Rank, message: u32, bytes: u32) {
+    pub(super) fn answer_get(&self, cx: &mut CongestionContext<'_>, class: Class, to: Rank, message: u32, bytes: u32) {
         for (body, is_last) in packets(u64::from(bytes.min(GET_MAX)), cx.config.body_max) {
-            let part = if is_last { Part::LastUnacknowledged } else { Part::Inner };
+            let part = if is_last { SegmentPosition::LastUnacknowledged } else { SegmentPosition::Inner };
             cx.record.offered.0 += cx.link_bytes(BULK_HEAD, u64::from(body));
-            cx.send(to, class, Frame::Bulk { message, part }, body, None);
+            cx.send(to, class, CongestionFrame::Bulk { message, part }, body, None);
         }
     }
 

@@ -39,20 +39,21 @@ mod timed;
 mod transfer;
 mod verdict;
 
-pub use context::{Event, NodeConfig};
-pub use frame::{Answer, Frame, Part};
-pub use node::Node;
-pub use pattern::Pressure;
+pub use context::{CongestionConfig, CongestionEvent};
+pub use frame::{CongestionFrame, ReplyKind, SegmentPosition};
+pub use node::CongestionNode;
+pub use pattern::LoadIntensity;
 pub use plan::{
-    Draw, DrawRequest, Layout, LinkId, Placement, PlanError, Stream, SwitchedLayout, max_min_fair, offered_loads,
+    Draw, DrawRequest, LinkId, NetworkLayout, Placement, PlanError, SwitchedLayout, TrafficStream, max_min_fair,
+    offered_loads,
 };
-pub use program::{Company, Figure, Pairs, ProgramEvidence, judge_program};
-pub use record::{LoadSeries, Mark, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
+pub use program::{Figure, NetworkSharing, ProgramEvidence, RunPairs, judge_program};
+pub use record::{LoadSeries, MarkCount, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{
-    Burst, Cast, CastWay, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase, UnknownPattern, VictimKind,
-    VictimTask,
+    BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind, LoadTask, Phase,
+    UnknownPattern, VictimKind, VictimTask,
 };
-pub use verdict::{Brake, NullEvidence, Outcome, Rules, Verdict, VictimEvidence, judge};
+pub use verdict::{LimitingFactor, NetworkOutcome, NullEvidence, Rules, Verdict, VictimEvidence, judge};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! I1. A frame of another phase changes nothing but the count of foreign arrivals.
-//! I2. A phase that ended is recorded once, also one that the next phase ended: [`Node::take_record`].
+//! I2. A phase that ended is recorded once, also one that the next phase ended: [`CongestionNode::take_record`].
 //!
 //! # Not here
 //! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `timed` (barrier, allreduce, allgather), `load` (congestors).
@@ -12,10 +12,10 @@ use alloc::collections::VecDeque;
 use crate::base::{LocalNs, Nanos, Rank, Schedule};
 use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Queue, Span, Status};
 
-use super::context::{Context, Event, NodeConfig};
-use super::exchange::Exchange;
-use super::frame::{Frame, Part};
-use super::load::{Load, Received};
+use super::context::{CongestionConfig, CongestionContext, CongestionEvent};
+use super::exchange::RepeatedExchange;
+use super::frame::{CongestionFrame, SegmentPosition};
+use super::load::{ActiveLoad, ReceivedLoad};
 use super::probe::Probe;
 use super::record::{Metric, PhaseRecord};
 use super::task::{Phase, VictimKind, VictimTask};
@@ -26,19 +26,19 @@ const STUCK: Nanos = Nanos::from_secs(1);
 
 /// The congestion test's engine.
 #[derive(Debug)]
-pub struct Node {
-    config: NodeConfig,
-    running: Option<Running>,
+pub struct CongestionNode {
+    config: CongestionConfig,
+    running: Option<RunningPhase>,
     finished: VecDeque<PhaseRecord>,
 }
 
 /// A phase under way.
 #[derive(Debug)]
-struct Running {
+struct RunningPhase {
     phase: Phase,
     victim: Victim,
-    loads: alloc::vec::Vec<Load>,
-    received: Received,
+    loads: alloc::vec::Vec<ActiveLoad>,
+    received: ReceivedLoad,
     record: PhaseRecord,
 }
 
@@ -47,13 +47,13 @@ struct Running {
 enum Victim {
     None,
     Probe(Probe),
-    Exchange(Exchange),
+    Exchange(RepeatedExchange),
     Timed(TimedCollective),
 }
 
-impl Node {
+impl CongestionNode {
     /// A node without a phase.
-    pub const fn new(config: NodeConfig) -> Self {
+    pub const fn new(config: CongestionConfig) -> Self {
         Self { config, running: None, finished: VecDeque::new() }
     }
 
@@ -80,19 +80,20 @@ impl Node {
             Some(task) => match task.kind {
                 VictimKind::Ping | VictimKind::Get => Victim::Probe(Probe::new(task, &phase, &self.config)),
                 VictimKind::BandwidthSync | VictimKind::Alltoall => {
-                    Victim::Exchange(Exchange::new(task, &phase, &self.config))
+                    Victim::Exchange(RepeatedExchange::new(task, &phase, &self.config))
                 }
                 VictimKind::Barrier => timed(Schedule::Barrier, task),
                 VictimKind::Allreduce => timed(Schedule::Allreduce, task),
                 VictimKind::Allgather => timed(Schedule::Allgather, task),
             },
         };
-        let loads = phase.loads.iter().enumerate().map(|(i, task)| Load::new(i, task, &phase, &self.config)).collect();
+        let loads =
+            phase.loads.iter().enumerate().map(|(i, task)| ActiveLoad::new(i, task, &phase, &self.config)).collect();
         let record = PhaseRecord { number: phase.number, ..PhaseRecord::default() };
-        self.running = Some(Running { phase, victim, loads, received: Received::default(), record });
+        self.running = Some(RunningPhase { phase, victim, loads, received: ReceivedLoad::default(), record });
     }
 
-    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    fn tick(&mut self, now: LocalNs, out: &mut Out<CongestionEvent>) -> More {
         let Some(running) = &mut self.running else { return More::No };
         let (mut cx, victim, loads, _) = running.context(now, &self.config, out);
         let mut more = match victim {
@@ -113,18 +114,18 @@ impl Node {
         more
     }
 
-    fn finish(&mut self, out: &mut Out<Event>) {
+    fn finish(&mut self, out: &mut Out<CongestionEvent>) {
         if let Some(mut running) = self.running.take() {
             running.count_stuck(self.config.rank);
             running.record.load = running.received.into_series();
-            out.tell(Event::PhaseOver { number: running.record.number });
+            out.tell(CongestionEvent::PhaseOver { number: running.record.number });
             self.finished.push_back(running.record);
         }
     }
 
-    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<Event>) {
+    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<CongestionEvent>) {
         let Some(running) = &mut self.running else { return };
-        let Some((asked, phase, frame)) = Frame::parse(datagram.head) else {
+        let Some((asked, phase, frame)) = CongestionFrame::parse(datagram.head) else {
             running.record.foreign += 1;
             return;
         };
@@ -135,24 +136,24 @@ impl Node {
         running.record.count_mark(asked, datagram.class);
         let (mut cx, victim, loads, received) = running.context(now, &self.config, out);
         match (frame, victim) {
-            (Frame::Bulk { message, part }, _) => {
+            (CongestionFrame::Bulk { message, part }, _) => {
                 received.bulk(&mut cx, asked, datagram, frame);
-                if part == Part::LastUnacknowledged {
+                if part == SegmentPosition::LastUnacknowledged {
                     loads.iter_mut().for_each(|load| load.answered(datagram.from, message));
                 }
             }
-            (Frame::GetRequest { message, bytes }, _) => {
+            (CongestionFrame::GetRequest { message, bytes }, _) => {
                 received.answer_get(&mut cx, asked, datagram.from, message, bytes);
             }
-            (Frame::BulkAck { message }, _) => loads.iter_mut().for_each(|load| load.acknowledged(message)),
-            (Frame::Probe { .. }, Victim::Probe(probe)) => probe.arrival(&mut cx, datagram, frame),
+            (CongestionFrame::BulkAck { message }, _) => loads.iter_mut().for_each(|load| load.acknowledged(message)),
+            (CongestionFrame::Probe { .. }, Victim::Probe(probe)) => probe.arrival(&mut cx, datagram, frame),
             (_, Victim::Exchange(exchange)) => exchange.arrival(&mut cx, datagram.from, frame),
             (_, Victim::Timed(timed)) => timed.arrival(&mut cx, datagram.from, datagram.body, frame),
             _ => cx.record.foreign += 1,
         }
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Event>) {
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<CongestionEvent>) {
         match arrival {
             Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
             Arrival::Done { token, status, value, .. } => {
@@ -176,7 +177,7 @@ impl Node {
     }
 }
 
-impl Running {
+impl RunningPhase {
     /// Counts an iteration that began long before the end and is still not over as one that never ends. One that began
     /// shortly before says nothing: its partners may have stopped in time.
     fn count_stuck(&mut self, me: Rank) {
@@ -200,20 +201,20 @@ impl Running {
     fn context<'a>(
         &'a mut self,
         now: LocalNs,
-        config: &'a NodeConfig,
-        out: &'a mut Out<Event>,
-    ) -> (Context<'a>, &'a mut Victim, &'a mut [Load], &'a mut Received) {
-        let cx = Context { now, phase: &self.phase, config, out, record: &mut self.record };
+        config: &'a CongestionConfig,
+        out: &'a mut Out<CongestionEvent>,
+    ) -> (CongestionContext<'a>, &'a mut Victim, &'a mut [ActiveLoad], &'a mut ReceivedLoad) {
+        let cx = CongestionContext { now, phase: &self.phase, config, out, record: &mut self.record };
         (cx, &mut self.victim, &mut self.loads, &mut self.received)
     }
 }
 
-impl Engine for Node {
+impl Engine for CongestionNode {
     /// A phase to run. One that is still under way is ended at once.
     type Command = Phase;
-    type Event = Event;
+    type Event = CongestionEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<CongestionEvent>) -> More {
         match input {
             Input::Boot { .. } => More::No,
             Input::Tick => self.tick(now, out),
@@ -237,7 +238,7 @@ impl Engine for Node {
             Victim::Exchange(exchange) => exchange.deadline(),
             Victim::Timed(timed) => timed.deadline(),
         };
-        let loads = running.loads.iter().filter_map(Load::deadline).min();
+        let loads = running.loads.iter().filter_map(ActiveLoad::deadline).min();
         [victim, loads].into_iter().flatten().chain([running.over_at()]).min()
     }
 }

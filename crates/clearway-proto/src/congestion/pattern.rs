@@ -11,10 +11,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank, juniors};
+use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank, children};
 
-use super::plan::Stream;
-use super::task::{Burst, Cast, CastWay, CongestorKind, Flow, FlowStyle, LoadKind};
+use super::plan::TrafficStream;
+use super::task::{BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind};
 
 /// Bytes of one congestor message (GPCNeT).
 const MESSAGE: Bytes = Bytes(4096);
@@ -32,7 +32,7 @@ const GPCNET: [CongestorKind; 4] =
 
 /// How hard a pattern loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pressure {
+pub struct LoadIntensity {
     /// Offered load in hundredths of the pattern's bottleneck link.
     pub percent: u32,
     /// The rate of hosts' links.
@@ -43,7 +43,7 @@ pub struct Pressure {
 
 impl CongestorKind {
     /// What member `me` of `group` (target first), the `number`th group, does. `None`: nothing.
-    pub fn load(self, number: usize, group: &[Rank], me: Rank, pressure: Pressure) -> Option<LoadKind> {
+    pub fn load(self, number: usize, group: &[Rank], me: Rank, pressure: LoadIntensity) -> Option<LoadKind> {
         let place = group.iter().position(|rank| *rank == me)?;
         let target = group[0];
         let full = pressure.host_rate.percent(pressure.percent);
@@ -57,7 +57,14 @@ impl CongestorKind {
             // As people list hosts: neighbours are near each other.
             members[1..].sort_unstable();
             let group = number as u16;
-            Some(LoadKind::Cast(Cast { members, way, object: OBJECT, rate: full, group, control: Class::Control }))
+            Some(LoadKind::Cast(BroadcastLoad {
+                members,
+                way,
+                object: OBJECT,
+                rate: full,
+                group,
+                control: Class::Control,
+            }))
         };
         let to_target = |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
         match self {
@@ -72,13 +79,13 @@ impl CongestorKind {
             }
             Self::PutIncast => {
                 let window = Some(pressure.window.unwrap_or(PUT_WINDOW));
-                Self::Incast.load(number, group, me, Pressure { window, ..pressure })
+                Self::Incast.load(number, group, me, LoadIntensity { window, ..pressure })
             }
             Self::GetBroadcast => to_target(FlowStyle::Get, None),
             Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
-            Self::Cast => cast(CastWay::Multicast),
-            Self::CastChain => cast(CastWay::Chain),
-            Self::CastTree => cast(CastWay::Tree),
+            Self::Cast => cast(BroadcastLoadAlgorithm::Multicast),
+            Self::CastChain => cast(BroadcastLoadAlgorithm::Chain),
+            Self::CastTree => cast(BroadcastLoadAlgorithm::Tree),
             Self::Permutation => flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None),
             Self::Alltoall => {
                 let others = (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
@@ -90,7 +97,7 @@ impl CongestorKind {
 
 impl LoadKind {
     /// The traffic that this load of `me` puts on the network while it is on, one stream for each target.
-    pub fn streams(&self, me: Rank) -> Vec<Stream> {
+    pub fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let flows = match self {
             Self::Flows(flows) => flows,
             Self::Cast(cast) => return cast.streams(me),
@@ -107,27 +114,29 @@ impl LoadKind {
             let each = BitsPerSec(mean / (flow.targets.len() as u64).max(1));
             for target in &flow.targets {
                 let (from, to) = if flow.style == FlowStyle::Get { (*target, me) } else { (me, *target) };
-                streams.push(Stream::single(from, to, each));
+                streams.push(TrafficStream::single(from, to, each));
             }
         }
         streams
     }
 }
 
-impl Cast {
+impl BroadcastLoad {
     /// What `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
-    fn streams(&self, me: Rank) -> Vec<Stream> {
+    fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let Some(place) = self.members.iter().position(|member| *member == me) else { return Vec::new() };
         let (to, copies): (Vec<usize>, usize) = match self.way {
-            CastWay::Multicast if place == 0 => {
-                return vec![Stream { from: me, to: self.members[1..].to_vec(), rate: self.rate }];
+            BroadcastLoadAlgorithm::Multicast if place == 0 => {
+                return vec![TrafficStream { from: me, to: self.members[1..].to_vec(), rate: self.rate }];
             }
-            CastWay::Multicast => return Vec::new(),
-            CastWay::Chain => ((place + 1..self.members.len()).take(1).collect(), 1),
-            CastWay::Tree => (juniors(place, self.members.len()).collect(), juniors(0, self.members.len()).count()),
+            BroadcastLoadAlgorithm::Multicast => return Vec::new(),
+            BroadcastLoadAlgorithm::Chain => ((place + 1..self.members.len()).take(1).collect(), 1),
+            BroadcastLoadAlgorithm::Tree => {
+                (children(place, self.members.len()).collect(), children(0, self.members.len()).count())
+            }
         };
         let rate = BitsPerSec(self.rate.0 / (copies as u64).max(1));
-        to.into_iter().map(|junior| Stream::single(me, self.members[junior], rate)).collect()
+        to.into_iter().map(|junior| TrafficStream::single(me, self.members[junior], rate)).collect()
     }
 }
 
@@ -136,9 +145,9 @@ mod tests {
     use super::*;
 
     const GROUP: [Rank; 4] = [Rank(5), Rank(1), Rank(2), Rank(3)];
-    const PRESSURE: Pressure = Pressure { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
+    const PRESSURE: LoadIntensity = LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
 
-    fn streams(kind: CongestorKind) -> Vec<Stream> {
+    fn streams(kind: CongestorKind) -> Vec<TrafficStream> {
         let loads = GROUP.iter().filter_map(|me| Some(kind.load(0, &GROUP, *me, PRESSURE)?.streams(*me)));
         loads.flatten().collect()
     }
@@ -178,7 +187,7 @@ mod tests {
 
     #[test]
     fn window__bounds_every_pattern_that_sends() {
-        let pressure = Pressure { window: Some(16), ..PRESSURE };
+        let pressure = LoadIntensity { window: Some(16), ..PRESSURE };
         for kind in CongestorKind::ALL {
             let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else { continue };
             assert!(flows.iter().all(|flow| flow.window == Some(16)), "{kind:?}");

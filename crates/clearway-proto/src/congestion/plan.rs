@@ -25,7 +25,7 @@ use crate::base::{BitsPerSec, RandomKey, Rank};
 const TRIES_MAX: u32 = 10_000;
 
 /// The network as far as draws and expected rates need it.
-pub trait Layout {
+pub trait NetworkLayout {
     /// How many hosts there are; ranks count them.
     fn hosts(&self) -> usize;
 
@@ -56,7 +56,7 @@ pub struct SwitchedLayout {
     pub trunk_rate: Option<BitsPerSec>,
 }
 
-impl Layout for SwitchedLayout {
+impl NetworkLayout for SwitchedLayout {
     fn hosts(&self) -> usize {
         self.switch_of.len()
     }
@@ -82,7 +82,7 @@ impl Layout for SwitchedLayout {
     }
 }
 
-/// One direction of one link of a [`Layout`].
+/// One direction of one link of a [`NetworkLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkId {
     /// A host's link, outward.
@@ -175,7 +175,12 @@ impl Draw {
     ///
     /// # Errors
     /// [`PlanError`] when the request does not fit the layout.
-    pub fn new(layout: &dyn Layout, request: &DrawRequest, key: RandomKey, number: u32) -> Result<Self, PlanError> {
+    pub fn new(
+        layout: &dyn NetworkLayout,
+        request: &DrawRequest,
+        key: RandomKey,
+        number: u32,
+    ) -> Result<Self, PlanError> {
         let hosts = layout.hosts();
         let shared = if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
         let needed = request.victims + request.groups.iter().sum::<usize>() - shared;
@@ -214,7 +219,7 @@ impl Draw {
     }
 
     /// Whether victims and every group use links between switches, where there are any.
-    fn covers(&self, layout: &dyn Layout) -> bool {
+    fn covers(&self, layout: &dyn NetworkLayout) -> bool {
         let spans = |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
         let first = layout.switch_of(Rank(0));
         let several = (0..layout.hosts() as u32).any(|rank| layout.switch_of(Rank(rank)) != first);
@@ -224,7 +229,7 @@ impl Draw {
 
 /// A stream of traffic for the two functions below.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
+pub struct TrafficStream {
     /// Who sends.
     pub from: Rank,
     /// Who receives: all of them the same, of which each link carries one copy.
@@ -233,20 +238,20 @@ pub struct Stream {
     pub rate: BitsPerSec,
 }
 
-impl Stream {
+impl TrafficStream {
     /// From one to one.
     pub fn single(from: Rank, to: Rank, rate: BitsPerSec) -> Self {
         Self { from, to: Vec::from([to]), rate }
     }
 
     /// The links that it takes, each once.
-    fn links(&self, layout: &dyn Layout) -> BTreeSet<LinkId> {
+    fn links(&self, layout: &dyn NetworkLayout) -> BTreeSet<LinkId> {
         self.to.iter().flat_map(|to| layout.path(self.from, *to)).collect()
     }
 }
 
 /// What `streams` together offer to each link that they use.
-pub fn offered_loads(layout: &dyn Layout, streams: &[Stream]) -> BTreeMap<LinkId, BitsPerSec> {
+pub fn offered_loads(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> BTreeMap<LinkId, BitsPerSec> {
     let mut loads = BTreeMap::new();
     for stream in streams {
         for link in stream.links(layout) {
@@ -262,7 +267,7 @@ pub fn offered_loads(layout: &dyn Layout, streams: &[Stream]) -> BTreeMap<LinkId
 /// The yardstick for congestors: a network that protects victims by throttling congestors below this has not contained
 /// anything. Links fill at one pace; what first has none left, or a stream that asks for no more, decides next.
 /// Cost: O(different rates that result x (streams + links)).
-pub fn max_min_fair(layout: &dyn Layout, streams: &[Stream]) -> Vec<BitsPerSec> {
+pub fn max_min_fair(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> Vec<BitsPerSec> {
     let mut number: BTreeMap<LinkId, usize> = BTreeMap::new();
     // Of each link: bits per second left, streams that still wait for their share.
     let mut links: Vec<(u64, u64)> = Vec::new();
@@ -364,7 +369,7 @@ mod tests {
     fn fair__an_incast_shares_its_target_and_a_bystander_keeps_its_rate() {
         let mega = BitsPerSec::mega;
         let streams = [(1, 0, 50), (2, 0, 50), (3, 0, 10), (4, 5, 70)]
-            .map(|(from, to, rate)| Stream::single(Rank(from), Rank(to), mega(rate)));
+            .map(|(from, to, rate)| TrafficStream::single(Rank(from), Rank(to), mega(rate)));
         assert_eq!(max_min_fair(&star(8), &streams), [mega(45), mega(45), mega(10), mega(70)]);
         let loads = offered_loads(&star(8), &streams);
         assert_eq!(loads[&LinkId::ToHost(Rank(0))], mega(110));
@@ -373,7 +378,7 @@ mod tests {
     #[test]
     fn fair__the_trunk_is_shared_by_those_who_cross_it() {
         let mega = BitsPerSec::mega;
-        let streams = [(0, 8), (1, 9), (2, 3)].map(|(from, to)| Stream::single(Rank(from), Rank(to), mega(25)));
+        let streams = [(0, 8), (1, 9), (2, 3)].map(|(from, to)| TrafficStream::single(Rank(from), Rank(to), mega(25)));
         let fair = max_min_fair(&two_switches(), &streams);
         assert_eq!(fair, [BitsPerSec(12_500_000), BitsPerSec(12_500_000), mega(25)]);
     }
@@ -381,7 +386,7 @@ mod tests {
     #[test]
     fn fair__of_a_multicast_each_link_carries_one_copy() {
         let mega = BitsPerSec::mega;
-        let stream = Stream { from: Rank(0), to: [1, 8, 9].map(Rank).into(), rate: mega(50) };
+        let stream = TrafficStream { from: Rank(0), to: [1, 8, 9].map(Rank).into(), rate: mega(50) };
         assert_eq!(max_min_fair(&two_switches(), core::slice::from_ref(&stream)), [mega(25)]);
         let loads = offered_loads(&two_switches(), &[stream]);
         assert_eq!((loads.len(), loads[&LinkId::FromHost(Rank(0))]), (6, mega(50)));

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use crate::base::{Class, LocalNs, Nanos, PeerNs, RandomStream, Rank};
 use crate::wire::{Datagram, More};
 
-use super::context::{Context, NodeConfig};
-use super::frame::{Answer, Frame};
+use super::context::{CongestionConfig, CongestionContext};
+use super::frame::{CongestionFrame, ReplyKind};
 use super::record::Metric;
 use super::task::{Phase, VictimTask};
 
@@ -45,7 +45,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub(super) fn new(task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
+    pub(super) fn new(task: &VictimTask, phase: &Phase, config: &CongestionConfig) -> Self {
         let key = config.key.purpose("probe schedule").node(u64::from(phase.number)).node(u64::from(config.rank.0));
         let mut schedule = key.stream();
         let interval = Nanos(task.interval.0.max(1));
@@ -67,7 +67,7 @@ impl Probe {
     }
 
     /// Sends what is due.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         for _ in 0..BURST_MAX {
             let Some(intended) = self.next else { return More::No };
             if intended >= cx.end() {
@@ -84,12 +84,13 @@ impl Probe {
         More::Yes
     }
 
-    fn ask(&mut self, cx: &mut Context<'_>, intended: LocalNs) {
+    fn ask(&mut self, cx: &mut CongestionContext<'_>, intended: LocalNs) {
         let offset = intended.since(cx.phase.begin);
         let slice = cx.slice_at(intended);
         for neighbour in &self.neighbours {
             let sent = PeerNs(cx.now.0);
-            let frame = Frame::Probe { sequence: self.sequence, intended: offset.0, sent, answer: Answer::Wanted };
+            let frame =
+                CongestionFrame::Probe { sequence: self.sequence, intended: offset.0, sent, answer: ReplyKind::Wanted };
             cx.send(*neighbour, self.class, frame, self.body, None);
             cx.record.count_sent(*neighbour, slice);
             cx.record.time(Metric::SendLag, *neighbour, slice, cx.now.since(intended));
@@ -98,8 +99,8 @@ impl Probe {
     }
 
     /// Takes a neighbour's probe or answer.
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, datagram: &Datagram<'_>, frame: Frame) {
-        let Frame::Probe { sequence, intended, sent, answer } = frame else { return };
+    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, datagram: &Datagram<'_>, frame: CongestionFrame) {
+        let CongestionFrame::Probe { sequence, intended, sent, answer } = frame else { return };
         if !self.neighbours.contains(&datagram.from) || intended >= cx.phase.length.0 {
             cx.record.foreign += 1;
             return;
@@ -111,10 +112,10 @@ impl Probe {
             cx.record.time(Metric::OneWay, datagram.from, slice, at.since(sent.on(clock)));
         }
         match answer {
-            Answer::Given => cx.record.time(Metric::RoundTrip, datagram.from, slice, at.since(begun)),
-            Answer::Wanted => {
+            ReplyKind::Given => cx.record.time(Metric::RoundTrip, datagram.from, slice, at.since(begun)),
+            ReplyKind::Wanted => {
                 let sent = PeerNs(cx.now.0);
-                let frame = Frame::Probe { sequence, intended, sent, answer: Answer::Given };
+                let frame = CongestionFrame::Probe { sequence, intended, sent, answer: ReplyKind::Given };
                 cx.send(datagram.from, self.class, frame, self.body, None);
                 cx.record.count_sent(datagram.from, slice);
             }

@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::base::RandomKey;
 use crate::stats::{Estimate, MEDIAN_MAX};
 
-use super::verdict::{Outcome, Rules, Verdict};
+use super::verdict::{NetworkOutcome, Rules, Verdict};
 
 /// With whom a run shares the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum NetworkSharing {
     /// With nobody of this test.
     Alone,
     /// With congestors.
@@ -46,7 +46,7 @@ pub enum Figure {
 
 /// The pairs of one case: asked for the next run, told its figure.
 #[derive(Clone, Debug)]
-pub struct Pairs {
+pub struct RunPairs {
     key: RandomKey,
     figure: Figure,
     wanted: usize,
@@ -57,7 +57,7 @@ pub struct Pairs {
     done: Vec<[f64; 2]>,
 }
 
-impl Pairs {
+impl RunPairs {
     /// No runs yet, of at most [`MEDIAN_MAX`] pairs; `key` belongs to this case.
     pub fn new(key: RandomKey, figure: Figure, wanted: usize) -> Self {
         let wanted = wanted.min(MEDIAN_MAX);
@@ -65,9 +65,9 @@ impl Pairs {
     }
 
     /// How the next run is to be made; nothing when all are there.
-    pub fn next(&self) -> Option<Company> {
+    pub fn next(&self) -> Option<NetworkSharing> {
         if !self.is_warm {
-            return Some(Company::Alone);
+            return Some(NetworkSharing::Alone);
         }
         let [first, second] = self.order(self.done.len());
         match (self.done.len() < self.wanted, self.half) {
@@ -77,7 +77,7 @@ impl Pairs {
         }
     }
 
-    /// Takes the figure of the run that [`Pairs::next`] asked for: nanoseconds, or what the program printed; infinite for a run
+    /// Takes the figure of the run that [`RunPairs::next`] asked for: nanoseconds, or what the program printed; infinite for a run
     /// that did not end in time.
     pub fn record(&mut self, figure: f64) {
         if !self.is_warm {
@@ -88,8 +88,8 @@ impl Pairs {
             None => self.half = Some(figure),
             Some(first) => {
                 let pair = match self.order(self.done.len()) {
-                    [Company::Alone, _] => [first, figure],
-                    [Company::Congestors, _] => [figure, first],
+                    [NetworkSharing::Alone, _] => [first, figure],
+                    [NetworkSharing::Congestors, _] => [figure, first],
                 };
                 self.done.push(pair);
             }
@@ -97,11 +97,11 @@ impl Pairs {
     }
 
     /// Which of the runs of pair `number` comes first.
-    fn order(&self, number: usize) -> [Company; 2] {
+    fn order(&self, number: usize) -> [NetworkSharing; 2] {
         let drawn = self.key.purpose("order of a pair").node(number as u64 / 2).stream().next_u64() & 1;
         match (drawn + number as u64) & 1 {
-            0 => [Company::Alone, Company::Congestors],
-            _ => [Company::Congestors, Company::Alone],
+            0 => [NetworkSharing::Alone, NetworkSharing::Congestors],
+            _ => [NetworkSharing::Congestors, NetworkSharing::Alone],
         }
     }
 
@@ -126,10 +126,10 @@ impl Pairs {
     }
 
     /// The figures of the runs with this company, in the order of their pairs.
-    pub fn figures(&self, company: Company) -> impl Iterator<Item = f64> {
+    pub fn figures(&self, company: NetworkSharing) -> impl Iterator<Item = f64> {
         self.done.iter().map(move |[alone, beside]| match company {
-            Company::Alone => *alone,
-            Company::Congestors => *beside,
+            NetworkSharing::Alone => *alone,
+            NetworkSharing::Congestors => *beside,
         })
     }
 }
@@ -155,14 +155,14 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
                 "beside congestors the program often does not end in its time; it takes at least {low:.2} times as long"
             ),
         };
-        return verdict(Outcome::Congested, reason);
+        return verdict(NetworkOutcome::Congested, reason);
     }
     if high > limit {
         let reason = format!(
             "the program takes between {low:.2} and {high:.2} times as long beside congestors, on both sides of the limit \
              {limit}; more pairs tell"
         );
-        return verdict(Outcome::Invalid, reason);
+        return verdict(NetworkOutcome::Invalid, reason);
     }
     if let Some(share) = congestor_share.filter(|share| *share < rules.congestor_share_min) {
         let reason = format!(
@@ -170,10 +170,10 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
             share * 100.0,
             rules.congestor_share_min * 100.0
         );
-        return verdict(Outcome::Invalid, reason);
+        return verdict(NetworkOutcome::Invalid, reason);
     }
     let reason = format!("the program takes at most {high:.2} times as long beside congestors, the limit is {limit}");
-    verdict(Outcome::Contained, reason)
+    verdict(NetworkOutcome::Contained, reason)
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     /// All runs of a case: who, in order, with figures from `of`.
-    fn run(pairs: &mut Pairs, of: impl Fn(Company, usize) -> f64) -> Vec<Company> {
+    fn run(pairs: &mut RunPairs, of: impl Fn(NetworkSharing, usize) -> f64) -> Vec<NetworkSharing> {
         let mut order = Vec::new();
         while let Some(company) = pairs.next() {
             pairs.record(of(company, order.len()));
@@ -190,15 +190,15 @@ mod tests {
         order
     }
 
-    fn pairs(seed: u64, figure: Figure, count: usize) -> Pairs {
-        Pairs::new(RandomKey::new(seed), figure, count)
+    fn pairs(seed: u64, figure: Figure, count: usize) -> RunPairs {
+        RunPairs::new(RandomKey::new(seed), figure, count)
     }
 
     #[test]
     fn next__warms_up_then_gives_both_orders_in_every_two_pairs() {
         for seed in 0..20 {
             let order = run(&mut pairs(seed, Figure::Wall, 10), |_, _| 1.0);
-            assert_eq!((order.len(), order[0]), (21, Company::Alone));
+            assert_eq!((order.len(), order[0]), (21, NetworkSharing::Alone));
             for four in order[1..].chunks(4) {
                 assert_ne!(four[0], four[1]);
                 assert_ne!(four[2], four[3]);
@@ -209,8 +209,9 @@ mod tests {
 
     #[test]
     fn next__the_order_is_drawn() {
-        let firsts: Vec<Company> = (0..20).map(|seed| run(&mut pairs(seed, Figure::Wall, 1), |_, _| 1.0)[1]).collect();
-        assert!(firsts.contains(&Company::Alone) && firsts.contains(&Company::Congestors));
+        let firsts: Vec<NetworkSharing> =
+            (0..20).map(|seed| run(&mut pairs(seed, Figure::Wall, 1), |_, _| 1.0)[1]).collect();
+        assert!(firsts.contains(&NetworkSharing::Alone) && firsts.contains(&NetworkSharing::Congestors));
     }
 
     #[test]
@@ -219,16 +220,16 @@ mod tests {
         // Everything takes longer from run to run; congestors triple it. The warm-up must not count.
         run(&mut all, |company, at| {
             let drift = if at == 0 { 1e9 } else { 100.0 + at.div_ceil(2) as f64 };
-            if company == Company::Alone { drift } else { 3.0 * drift }
+            if company == NetworkSharing::Alone { drift } else { 3.0 * drift }
         });
         assert_eq!(all.slowdowns().collect::<Vec<_>>(), [3.0; 6]);
-        assert_eq!(all.figures(Company::Alone).collect::<Vec<_>>(), [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]);
+        assert_eq!(all.figures(NetworkSharing::Alone).collect::<Vec<_>>(), [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]);
     }
 
     #[test]
     fn slowdowns__of_a_rate_are_the_other_way_round() {
         let mut all = pairs(7, Figure::Rate, 1);
-        run(&mut all, |company, _| if company == Company::Alone { 80.0 } else { 20.0 });
+        run(&mut all, |company, _| if company == NetworkSharing::Alone { 80.0 } else { 20.0 });
         assert_eq!(all.slowdowns().collect::<Vec<_>>(), [4.0]);
     }
 
@@ -236,29 +237,29 @@ mod tests {
     fn slowdowns__a_run_without_end_or_without_rate_is_infinite() {
         for (figure, beside) in [(Figure::Wall, f64::INFINITY), (Figure::Rate, f64::INFINITY), (Figure::Rate, 0.0)] {
             let mut all = pairs(7, figure, 1);
-            run(&mut all, |company, _| if company == Company::Alone { 80.0 } else { beside });
+            run(&mut all, |company, _| if company == NetworkSharing::Alone { 80.0 } else { beside });
             assert_eq!(all.slowdowns().collect::<Vec<_>>(), [f64::INFINITY], "{figure:?}");
         }
     }
 
-    fn outcome(value: f64, low: f64, high: f64, congestor_share: Option<f64>) -> Outcome {
+    fn outcome(value: f64, low: f64, high: f64, congestor_share: Option<f64>) -> NetworkOutcome {
         let slowdown = Estimate::new(value, [low, high], 10);
         judge_program(&Rules::default(), &ProgramEvidence { slowdown, congestor_share }).outcome
     }
 
     #[test]
     fn judge_program__says_only_what_the_interval_allows() {
-        assert_eq!(outcome(1.01, 0.99, 1.05, Some(1.0)), Outcome::Contained);
-        assert_eq!(outcome(1.4, 1.2, 1.6, Some(1.0)), Outcome::Congested);
-        assert_eq!(outcome(1.2, 0.9, 1.6, Some(1.0)), Outcome::Invalid);
-        assert_eq!(outcome(f64::INFINITY, 2.0, f64::INFINITY, None), Outcome::Congested);
-        assert_eq!(outcome(1.0, 0.0, f64::INFINITY, None), Outcome::Invalid);
+        assert_eq!(outcome(1.01, 0.99, 1.05, Some(1.0)), NetworkOutcome::Contained);
+        assert_eq!(outcome(1.4, 1.2, 1.6, Some(1.0)), NetworkOutcome::Congested);
+        assert_eq!(outcome(1.2, 0.9, 1.6, Some(1.0)), NetworkOutcome::Invalid);
+        assert_eq!(outcome(f64::INFINITY, 2.0, f64::INFINITY, None), NetworkOutcome::Congested);
+        assert_eq!(outcome(1.0, 0.0, f64::INFINITY, None), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge_program__weak_congestors_convict_and_never_acquit() {
-        assert_eq!(outcome(1.01, 0.99, 1.05, Some(0.5)), Outcome::Invalid);
-        assert_eq!(outcome(1.4, 1.2, 1.6, Some(0.5)), Outcome::Congested);
-        assert_eq!(outcome(1.01, 0.99, 1.05, None), Outcome::Contained);
+        assert_eq!(outcome(1.01, 0.99, 1.05, Some(0.5)), NetworkOutcome::Invalid);
+        assert_eq!(outcome(1.4, 1.2, 1.6, Some(0.5)), NetworkOutcome::Congested);
+        assert_eq!(outcome(1.01, 0.99, 1.05, None), NetworkOutcome::Contained);
     }
 }

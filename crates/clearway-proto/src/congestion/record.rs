@@ -72,7 +72,7 @@ pub struct LoadSeries {
 
 /// How often a message of class `asked` arrived with which mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct MarkCount {
     /// What the sender asked for.
     pub asked: Class,
     /// What the packet said on arrival; `None` is a mark that belongs to no class.
@@ -93,7 +93,7 @@ pub struct PhaseRecord {
     /// Load received.
     pub load: Vec<LoadSeries>,
     /// Marks on arrival.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<MarkCount>,
     /// Link bytes of load that the schedule asked for.
     pub offered: Bytes,
     /// Link bytes of load that this rank's own transmit queue refused.
@@ -141,7 +141,7 @@ impl PhaseRecord {
     pub(super) fn count_mark(&mut self, asked: Class, arrived: Option<Class>) {
         match self.marks.iter_mut().find(|m| m.asked == asked && m.arrived == arrived) {
             Some(mark) => mark.messages += 1,
-            None => self.marks.push(Mark { asked, arrived, messages: 1 }),
+            None => self.marks.push(MarkCount { asked, arrived, messages: 1 }),
         }
     }
 }

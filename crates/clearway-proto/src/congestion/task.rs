@@ -245,16 +245,16 @@ pub enum LoadKind {
         percent: u8,
     },
     /// Membership in a broadcast, whose engine runs beside this one.
-    Cast(Cast),
+    Cast(BroadcastLoad),
 }
 
 /// A broadcast that loads: one object after the other, as long as the load lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cast {
+pub struct BroadcastLoad {
     /// Who takes part, in the order in which objects are handed on; the first one casts.
     pub members: Vec<Rank>,
     /// How objects reach all.
-    pub way: CastWay,
+    pub way: BroadcastLoadAlgorithm,
     /// Bytes of an object.
     pub object: Bytes,
     /// The most that leaves one member, all headers included.
@@ -265,10 +265,10 @@ pub struct Cast {
     pub control: Class,
 }
 
-/// How the objects of a [`Cast`] reach all.
+/// How the objects of a [`BroadcastLoad`] reach all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CastWay {
+pub enum BroadcastLoadAlgorithm {
     /// The network copies.
     Multicast,
     /// Each hands on to the next.

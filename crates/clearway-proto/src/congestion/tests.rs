@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::stats::{Histogram, Quantile};
-use crate::wire::memory::{MemoryConfig, MemoryFabric, Rough};
+use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 use crate::wire::{
     Arrival, Datagram, Driver, Effect, Engine, Input, Out, PathId, RegionId, SHORT_HEAD, Span, Stamp, Status, Wire,
 };
@@ -22,9 +22,9 @@ const CLOSED: [VictimKind; 5] = [
 ];
 
 /// All ranks of a job on one memory fabric.
-struct Job {
+struct CongestionJob {
     fabric: MemoryFabric,
-    drivers: Vec<Driver<Node>>,
+    drivers: Vec<Driver<CongestionNode>>,
     burns: Vec<Nanos>,
     /// A rank that gets no processor until then.
     asleep: Option<(Rank, LocalNs)>,
@@ -32,7 +32,7 @@ struct Job {
     liar: Option<Rank>,
 }
 
-impl Job {
+impl CongestionJob {
     fn new(config: MemoryConfig) -> Self {
         Self::with_bodies(config, u32::MAX)
     }
@@ -47,7 +47,14 @@ impl Job {
             let payload = Span { region, offset: 0, length: body_max };
             let shared_clock = wire.capabilities().shared_clock;
             let key = RandomKey::new(7);
-            let node = Node::new(NodeConfig { rank: Rank(rank), payload, body_max, memory: None, shared_clock, key });
+            let node = CongestionNode::new(CongestionConfig {
+                rank: Rank(rank),
+                payload,
+                body_max,
+                memory: None,
+                shared_clock,
+                key,
+            });
             Driver::boot(node, LocalNs(0), 0)
         });
         let drivers = drivers.collect();
@@ -83,7 +90,7 @@ impl Job {
                 }
                 let burns = &mut self.burns;
                 let progress = driver.step(self.fabric.wire(Rank(i as u32)), &mut |event| {
-                    if let Event::Burn(length) = event {
+                    if let CongestionEvent::Burn(length) = event {
                         burns.push(length);
                     }
                 });
@@ -140,7 +147,7 @@ fn sent(records: &[PhaseRecord]) -> u64 {
 
 #[test]
 fn ping__every_probe_and_answer_is_timed_one_way() {
-    let mut job = Job::new(MemoryConfig::lossless(3));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(3));
     let records = job.run(|_| phase(MS.times(1000), victim(VictimKind::Ping, 3, MS), vec![]));
     let (count, low, high) = samples(&records, Metric::OneWay);
     // 3 ranks x 2 neighbours x about 1000 probes, each answered.
@@ -155,7 +162,7 @@ fn ping__every_probe_and_answer_is_timed_one_way() {
 #[test]
 fn ping__what_is_lost_is_sent_and_not_received() {
     let config = MemoryConfig { loss_per_million: 50_000, seed: 4, ..MemoryConfig::lossless(2) };
-    let records = Job::new(config).run(|_| phase(MS.times(4000), victim(VictimKind::Get, 2, MS), vec![]));
+    let records = CongestionJob::new(config).run(|_| phase(MS.times(4000), victim(VictimKind::Get, 2, MS), vec![]));
     let lost = sent(&records) - samples(&records, Metric::OneWay).0;
     let share = lost as f64 / sent(&records) as f64;
     assert!((0.035..0.065).contains(&share), "{share}");
@@ -164,11 +171,17 @@ fn ping__what_is_lost_is_sent_and_not_received() {
 #[test]
 fn ping__a_rank_that_was_late_sends_what_it_owes_one_by_one() {
     let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
-    let config =
-        NodeConfig { rank: Rank(0), payload, body_max: 4096, shared_clock: None, memory: None, key: RandomKey::new(7) };
-    let mut node = Node::new(config);
+    let config = CongestionConfig {
+        rank: Rank(0),
+        payload,
+        body_max: 4096,
+        shared_clock: None,
+        memory: None,
+        key: RandomKey::new(7),
+    };
+    let mut node = CongestionNode::new(config);
     let mut out = Out::with_limit(256);
-    let mut sent = |node: &mut Node, now: LocalNs, input: Input<'_, Phase>| {
+    let mut sent = |node: &mut CongestionNode, now: LocalNs, input: Input<'_, Phase>| {
         out.clear();
         let _ = node.input(now, input, &mut out);
         out.effects().len()
@@ -186,8 +199,10 @@ fn ping__a_rank_that_was_late_sends_what_it_owes_one_by_one() {
 
 #[test]
 fn ping__schedules_of_ranks_differ_and_repeat_with_the_seed() {
-    let run =
-        || Job::new(MemoryConfig::lossless(2)).run(|_| phase(MS.times(200), victim(VictimKind::Ping, 2, MS), vec![]));
+    let run = || {
+        CongestionJob::new(MemoryConfig::lossless(2))
+            .run(|_| phase(MS.times(200), victim(VictimKind::Ping, 2, MS), vec![]))
+    };
     let (a, b) = (run(), run());
     assert_eq!(a, b);
     assert_ne!(a[0].series, a[1].series);
@@ -195,7 +210,7 @@ fn ping__schedules_of_ranks_differ_and_repeat_with_the_seed() {
 
 fn iterations_of(kind: VictimKind, ranks: u32, loss_per_million: u32) -> Vec<PhaseRecord> {
     let config = MemoryConfig { loss_per_million, seed: 9, ..MemoryConfig::lossless(ranks) };
-    Job::new(config).run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]))
+    CongestionJob::new(config).run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]))
 }
 
 fn closed_loops_finish(ranks: impl IntoIterator<Item = u32> + Clone) {
@@ -243,7 +258,7 @@ fn iterations__loss_delays_and_never_stops_them() {
 fn iterations__a_rank_that_woke_up_late_once_is_not_late_for_ever() {
     for kind in CLOSED {
         let p99 = |asleep| {
-            let mut job = Job::new(MemoryConfig::lossless(3));
+            let mut job = CongestionJob::new(MemoryConfig::lossless(3));
             job.asleep = asleep;
             let records = job.run(|_| phase(MS.times(2000), victim(kind, 3, MS.times(8)), vec![]));
             let iterations = records.iter().flat_map(|r| &r.series).filter(|s| s.metric == Metric::Iteration);
@@ -257,7 +272,7 @@ fn iterations__a_rank_that_woke_up_late_once_is_not_late_for_ever() {
 
 #[test]
 fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
-    let mut job = Job::new(MemoryConfig::lossless(3));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(3));
     // Rank 2 is in everyone's ring and takes no part.
     let task = |me: Rank| if me == Rank(2) { None } else { victim(VictimKind::Allreduce, 3, MS) };
     let records = job.run(|me| phase(MS.times(3000), task(me), vec![]));
@@ -268,12 +283,12 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
 
 #[test]
 fn iterations__loss_copies_and_late_messages_change_no_result() {
-    let rough = Rough { doubled: 50_000, late: 50_000, damaged: 0 };
+    let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
     for kind in [VictimKind::Barrier, VictimKind::Allreduce, VictimKind::Allgather] {
         for ranks in [2, 3, 6, 8, 13] {
             let config = MemoryConfig { loss_per_million: 20_000, rough, seed: 5, ..MemoryConfig::lossless(ranks) };
             // Two blocks in a message: the longest of thirteen ranks are three messages.
-            let mut job = Job::with_bodies(config, 16);
+            let mut job = CongestionJob::with_bodies(config, 16);
             let records = job.run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]));
             let (count, ..) = samples(&records, Metric::Iteration);
             assert!(count >= 15 * u64::from(ranks), "{kind:?} on {ranks}: {count}");
@@ -294,7 +309,7 @@ fn allgather__takes_as_many_steps_as_messages_double() {
 
 #[test]
 fn allgather__a_wrong_block_is_foreign_and_takes_for_ever() {
-    let mut job = Job::new(MemoryConfig::lossless(5));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(5));
     job.liar = Some(Rank(3));
     let records = job.run(|_| phase(MS.times(100), victim(VictimKind::Allgather, 5, MS.times(2)), vec![]));
     for record in &records {
@@ -305,7 +320,7 @@ fn allgather__a_wrong_block_is_foreign_and_takes_for_ever() {
 
 #[test]
 fn allgather__without_memory_ends_no_iteration() {
-    let mut job = Job::new(MemoryConfig::lossless(2));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(2));
     for (me, driver) in (0..).map(Rank).zip(&mut job.drivers) {
         driver.command(LocalNs(0), phase(MS.times(100), victim(VictimKind::Allgather, 2, MS), vec![]));
         driver.step(job.fabric.wire(me), &mut |_| {});
@@ -319,20 +334,20 @@ fn allgather__without_memory_ends_no_iteration() {
 }
 
 /// Rank 0 of two in an operation that it began, and what it answers to rank 1.
-struct Half {
-    node: Node,
+struct RankZero {
+    node: CongestionNode,
     now: LocalNs,
-    out: Out<Event>,
+    out: Out<CongestionEvent>,
 }
 
-impl Half {
+impl RankZero {
     fn new(kind: VictimKind) -> Self {
         let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
         let memory = Some(Span { region: RegionId(3), ..payload });
         let key = RandomKey::new(7);
-        let config = NodeConfig { rank: Rank(0), payload, body_max: 4096, memory, shared_clock: None, key };
+        let config = CongestionConfig { rank: Rank(0), payload, body_max: 4096, memory, shared_clock: None, key };
         let phase = phase(MS.times(100), victim(kind, 2, MS), vec![]);
-        let (node, now, out) = (Node::new(config), phase.begin, Out::with_limit(64));
+        let (node, now, out) = (CongestionNode::new(config), phase.begin, Out::with_limit(64));
         let mut half = Self { node, now, out };
         half.give(Input::Command(phase));
         half.give(Input::Tick);
@@ -346,7 +361,7 @@ impl Half {
     }
 
     /// Gives it `frame` with `body` bytes from rank `from`; how much it does then.
-    fn hear(&mut self, from: u32, frame: Frame, body: u32) -> usize {
+    fn hear(&mut self, from: u32, frame: CongestionFrame, body: u32) -> usize {
         let head = frame.encode(Class::LowLatency, 3);
         let body = Span { region: RegionId::RECEIVE, offset: 0, length: body };
         let (class, at) = (Some(Class::LowLatency), Stamp::Taken(self.now));
@@ -369,8 +384,8 @@ fn barrier__one_that_somebody_left_alone_is_foreign_and_takes_for_ever() {
     // What rank 1 says when it has come to its first barrier, and when it is in none.
     let (come, left) = (1_000_004, 1);
     for (value, expected) in [(come, (1, 0, 0)), (left, (1, 1, 1))] {
-        let mut half = Half::new(VictimKind::Barrier);
-        half.hear(1, Frame::Sum { iteration: 1, step: 0, value }, 0);
+        let mut half = RankZero::new(VictimKind::Barrier);
+        half.hear(1, CongestionFrame::Sum { iteration: 1, step: 0, value }, 0);
         assert_eq!(half.record(), expected);
     }
 }
@@ -378,20 +393,20 @@ fn barrier__one_that_somebody_left_alone_is_foreign_and_takes_for_ever() {
 #[test]
 fn collective__what_no_rank_sends_changes_nothing() {
     let foreign = [
-        (1, Frame::Sum { iteration: 1, step: 0, value: 0 }, 0),
-        (1, Frame::Blocks { iteration: 1, step: 1, part: 0 }, 8),
-        (1, Frame::Blocks { iteration: 1, step: 255, part: 0 }, 8),
-        (1, Frame::Blocks { iteration: 1, step: 0, part: 1 }, 8),
-        (1, Frame::Blocks { iteration: 1, step: 0, part: 255 }, 8),
-        (1, Frame::Blocks { iteration: 1, step: 0, part: 0 }, 16),
-        (1, Frame::Blocks { iteration: 3, step: 0, part: 0 }, 8),
-        (2, Frame::Blocks { iteration: 1, step: 0, part: 0 }, 8),
-        (1, Frame::Question { iteration: 1, step: 1 }, 0),
-        (1, Frame::Question { iteration: 3, step: 0 }, 0),
-        (9, Frame::Question { iteration: 1, step: 0 }, 0),
-        (1, Frame::Segment { iteration: 1, index: 0, count: 1 }, 8),
+        (1, CongestionFrame::Sum { iteration: 1, step: 0, value: 0 }, 0),
+        (1, CongestionFrame::Blocks { iteration: 1, step: 1, part: 0 }, 8),
+        (1, CongestionFrame::Blocks { iteration: 1, step: 255, part: 0 }, 8),
+        (1, CongestionFrame::Blocks { iteration: 1, step: 0, part: 1 }, 8),
+        (1, CongestionFrame::Blocks { iteration: 1, step: 0, part: 255 }, 8),
+        (1, CongestionFrame::Blocks { iteration: 1, step: 0, part: 0 }, 16),
+        (1, CongestionFrame::Blocks { iteration: 3, step: 0, part: 0 }, 8),
+        (2, CongestionFrame::Blocks { iteration: 1, step: 0, part: 0 }, 8),
+        (1, CongestionFrame::Question { iteration: 1, step: 1 }, 0),
+        (1, CongestionFrame::Question { iteration: 3, step: 0 }, 0),
+        (9, CongestionFrame::Question { iteration: 1, step: 0 }, 0),
+        (1, CongestionFrame::Segment { iteration: 1, index: 0, count: 1 }, 8),
     ];
-    let mut half = Half::new(VictimKind::Allgather);
+    let mut half = RankZero::new(VictimKind::Allgather);
     for (from, frame, body) in foreign {
         assert_eq!(half.hear(from, frame, body), 0, "{frame:?}");
     }
@@ -400,9 +415,9 @@ fn collective__what_no_rank_sends_changes_nothing() {
 
 #[test]
 fn collective__a_question_is_answered_when_there_is_something_to_say() {
-    let mut half = Half::new(VictimKind::Allgather);
-    let block = |iteration| Frame::Blocks { iteration, step: 0, part: 0 };
-    let question = |iteration| Frame::Question { iteration, step: 0 };
+    let mut half = RankZero::new(VictimKind::Allgather);
+    let block = |iteration| CongestionFrame::Blocks { iteration, step: 0, part: 0 };
+    let question = |iteration| CongestionFrame::Question { iteration, step: 0 };
     assert_eq!(half.hear(1, question(1), 0), 1, "sent, so again");
     assert_eq!(half.hear(1, question(2), 0), 0, "not begun");
     assert_eq!(half.hear(1, question(0), 0), 0, "never was");
@@ -416,11 +431,11 @@ fn collective__a_question_is_answered_when_there_is_something_to_say() {
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
-    let pressure = Pressure { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
+    let pressure = LoadIntensity { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
     load_under(kind, group, me, pressure)
 }
 
-fn load_under(kind: CongestorKind, group: &[Rank], me: Rank, pressure: Pressure) -> Vec<LoadTask> {
+fn load_under(kind: CongestorKind, group: &[Rank], me: Rank, pressure: LoadIntensity) -> Vec<LoadTask> {
     let kind = kind.load(0, group, me, pressure);
     let task = |kind| LoadTask { kind, class: Class::Bulk, from: MS.times(500), until: MS.times(1500) };
     kind.map(task).into_iter().collect()
@@ -443,7 +458,7 @@ fn load__every_pattern_offers_its_rate_for_its_second() {
         (CongestorKind::Burst, 30),
     ] {
         let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(4) };
-        let records = Job::new(config).run(|me| phase(MS.times(2000), None, load_of(kind, &group, me, 150)));
+        let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, load_of(kind, &group, me, 150)));
         let mega = received(&records) / 1_000_000;
         assert!(mega.abs_diff(expected) <= expected / 50 + 1, "{kind:?}: {mega} Mb/s, not {expected}");
         let outside = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).any(|s| s.slice < 5 || s.slice > 15);
@@ -457,8 +472,8 @@ fn load__a_full_transmit_queue_is_waited_for_and_accounted() {
     let group = ring(2);
     // Four messages under way per 10 ms: far less than 100 Mb/s.
     let config = MemoryConfig { room: 4, latency: MS.times(10), ..MemoryConfig::lossless(2) };
-    let records =
-        Job::new(config).run(|me| phase(MS.times(2000), None, load_of(CongestorKind::Incast, &group, me, 100)));
+    let records = CongestionJob::new(config)
+        .run(|me| phase(MS.times(2000), None, load_of(CongestorKind::Incast, &group, me, 100)));
     let sender = &records[1];
     let arrived: u64 = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.link).sum();
     assert!(arrived > 0 && sender.refused.0 > 0);
@@ -470,7 +485,7 @@ fn load__lost_puts_do_not_stop_a_put_incast() {
     let group = ring(2);
     let config = MemoryConfig { loss_per_million: 20_000, room: 10_000, ..MemoryConfig::lossless(2) };
     let loads = |me| load_of(CongestorKind::PutIncast, &group, me, 100);
-    let records = Job::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
+    let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
     let slices: Vec<u32> = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.slice).collect();
     assert!(slices.contains(&14), "still sending in the last slice: {slices:?}");
 }
@@ -478,12 +493,12 @@ fn load__lost_puts_do_not_stop_a_put_incast() {
 #[test]
 fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
     let group = ring(2);
-    let pressure = Pressure { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure = LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
     for kind in [CongestorKind::PutIncast, CongestorKind::GetBroadcast] {
         // Two messages of 4 KiB in one round trip of 20 ms, for a second.
         let config = MemoryConfig { latency: MS.times(10), room: 1000, ..MemoryConfig::lossless(2) };
         let loads = |me| load_under(kind, &group, me, pressure);
-        let records = Job::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
+        let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
         let arrived: u64 = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.body).sum();
         assert_eq!(arrived, 2 * 50 * 4096, "{kind:?}");
     }
@@ -491,15 +506,21 @@ fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
 
 #[test]
 fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
-    let pressure = Pressure { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure = LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
     let loads = load_under(CongestorKind::Permutation, &ring(2), Rank(1), pressure);
     let payload = Span { region: RegionId(0), offset: 0, length: 4096 };
     let key = RandomKey::new(1);
-    let mut node =
-        Node::new(NodeConfig { rank: Rank(1), payload, body_max: 4096, shared_clock: None, memory: None, key });
+    let mut node = CongestionNode::new(CongestionConfig {
+        rank: Rank(1),
+        payload,
+        body_max: 4096,
+        shared_clock: None,
+        memory: None,
+        key,
+    });
     let mut out = Out::with_limit(256);
     let mut tokens = Vec::new();
-    let mut give = |node: &mut Node, now: u64, input: Input<'_, Phase>| {
+    let mut give = |node: &mut CongestionNode, now: u64, input: Input<'_, Phase>| {
         let _ = node.input(LocalNs(now), input, &mut out);
         tokens.extend(out.effects().iter().filter_map(|effect| match effect {
             Effect::Operate(timed) => timed.operation.token(),
@@ -520,7 +541,7 @@ fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
 
 #[test]
 fn load__cpu_only_burns_and_sends_nothing() {
-    let mut job = Job::new(MemoryConfig::lossless(2));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(2));
     let records = job.run(|me| phase(MS.times(2000), None, load_of(CongestorKind::CpuOnly, &ring(2), me, 80)));
     assert_eq!(job.burns.len(), 200);
     assert!(job.burns.iter().all(|burn| *burn == MS.times(8)));
@@ -529,7 +550,7 @@ fn load__cpu_only_burns_and_sends_nothing() {
 
 #[test]
 fn node__frames_of_another_phase_are_foreign() {
-    let mut job = Job::new(MemoryConfig::lossless(2));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(2));
     let records = job.run(|me| Phase { number: me.0, ..phase(MS.times(100), victim(VictimKind::Ping, 2, MS), vec![]) });
     assert!(records.iter().all(|r| r.foreign > 0 && r.marks.is_empty()));
     assert_eq!(samples(&records, Metric::OneWay).0, 0);
@@ -539,7 +560,8 @@ fn node__frames_of_another_phase_are_foreign() {
 fn record__crosses_a_process_border_unchanged() {
     let config = MemoryConfig { loss_per_million: 10_000, ..MemoryConfig::lossless(3) };
     let loads = |me| load_of(CongestorKind::Incast, &ring(3), me, 20);
-    let records = Job::new(config).run(|me| phase(MS.times(1600), victim(VictimKind::Ping, 3, MS), loads(me)));
+    let records =
+        CongestionJob::new(config).run(|me| phase(MS.times(1600), victim(VictimKind::Ping, 3, MS), loads(me)));
     for record in records {
         let text = serde_json::to_string(&record).expect("a record is JSON");
         assert_eq!(serde_json::from_str::<PhaseRecord>(&text).expect("and back"), record);
@@ -548,7 +570,7 @@ fn record__crosses_a_process_border_unchanged() {
 
 #[test]
 fn command__a_phase_that_the_next_one_ends_is_recorded_too() {
-    let mut job = Job::new(MemoryConfig::lossless(1));
+    let mut job = CongestionJob::new(MemoryConfig::lossless(1));
     let driver = &mut job.drivers[0];
     let empty = Phase { number: 4, begin: LocalNs(0), drain: Nanos::ZERO, ..phase(Nanos::ZERO, None, Vec::new()) };
     for phase in [phase(MS.times(10_000), None, Vec::new()), empty] {

@@ -8,12 +8,12 @@
 //! # Invariants
 //! I1. An iteration with a wrong result counts as foreign and takes for ever: the right ones around it make no good figure of it.
 
-use crate::base::{LocalNs, Nanos, Place, Rank, Schedule};
+use crate::base::{LocalNs, Nanos, Participant, Rank, Schedule};
 use crate::wire::{More, Span, Status, Token};
 
 use super::collective::Collective;
-use super::context::{Context, NodeConfig};
-use super::frame::Frame;
+use super::context::{CongestionConfig, CongestionContext};
+use super::frame::CongestionFrame;
 use super::task::{Phase, VictimTask};
 
 /// One rank's part in repeated operations.
@@ -23,11 +23,11 @@ pub(super) struct TimedCollective {
     schedule: Schedule,
     interval: Nanos,
     iteration: u32,
-    state: State,
+    state: TimedState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TimedState {
     /// The next iteration begins then.
     Resting(LocalNs),
     /// Messages are under way since then.
@@ -39,33 +39,33 @@ enum State {
 }
 
 impl TimedCollective {
-    pub(super) fn new(schedule: Schedule, task: &VictimTask, phase: &Phase, config: &NodeConfig) -> Self {
+    pub(super) fn new(schedule: Schedule, task: &VictimTask, phase: &Phase, config: &CongestionConfig) -> Self {
         let collective = Collective::new(schedule, &task.ring, task.class, config);
-        Self { collective, schedule, interval: task.interval, iteration: 0, state: State::Resting(phase.begin) }
+        Self { collective, schedule, interval: task.interval, iteration: 0, state: TimedState::Resting(phase.begin) }
     }
 
     /// When the iteration under way began.
     pub(super) const fn begun(&self) -> Option<LocalNs> {
         match self.state {
-            State::Moving(started) | State::Looking(started, _) => Some(started),
-            State::Resting(_) | State::Ended => None,
+            TimedState::Moving(started) | TimedState::Looking(started, _) => Some(started),
+            TimedState::Resting(_) | TimedState::Ended => None,
         }
     }
 
     pub(super) const fn deadline(&self) -> Option<LocalNs> {
         match self.state {
-            State::Resting(until) => Some(until),
-            State::Moving(_) => self.collective.deadline(),
-            State::Looking(..) | State::Ended => None,
+            TimedState::Resting(until) => Some(until),
+            TimedState::Moving(_) => self.collective.deadline(),
+            TimedState::Looking(..) | TimedState::Ended => None,
         }
     }
 
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         match self.state {
-            State::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = State::Ended,
-            State::Resting(until) if until <= cx.now => {
+            TimedState::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = TimedState::Ended,
+            TimedState::Resting(until) if until <= cx.now => {
                 self.iteration += 1;
-                self.state = State::Moving(cx.now);
+                self.state = TimedState::Moving(cx.now);
                 let own = self.contribution(self.collective.place().rank);
                 self.collective.start(cx, self.iteration, own);
             }
@@ -76,14 +76,14 @@ impl TimedCollective {
         More::No
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, from: Rank, body: Span, frame: Frame) {
+    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, body: Span, frame: CongestionFrame) {
         self.collective.arrival(cx, from, body, frame);
         self.go_on(cx);
     }
 
     /// A digest is there, or was refused.
-    pub(super) fn done(&mut self, cx: &mut Context<'_>, token: Token, status: Status, digest: u64) {
-        let State::Looking(started, over) = self.state else { return };
+    pub(super) fn done(&mut self, cx: &mut CongestionContext<'_>, token: Token, status: Status, digest: u64) {
+        let TimedState::Looking(started, over) = self.state else { return };
         let Some(blocks) = self.collective.blocks() else { return };
         if let Some(are_all_here) = blocks.are_all_here(self.iteration, token, digest) {
             self.finish(cx, started, over, are_all_here && status == Status::Complete);
@@ -97,7 +97,7 @@ impl TimedCollective {
 
     /// The sum that tells of all ranks.
     fn expected(&self) -> u64 {
-        let Place { rank, ranks } = self.collective.place();
+        let Participant { rank, ranks } = self.collective.place();
         match self.schedule {
             // Each step tells of as many ranks more as were known, also when some of them are told of twice.
             Schedule::Barrier => {
@@ -108,24 +108,24 @@ impl TimedCollective {
         }
     }
 
-    fn go_on(&mut self, cx: &mut Context<'_>) {
-        let (State::Moving(started), Some(sum)) = (self.state, self.collective.result()) else { return };
+    fn go_on(&mut self, cx: &mut CongestionContext<'_>) {
+        let (TimedState::Moving(started), Some(sum)) = (self.state, self.collective.result()) else { return };
         match self.collective.blocks() {
             Some(blocks) => {
                 blocks.ask(cx, self.iteration);
-                self.state = State::Looking(started, cx.now);
+                self.state = TimedState::Looking(started, cx.now);
             }
             None => self.finish(cx, started, cx.now, sum == self.expected()),
         }
     }
 
-    fn finish(&mut self, cx: &mut Context<'_>, started: LocalNs, over: LocalNs, is_right: bool) {
+    fn finish(&mut self, cx: &mut CongestionContext<'_>, started: LocalNs, over: LocalNs, is_right: bool) {
         if is_right {
             cx.iteration_took(started, over);
         } else {
             cx.iteration_never(started);
             cx.record.foreign += 1;
         }
-        self.state = State::Resting(cx.next_round(self.interval));
+        self.state = TimedState::Resting(cx.next_round(self.interval));
     }
 }

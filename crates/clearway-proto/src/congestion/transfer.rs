@@ -14,8 +14,8 @@
 
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 
-use super::context::Context;
-use super::frame::Frame;
+use super::context::CongestionContext;
+use super::frame::CongestionFrame;
 
 /// Segments under way: GPCNeT keeps 8 messages of 128 KiB outstanding; 16 packets already fill a 100 Mb/s link for 1.8 ms,
 /// longer than the round trip of a lab, and leave most of a 100-packet queue to others.
@@ -29,13 +29,13 @@ pub(super) const TIMEOUT_MAX: Nanos = Nanos::from_millis(200);
 
 /// How a message is cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct Segmentation {
     segments: u8,
     body: u32,
     last: u32,
 }
 
-impl Shape {
+impl Segmentation {
     /// Cuts `message` into segments of at most `body_max` bytes, and at most 128 of them.
     pub(super) fn new(message: Bytes, body_max: u32) -> Self {
         let body = u64::from(body_max.max(1)).max(message.0.div_ceil(128));
@@ -56,9 +56,9 @@ impl Shape {
 
 /// The sending side of one peer.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingTransfer {
     pub(super) peer: Rank,
-    shape: Shape,
+    shape: Segmentation,
     iteration: u32,
     acked: u128,
     sent: u8,
@@ -66,12 +66,12 @@ pub(super) struct Outgoing {
     timeout_at: Option<LocalNs>,
 }
 
-impl Outgoing {
-    pub(super) fn new(peer: Rank, shape: Shape) -> Self {
+impl OutgoingTransfer {
+    pub(super) fn new(peer: Rank, shape: Segmentation) -> Self {
         Self { peer, shape, iteration: 0, acked: shape.all(), sent: 0, timeout: TIMEOUT_FIRST, timeout_at: None }
     }
 
-    pub(super) fn start(&mut self, cx: &mut Context<'_>, class: Class, iteration: u32) {
+    pub(super) fn start(&mut self, cx: &mut CongestionContext<'_>, class: Class, iteration: u32) {
         self.iteration = iteration;
         self.acked = 0;
         self.sent = 0;
@@ -88,7 +88,13 @@ impl Outgoing {
         self.timeout_at
     }
 
-    pub(super) fn acknowledged(&mut self, cx: &mut Context<'_>, class: Class, iteration: u32, received: u128) {
+    pub(super) fn acknowledged(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        class: Class,
+        iteration: u32,
+        received: u128,
+    ) {
         let news = received & self.shape.all() & !self.acked;
         if iteration != self.iteration || news == 0 {
             return;
@@ -100,7 +106,7 @@ impl Outgoing {
     }
 
     /// Sends again what is not acknowledged, if it is time.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>, class: Class) {
+    pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>, class: Class) {
         if self.timeout_at.is_none_or(|at| at > cx.now) {
             return;
         }
@@ -113,31 +119,31 @@ impl Outgoing {
         self.timeout_at = Some(cx.now + self.timeout);
     }
 
-    fn pump(&mut self, cx: &mut Context<'_>, class: Class) {
+    fn pump(&mut self, cx: &mut CongestionContext<'_>, class: Class) {
         while self.sent < self.shape.segments && u32::from(self.sent) - self.acked.count_ones() < WINDOW {
             self.send(cx, class, self.sent);
             self.sent += 1;
         }
     }
 
-    fn send(&self, cx: &mut Context<'_>, class: Class, index: u8) {
-        let frame = Frame::Segment { iteration: self.iteration, index, count: self.shape.segments };
+    fn send(&self, cx: &mut CongestionContext<'_>, class: Class, index: u8) {
+        let frame = CongestionFrame::Segment { iteration: self.iteration, index, count: self.shape.segments };
         cx.send(self.peer, class, frame, self.shape.body_of(index), None);
     }
 }
 
 /// The receiving side of one peer.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingTransfer {
     pub(super) peer: Rank,
-    shape: Shape,
+    shape: Segmentation,
     iteration: u32,
     received: u128,
     ahead: u128,
 }
 
-impl Incoming {
-    pub(super) fn new(peer: Rank, shape: Shape) -> Self {
+impl IncomingTransfer {
+    pub(super) fn new(peer: Rank, shape: Segmentation) -> Self {
         Self { peer, shape, iteration: 0, received: 0, ahead: 0 }
     }
 
@@ -153,7 +159,14 @@ impl Incoming {
         self.received == self.shape.all()
     }
 
-    pub(super) fn segment(&mut self, cx: &mut Context<'_>, class: Class, iteration: u32, index: u8, count: u8) {
+    pub(super) fn segment(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        class: Class,
+        iteration: u32,
+        index: u8,
+        count: u8,
+    ) {
         if count != self.shape.segments || index >= count {
             cx.record.foreign += 1;
             return;
@@ -164,7 +177,7 @@ impl Incoming {
             1 => &mut self.ahead,
             u32::MAX => {
                 let received = self.shape.all();
-                cx.send(self.peer, class, Frame::SegmentAck { iteration, received }, 0, None);
+                cx.send(self.peer, class, CongestionFrame::SegmentAck { iteration, received }, 0, None);
                 return;
             }
             _ => {
@@ -176,7 +189,7 @@ impl Incoming {
         *bitmap |= bit;
         let received = *bitmap;
         if seen_before || received == self.shape.all() || received.count_ones().is_multiple_of(ACK_EVERY) {
-            cx.send(self.peer, class, Frame::SegmentAck { iteration, received }, 0, None);
+            cx.send(self.peer, class, CongestionFrame::SegmentAck { iteration, received }, 0, None);
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::stats::Estimate;
 /// What can be said of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Outcome {
+pub enum NetworkOutcome {
     /// Victims hardly notice congestors.
     Contained,
     /// Victims suffer from congestors.
@@ -49,7 +49,7 @@ pub enum Outcome {
     Invalid,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for NetworkOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Contained => "CONTAINED",
@@ -132,7 +132,7 @@ impl Default for Rules {
 
 /// What can have held up congestors that fell short of their fair rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Brake {
+pub enum LimitingFactor {
     /// The network alone: full buffers hold senders back, and nothing else does.
     Network {
         /// The share that the same congestors reached on the first queue of the run, where the victims were congested. Absent
@@ -159,7 +159,7 @@ pub struct VictimEvidence {
     /// What congestors reached of their max-min fair rate; absent when the pattern sends nothing.
     pub congestor_share: Option<f64>,
     /// What held them up if that is little.
-    pub brake: Brake,
+    pub brake: LimitingFactor,
     /// What congestors offered of the fullest link that victims use; absent when the pattern sends nothing.
     pub overload: Option<f64>,
     /// The longest p99 that an idle network explains; absent for patterns whose time is their own work.
@@ -193,7 +193,7 @@ impl NullEvidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: NetworkOutcome,
     /// Half sentences that led to it.
     pub reasons: Vec<String>,
 }
@@ -209,21 +209,21 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     };
     let (reached, needed) = (share * 100.0, rules.congestor_share_min * 100.0);
     let shortfall = format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
-    if !flaws.is_empty() || evidence.brake == Brake::Unknown {
+    if !flaws.is_empty() || evidence.brake == LimitingFactor::Unknown {
         flaws.push(shortfall);
         return invalid(flaws);
     }
     let mut verdict = effect(rules, evidence);
     let unprotected = match evidence.brake {
-        Brake::Network { unprotected } => unprotected,
-        Brake::Unknown => None,
+        LimitingFactor::Network { unprotected } => unprotected,
+        LimitingFactor::Unknown => None,
     };
     match verdict.outcome {
-        Outcome::Congested => verdict.reasons.push(format!(
+        NetworkOutcome::Congested => verdict.reasons.push(format!(
             "congestors reached {reached:.0} % of their fair rate because the network held them up too, and what harms at less \
              load harms at full load"
         )),
-        Outcome::Contained => match unprotected.filter(|unprotected| share >= unprotected * LOAD_ALIKE) {
+        NetworkOutcome::Contained => match unprotected.filter(|unprotected| share >= unprotected * LOAD_ALIKE) {
             Some(unprotected) => verdict.reasons.push(format!(
                 "congestors reached {reached:.0} % of their fair rate, as much as where victims suffered ({:.0} %), so nobody was \
                  protected by throttling them",
@@ -231,13 +231,13 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
             )),
             None => return invalid(Vec::from([shortfall])),
         },
-        Outcome::Invalid => verdict.reasons.push(shortfall),
+        NetworkOutcome::Invalid => verdict.reasons.push(shortfall),
     }
     verdict
 }
 
 fn invalid(reasons: Vec<String>) -> Verdict {
-    Verdict { outcome: Outcome::Invalid, reasons }
+    Verdict { outcome: NetworkOutcome::Invalid, reasons }
 }
 
 /// What the intervals say of a measurement without flaws.
@@ -252,7 +252,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
             "p99 beside congestors is at most {:.2} times p99 alone, the limit is {}",
             factor.high, rules.factor_max
         );
-        return verdict(Outcome::Contained, reason);
+        return verdict(NetworkOutcome::Contained, reason);
     }
     if excess_high <= floor {
         let reason = format!(
@@ -260,14 +260,14 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
             nanos(excess_high),
             evidence.floor
         );
-        return verdict(Outcome::Contained, reason);
+        return verdict(NetworkOutcome::Contained, reason);
     }
     if factor.low <= rules.factor_max || excess_low <= floor {
         let reason = format!(
             "p99 beside congestors is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}; measure longer",
             factor.low, factor.high, rules.factor_max
         );
-        return verdict(Outcome::Invalid, reason);
+        return verdict(NetworkOutcome::Invalid, reason);
     }
     let by_chance = evidence.null.as_ref().map_or(0.0, NullEvidence::change);
     let by_processors = evidence.processor_delay.0 as f64;
@@ -279,14 +279,14 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
             nanos(by_chance),
             evidence.processor_delay
         );
-        return verdict(Outcome::Invalid, reason);
+        return verdict(NetworkOutcome::Invalid, reason);
     }
     let reason = if factor.value.is_finite() {
         format!("p99 beside congestors is {:.1} times p99 alone, at least {:.1} times", factor.value, factor.low)
     } else {
         "more than one message in a hundred never arrives, so p99 has no end".to_string()
     };
-    verdict(Outcome::Congested, reason)
+    verdict(NetworkOutcome::Congested, reason)
 }
 
 /// Everything that forbids any statement.
@@ -345,7 +345,7 @@ mod tests {
             floor: Nanos::from_micros(242),
             processor_delay: Nanos::from_micros(80),
             congestor_share: Some(0.99),
-            brake: Brake::Unknown,
+            brake: LimitingFactor::Unknown,
             overload: Some(1.5),
             idle_limit: Some(Nanos::from_micros(242)),
             null: Some(null(28.0, 29.0)),
@@ -362,94 +362,94 @@ mod tests {
         }
     }
 
-    fn outcome(evidence: &VictimEvidence) -> Outcome {
+    fn outcome(evidence: &VictimEvidence) -> NetworkOutcome {
         judge(&Rules::default(), evidence).outcome
     }
 
     #[test]
     fn judge__a_full_queue_is_congestion_and_one_frame_in_service_is_not() {
-        assert_eq!(outcome(&evidence(28.0, 12_000.0, 1.1)), Outcome::Congested);
-        assert_eq!(outcome(&evidence(28.0, 90.0, 1.1)), Outcome::Contained);
-        assert_eq!(outcome(&evidence(28.0, 30.0, 1.1)), Outcome::Contained);
+        assert_eq!(outcome(&evidence(28.0, 12_000.0, 1.1)), NetworkOutcome::Congested);
+        assert_eq!(outcome(&evidence(28.0, 90.0, 1.1)), NetworkOutcome::Contained);
+        assert_eq!(outcome(&evidence(28.0, 30.0, 1.1)), NetworkOutcome::Contained);
     }
 
     #[test]
     fn judge__an_interval_on_both_sides_of_the_limit_is_invalid() {
         let slow_pattern = VictimEvidence { idle_limit: None, ..evidence(1000.0, 1500.0, 1.3) };
-        assert_eq!(outcome(&slow_pattern), Outcome::Invalid);
+        assert_eq!(outcome(&slow_pattern), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge__a_busy_machine_cannot_convict() {
         let busy = |ms| VictimEvidence { processor_delay: Nanos::from_millis(ms), ..evidence(28.0, 12_000.0, 1.1) };
-        assert_eq!(outcome(&busy(4)), Outcome::Congested);
-        assert_eq!(outcome(&busy(6)), Outcome::Invalid);
+        assert_eq!(outcome(&busy(4)), NetworkOutcome::Congested);
+        assert_eq!(outcome(&busy(6)), NetworkOutcome::Invalid);
         let unsteady = VictimEvidence { null: Some(null(28.0, 220.0)), ..evidence(28.0, 2_000.0, 1.1) };
-        assert_eq!(outcome(&unsteady), Outcome::Invalid);
+        assert_eq!(outcome(&unsteady), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge__starved_congestors_prove_nothing_however_well_victims_do() {
         let throttled = VictimEvidence { congestor_share: Some(0.5), ..evidence(28.0, 28.0, 1.01) };
-        assert_eq!(outcome(&throttled), Outcome::Invalid);
+        assert_eq!(outcome(&throttled), NetworkOutcome::Invalid);
         let idle = VictimEvidence { overload: Some(0.9), ..evidence(28.0, 28.0, 1.01) };
-        assert_eq!(outcome(&idle), Outcome::Invalid);
+        assert_eq!(outcome(&idle), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge__harm_at_less_than_the_fair_load_is_harm_where_the_network_was_the_brake() {
         let held = |congested_us, spread| VictimEvidence {
             congestor_share: Some(0.5),
-            brake: Brake::Network { unprotected: None },
+            brake: LimitingFactor::Network { unprotected: None },
             null: None,
             ..evidence(28.0, congested_us, spread)
         };
         let verdict = judge(&Rules::default(), &held(12_000.0, 1.1));
-        assert_eq!(verdict.outcome, Outcome::Congested);
+        assert_eq!(verdict.outcome, NetworkOutcome::Congested);
         assert!(verdict.reasons.iter().any(|reason| reason.contains("50 %")), "{:?}", verdict.reasons);
         assert!(verdict.reasons.iter().any(|reason| reason.contains("less load")), "{:?}", verdict.reasons);
         // Nothing short of proof: a small change, a change of less than the floor, an interval on both sides.
         for unproven in [held(28.0, 1.01), held(90.0, 1.1), held(290.0, 1.2)] {
             let verdict = judge(&Rules::default(), &unproven);
-            assert_eq!(verdict.outcome, Outcome::Invalid);
+            assert_eq!(verdict.outcome, NetworkOutcome::Invalid);
             assert!(verdict.reasons.iter().any(|reason| reason.contains("80 % are needed")), "{:?}", verdict.reasons);
         }
         // A machine that kept congestors from sending may have kept victims waiting.
-        let machine = VictimEvidence { brake: Brake::Unknown, ..held(12_000.0, 1.1) };
-        assert_eq!(outcome(&machine), Outcome::Invalid);
+        let machine = VictimEvidence { brake: LimitingFactor::Unknown, ..held(12_000.0, 1.1) };
+        assert_eq!(outcome(&machine), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge__a_shortfall_that_protects_nobody_allows_an_acquittal() {
         let held = |unprotected| VictimEvidence {
             congestor_share: Some(0.5),
-            brake: Brake::Network { unprotected },
+            brake: LimitingFactor::Network { unprotected },
             null: None,
             ..evidence(28.0, 28.0, 1.01)
         };
         let verdict = judge(&Rules::default(), &held(Some(0.52)));
-        assert_eq!(verdict.outcome, Outcome::Contained);
+        assert_eq!(verdict.outcome, NetworkOutcome::Contained);
         assert!(verdict.reasons.iter().any(|reason| reason.contains("(52 %)")), "{:?}", verdict.reasons);
         // Where they reached more while victims suffered, less may be what protects.
-        assert_eq!(outcome(&held(Some(0.6))), Outcome::Invalid);
-        assert_eq!(outcome(&held(None)), Outcome::Invalid);
-        let machine = VictimEvidence { brake: Brake::Unknown, ..held(Some(0.52)) };
-        assert_eq!(outcome(&machine), Outcome::Invalid);
+        assert_eq!(outcome(&held(Some(0.6))), NetworkOutcome::Invalid);
+        assert_eq!(outcome(&held(None)), NetworkOutcome::Invalid);
+        let machine = VictimEvidence { brake: LimitingFactor::Unknown, ..held(Some(0.52)) };
+        assert_eq!(outcome(&machine), NetworkOutcome::Invalid);
     }
 
     #[test]
     fn judge__what_else_forbids_a_statement_forbids_it_beside_a_shortfall() {
         let held = || VictimEvidence {
             congestor_share: Some(0.5),
-            brake: Brake::Network { unprotected: None },
+            brake: LimitingFactor::Network { unprotected: None },
             null: None,
             ..evidence(28.0, 12_000.0, 1.1)
         };
         let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
         let busy_control = Some(null(28.0, 600.0));
-        assert_eq!(outcome(&VictimEvidence { null: busy_control, ..held() }), Outcome::Invalid);
-        assert_eq!(outcome(&VictimEvidence { isolated: lost, ..held() }), Outcome::Invalid);
-        assert_eq!(outcome(&VictimEvidence { overload: Some(0.9), ..held() }), Outcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { null: busy_control, ..held() }), NetworkOutcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { isolated: lost, ..held() }), NetworkOutcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { overload: Some(0.9), ..held() }), NetworkOutcome::Invalid);
     }
 
     #[test]
@@ -458,10 +458,10 @@ mod tests {
             null: Some(null(isolated, congested)),
             ..evidence(28.0, 28.0, 1.01)
         };
-        assert_eq!(outcome(&with_null(28.0, 600.0)), Outcome::Invalid);
-        assert_eq!(outcome(&with_null(600.0, 28.0)), Outcome::Invalid);
+        assert_eq!(outcome(&with_null(28.0, 600.0)), NetworkOutcome::Invalid);
+        assert_eq!(outcome(&with_null(600.0, 28.0)), NetworkOutcome::Invalid);
         // A change that is less than one frame on the path shows nothing but the fineness of the clock.
-        assert_eq!(outcome(&with_null(28.0, 40.0)), Outcome::Contained);
+        assert_eq!(outcome(&with_null(28.0, 40.0)), NetworkOutcome::Contained);
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
         let factor = Estimate::unbounded(f64::INFINITY, 0);
         let null = Some(NullEvidence { factor, isolated: lost, congested: lost });
-        assert_eq!(outcome(&VictimEvidence { null, ..evidence(28.0, 28.0, 1.01) }), Outcome::Invalid);
+        assert_eq!(outcome(&VictimEvidence { null, ..evidence(28.0, 28.0, 1.01) }), NetworkOutcome::Invalid);
     }
 
     #[test]
@@ -479,14 +479,14 @@ mod tests {
         for congested in [lost, estimate(28e3, 28e3, 28e3)] {
             let base = evidence(28.0, 28.0, 1.01);
             let iterations = VictimEvidence { idle_limit: None, factor, isolated: lost, congested, null: None, ..base };
-            assert_eq!(outcome(&iterations), Outcome::Invalid);
+            assert_eq!(outcome(&iterations), NetworkOutcome::Invalid);
         }
     }
 
     #[test]
     fn judge__a_base_case_full_of_noise_cannot_acquit() {
         // A full queue of 12 ms looks harmless beside 9 ms of waiting for a processor.
-        assert_eq!(outcome(&evidence(9_000.0, 12_000.0, 1.05)), Outcome::Invalid);
+        assert_eq!(outcome(&evidence(9_000.0, 12_000.0, 1.05)), NetworkOutcome::Invalid);
     }
 
     #[test]
@@ -494,6 +494,6 @@ mod tests {
         let mut lost = evidence(28.0, 12_000.0, 1.1);
         lost.congested = Estimate::new(f64::INFINITY, [12e6, f64::INFINITY], 1000);
         lost.factor = Estimate::new(f64::INFINITY, [400.0, f64::INFINITY], 1000);
-        assert_eq!(outcome(&lost), Outcome::Congested);
+        assert_eq!(outcome(&lost), NetworkOutcome::Congested);
     }
 }

@@ -16,8 +16,8 @@
 
 use alloc::vec::Vec;
 
-use super::context::{Context, Label, Purpose};
-use super::frame::Frame;
+use super::context::{GpcnetContext, GpcnetLabel, GpcnetPurpose};
+use super::frame::GpcnetFrame;
 use super::trip::RoundTrip;
 use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Delivery, Status};
@@ -27,7 +27,7 @@ const RECEIPT_EVERY: u32 = 4;
 
 /// Who says that a message is through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Receipts {
+pub(super) enum CompletionSource {
     /// The wire, when the network has it.
     OfWire,
     /// The receiver, in messages of its own.
@@ -38,13 +38,13 @@ pub(super) enum Receipts {
 
 /// How a message is cut.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct ChannelSegmentation {
     segments: u32,
     body: u32,
     last: u32,
 }
 
-impl Shape {
+impl ChannelSegmentation {
     fn new(message: Bytes, body_max: u32) -> Self {
         let body = u64::from(body_max.max(1));
         let segments = message.0.div_ceil(body).max(1);
@@ -62,7 +62,7 @@ impl Shape {
 
 /// The state of one pair. All counts are segments since the test began.
 #[derive(Clone, Debug)]
-struct Channel {
+struct PairChannel {
     peer: Rank,
     asked: u64,
     sent: u64,
@@ -86,7 +86,7 @@ fn advance(base: &mut u64, beyond: &mut u128) {
 
 /// What an input changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct ChannelProgress {
     /// Messages that are complete here now and were not before.
     pub(super) arrived: u64,
     /// Own messages that are through now and were not before.
@@ -95,12 +95,12 @@ pub(super) struct News {
 
 /// All channels of a rank in one test.
 #[derive(Debug)]
-pub(super) struct Channels {
-    channels: Vec<Channel>,
+pub(super) struct PairChannels {
+    channels: Vec<PairChannel>,
     /// Places by rank.
     places: Vec<(Rank, u32)>,
-    shape: Shape,
-    receipts: Receipts,
+    shape: ChannelSegmentation,
+    receipts: CompletionSource,
     window: u32,
     /// A transmit queue is full.
     blocked: bool,
@@ -114,13 +114,15 @@ pub(super) struct Channels {
     pub(super) resent: u64,
 }
 
-impl Channels {
+impl PairChannels {
     /// Between `me` and each of `slice`, for messages of `message`.
-    pub(super) fn new(slice: &[Rank], message: Bytes, receipts: Receipts, cx: &Context<'_>) -> Self {
+    pub(super) fn new(slice: &[Rank], message: Bytes, receipts: CompletionSource, cx: &GpcnetContext<'_>) -> Self {
         let lossy = cx.config.delivery == Delivery::Lossy;
-        let receipts = if lossy && receipts == Receipts::OfWire { Receipts::OfReceiver } else { receipts };
-        let receipts = if !lossy && receipts == Receipts::Carried { Receipts::OfWire } else { receipts };
-        let channel = |peer: &Rank| Channel {
+        let receipts =
+            if lossy && receipts == CompletionSource::OfWire { CompletionSource::OfReceiver } else { receipts };
+        let receipts =
+            if !lossy && receipts == CompletionSource::Carried { CompletionSource::OfWire } else { receipts };
+        let channel = |peer: &Rank| PairChannel {
             peer: *peer,
             asked: 0,
             sent: 0,
@@ -138,7 +140,7 @@ impl Channels {
         Self {
             channels: slice.iter().map(channel).collect(),
             places,
-            shape: Shape::new(message, cx.body_max),
+            shape: ChannelSegmentation::new(message, cx.body_max),
             receipts,
             window: cx.config.window(),
             blocked: false,
@@ -170,14 +172,14 @@ impl Channels {
     }
 
     /// Sends one message to the rank at `place`, now or as soon as the window allows.
-    pub(super) fn post(&mut self, cx: &mut Context<'_>, place: usize) {
+    pub(super) fn post(&mut self, cx: &mut GpcnetContext<'_>, place: usize) {
         self.channels[place].asked += u64::from(self.shape.segments);
         self.under_way += 1;
         self.pump(cx, place);
     }
 
     /// Sends what the window and the buffers allow.
-    fn pump(&mut self, cx: &mut Context<'_>, place: usize) {
+    fn pump(&mut self, cx: &mut GpcnetContext<'_>, place: usize) {
         loop {
             if self.blocked {
                 return;
@@ -205,12 +207,12 @@ impl Channels {
         }
     }
 
-    fn send(&mut self, cx: &mut Context<'_>, place: usize, sequence: u64) {
+    fn send(&mut self, cx: &mut GpcnetContext<'_>, place: usize, sequence: u64) {
         let channel = &mut self.channels[place];
-        let frame = Frame::Segment { sequence, received: channel.received };
-        let label = Label { purpose: Purpose::Segment, place, sequence };
+        let frame = GpcnetFrame::Segment { sequence, received: channel.received };
+        let label = GpcnetLabel { purpose: GpcnetPurpose::Segment, place, sequence };
         cx.send(channel.peer, frame, self.shape.body_of(sequence), Some(label));
-        if self.receipts != Receipts::OfWire && channel.timeout_at.is_none() {
+        if self.receipts != CompletionSource::OfWire && channel.timeout_at.is_none() {
             let at = cx.now + channel.trip.timeout();
             channel.timeout_at = Some(at);
             self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
@@ -218,8 +220,15 @@ impl Channels {
     }
 
     /// Takes a segment of the rank at `place`.
-    pub(super) fn segment(&mut self, cx: &mut Context<'_>, place: usize, sequence: u64, received: u64) -> News {
-        let through = if self.receipts == Receipts::OfWire { 0 } else { self.confirmed(cx, place, received, 0) };
+    pub(super) fn segment(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        place: usize,
+        sequence: u64,
+        received: u64,
+    ) -> ChannelProgress {
+        let through =
+            if self.receipts == CompletionSource::OfWire { 0 } else { self.confirmed(cx, place, received, 0) };
         let (shape, channel) = (self.shape, &mut self.channels[place]);
         let beyond = sequence.wrapping_sub(channel.received);
         let seen = sequence < channel.received || (beyond < 128 && channel.received_beyond & (1 << beyond) != 0);
@@ -231,22 +240,29 @@ impl Channels {
         }
         let arrived = shape.messages(channel.received) - before;
         let due = arrived > 0 || channel.since_receipt >= RECEIPT_EVERY;
-        if seen && self.receipts != Receipts::OfWire || due && self.receipts == Receipts::OfReceiver {
+        if seen && self.receipts != CompletionSource::OfWire || due && self.receipts == CompletionSource::OfReceiver {
             channel.since_receipt = 0;
-            let frame = Frame::Receipt { received: channel.received, beyond: channel.received_beyond };
+            let frame = GpcnetFrame::Receipt { received: channel.received, beyond: channel.received_beyond };
             cx.send(channel.peer, frame, 0, None);
         }
-        News { arrived, through }
+        ChannelProgress { arrived, through }
     }
 
     /// Takes a receipt of the rank at `place`.
-    pub(super) fn receipt(&mut self, cx: &mut Context<'_>, place: usize, received: u64, beyond: u128) -> News {
-        let through = if self.receipts == Receipts::OfWire { 0 } else { self.confirmed(cx, place, received, beyond) };
-        News { arrived: 0, through }
+    pub(super) fn receipt(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        place: usize,
+        received: u64,
+        beyond: u128,
+    ) -> ChannelProgress {
+        let through =
+            if self.receipts == CompletionSource::OfWire { 0 } else { self.confirmed(cx, place, received, beyond) };
+        ChannelProgress { arrived: 0, through }
     }
 
     /// The receiver has `received` segments, and those of `beyond`. Returns the messages that are through by that.
-    fn confirmed(&mut self, cx: &mut Context<'_>, place: usize, received: u64, beyond: u128) -> u64 {
+    fn confirmed(&mut self, cx: &mut GpcnetContext<'_>, place: usize, received: u64, beyond: u128) -> u64 {
         let channel = &mut self.channels[place];
         // A peer's count is not trusted beyond what was sent.
         let Some(moved) = received.min(channel.sent).checked_sub(channel.through) else { return 0 };
@@ -267,7 +283,7 @@ impl Channels {
     }
 
     /// Segments of the rank at `place` are through: counts the messages, and sends what has room now.
-    fn settle(&mut self, cx: &mut Context<'_>, place: usize, before: u64) -> u64 {
+    fn settle(&mut self, cx: &mut GpcnetContext<'_>, place: usize, before: u64) -> u64 {
         let channel = &mut self.channels[place];
         let old = channel.through;
         advance(&mut channel.through, &mut channel.through_beyond);
@@ -279,7 +295,7 @@ impl Channels {
     }
 
     /// There was news: the peer lives, and the time begins anew if something is still under way.
-    fn restart_timer(&mut self, cx: &Context<'_>, place: usize) {
+    fn restart_timer(&mut self, cx: &GpcnetContext<'_>, place: usize) {
         let channel = &mut self.channels[place];
         channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + channel.trip.timeout());
         if let Some(at) = channel.timeout_at {
@@ -288,17 +304,17 @@ impl Channels {
     }
 
     /// A segment's operation is over.
-    pub(super) fn done(&mut self, cx: &mut Context<'_>, label: Label, status: Status) -> News {
-        let Some(channel) = self.channels.get_mut(label.place) else { return News::default() };
+    pub(super) fn done(&mut self, cx: &mut GpcnetContext<'_>, label: GpcnetLabel, status: Status) -> ChannelProgress {
+        let Some(channel) = self.channels.get_mut(label.place) else { return ChannelProgress::default() };
         let beyond = label.distance_from(channel.through);
         if beyond >= 128 || channel.through + beyond >= channel.sent {
-            return News::default();
+            return ChannelProgress::default();
         }
         match status {
-            Status::Complete if self.receipts == Receipts::OfWire => {
+            Status::Complete if self.receipts == CompletionSource::OfWire => {
                 let before = self.shape.messages(channel.through);
                 channel.through_beyond |= 1 << beyond;
-                News { arrived: 0, through: self.settle(cx, label.place, before) }
+                ChannelProgress { arrived: 0, through: self.settle(cx, label.place, before) }
             }
             Status::NoRoom => {
                 if channel.through_beyond & (1 << beyond) == 0 {
@@ -306,21 +322,21 @@ impl Channels {
                 }
                 channel.trip.forget();
                 self.blocked = true;
-                News::default()
+                ChannelProgress::default()
             }
-            _ => News::default(),
+            _ => ChannelProgress::default(),
         }
     }
 
     /// A transmit queue has room again.
-    pub(super) fn room(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.blocked {
             self.blocked = false;
             self.pump_all(cx);
         }
     }
 
-    fn pump_all(&mut self, cx: &mut Context<'_>) {
+    fn pump_all(&mut self, cx: &mut GpcnetContext<'_>) {
         self.unfinished = false;
         for place in 0..self.channels.len() {
             if self.unfinished || self.blocked {
@@ -331,7 +347,7 @@ impl Channels {
     }
 
     /// Sends again what was not confirmed in time, and what the effect buffer could not take. O(channels) when due.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.unfinished {
             self.pump_all(cx);
         }

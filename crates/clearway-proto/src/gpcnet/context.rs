@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::Frame;
+use super::frame::GpcnetFrame;
 use crate::base::{Bytes, Class, LocalNs, Rank};
 use crate::wire::{Capabilities, Delivery, Destination, OperationKind, OperationSet, Out, Span, Token};
 
@@ -28,7 +28,7 @@ pub const MEMORY: Bytes = Bytes(131_072);
 
 /// What a node knows from its beginning.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeConfig {
+pub struct GpcnetConfig {
     /// This rank.
     pub rank: Rank,
     /// Registered memory from which bodies are sent and which peers may read and write; at the same number on all ranks, and
@@ -40,7 +40,7 @@ pub struct NodeConfig {
     pub delivery: Delivery,
 }
 
-impl NodeConfig {
+impl GpcnetConfig {
     /// Of a wire that can do `capabilities`, for `rank`, with `memory` registered on it.
     pub fn new(rank: Rank, memory: Span, capabilities: &Capabilities) -> Self {
         Self { rank, memory, operations: capabilities.operations, delivery: capabilities.delivery }
@@ -53,7 +53,7 @@ impl NodeConfig {
 
 /// What the application is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum GpcnetEvent {
     /// The test is over on this rank; the record can be taken. The rank goes on answering until it gets another task.
     Over {
         /// Which test.
@@ -65,7 +65,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Failure {
+pub enum TestFailure {
     /// The wire has no one-sided write.
     NoWrite,
     /// The wire has no one-sided read.
@@ -76,7 +76,7 @@ pub enum Failure {
     Gone,
 }
 
-impl Failure {
+impl TestFailure {
     /// One sentence for a person.
     pub const fn sentence(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Failure {
 
 /// What an operation was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum GpcnetPurpose {
     /// A segment to a peer.
     Segment = 1,
     /// A step of a reduction; the place is its lane.
@@ -107,13 +107,13 @@ pub(super) enum Purpose {
 
 /// A token, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label {
-    pub(super) purpose: Purpose,
+pub(super) struct GpcnetLabel {
+    pub(super) purpose: GpcnetPurpose,
     pub(super) place: usize,
     pub(super) sequence: u64,
 }
 
-impl Label {
+impl GpcnetLabel {
     fn token(self, number: u32) -> Token {
         let place = self.place as u64 & ((1 << PLACE_BITS) - 1);
         let sequence = self.sequence & ((1 << SEQUENCE_BITS) - 1);
@@ -124,9 +124,9 @@ impl Label {
     /// What `token` was for, if it belongs to test `number`. The sequence is the lowest bits of the real one.
     pub(super) fn of(token: Token, number: u32) -> Option<Self> {
         let purpose = match token.0 >> 60 {
-            1 => Purpose::Segment,
-            2 => Purpose::Step,
-            3 => Purpose::OneSided,
+            1 => GpcnetPurpose::Segment,
+            2 => GpcnetPurpose::Step,
+            3 => GpcnetPurpose::OneSided,
             _ => return None,
         };
         let mine = token.0 >> (PLACE_BITS + SEQUENCE_BITS) & 0xfff == u64::from(number & 0xfff);
@@ -141,25 +141,25 @@ impl Label {
 }
 
 /// What a part needs to act.
-pub(super) struct Context<'a> {
+pub(super) struct GpcnetContext<'a> {
     pub(super) now: LocalNs,
-    pub(super) config: &'a NodeConfig,
+    pub(super) config: &'a GpcnetConfig,
     pub(super) number: u32,
     pub(super) class: Class,
     pub(super) body_max: u32,
-    pub(super) out: &'a mut Out<Event>,
+    pub(super) out: &'a mut Out<GpcnetEvent>,
 }
 
-impl Context<'_> {
+impl GpcnetContext<'_> {
     /// Sends `frame` with `body` bytes behind it; with a label its end is told.
-    pub(super) fn send(&mut self, to: Rank, frame: Frame, body: u32, label: Option<Label>) {
+    pub(super) fn send(&mut self, to: Rank, frame: GpcnetFrame, body: u32, label: Option<GpcnetLabel>) {
         let head = frame.encode(self.number);
         let body = if body == 0 { Span::EMPTY } else { Span { length: body, ..self.config.memory } };
         let token = label.map(|label| label.token(self.number));
         self.out.send(Destination::One(to), self.class, head.bytes(), body, token);
     }
 
-    pub(super) fn token(&self, label: Label) -> Token {
+    pub(super) fn token(&self, label: GpcnetLabel) -> Token {
         label.token(self.number)
     }
 }
@@ -170,25 +170,25 @@ mod tests {
 
     #[test]
     fn label__survives_its_token_and_knows_strangers() {
-        let label = Label { purpose: Purpose::Segment, place: 1_000, sequence: 77 };
-        assert_eq!(Label::of(label.token(5), 5), Some(label));
-        assert_eq!(Label::of(label.token(5), 6), None);
-        assert_eq!(Label::of(Token(0), 0), None);
+        let label = GpcnetLabel { purpose: GpcnetPurpose::Segment, place: 1_000, sequence: 77 };
+        assert_eq!(GpcnetLabel::of(label.token(5), 5), Some(label));
+        assert_eq!(GpcnetLabel::of(label.token(5), 6), None);
+        assert_eq!(GpcnetLabel::of(Token(0), 0), None);
     }
 
     #[test]
     fn distance_from__works_across_the_wrap_of_a_sequence() {
         let base = (3 << SEQUENCE_BITS) - 2;
-        let label = Label { purpose: Purpose::Segment, place: 0, sequence: base + 5 };
-        let seen = Label::of(label.token(1), 1).expect("mine");
+        let label = GpcnetLabel { purpose: GpcnetPurpose::Segment, place: 0, sequence: base + 5 };
+        let seen = GpcnetLabel::of(label.token(1), 1).expect("mine");
         assert_eq!(seen.distance_from(base), 5);
     }
 
     #[test]
     fn without__names_what_is_missing() {
         let operations = OperationSet::of(&[OperationKind::Send, OperationKind::Write]);
-        assert_eq!(Failure::without(Some(OperationKind::Read), operations), Some(Failure::NoRead));
-        assert_eq!(Failure::without(Some(OperationKind::Write), operations), None);
-        assert_eq!(Failure::without(None, operations), None);
+        assert_eq!(TestFailure::without(Some(OperationKind::Read), operations), Some(TestFailure::NoRead));
+        assert_eq!(TestFailure::without(Some(OperationKind::Write), operations), None);
+        assert_eq!(TestFailure::without(None, operations), None);
     }
 }

@@ -14,20 +14,20 @@
 //! # Invariants
 //! I1. Warm-up iterations leave no trace in the record.
 
-use super::channel::Receipts;
-use super::context::Context;
+use super::channel::CompletionSource;
+use super::context::GpcnetContext;
 use super::defects::Defect;
-use super::exchange::{Exchange, Pattern, Settled};
+use super::exchange::{ExchangePattern, IteratedExchange, SendCompletion};
 use super::kinds::{OUTSTANDING, Test};
-use super::layout::Rings;
+use super::layout::RingDraws;
 use super::record::Collector;
-use super::reduce::{Fold, Lane, Reduction};
-use super::task::VictimTask;
+use super::reduce::{Reduction, ReductionLane, ReductionOperator};
+use super::task::TestTask;
 use crate::base::{LocalNs, Rank};
 
 /// Where a test is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum TestStage {
     Gathering,
     Agreeing,
     Entering,
@@ -40,54 +40,54 @@ enum Stage {
 
 /// A rank's way through one test.
 #[derive(Debug)]
-pub(super) struct Course {
-    pub(super) exchange: Exchange,
+pub(super) struct TestRun {
+    pub(super) exchange: IteratedExchange,
     pub(super) wide: Reduction,
     pub(super) everyone: Option<Reduction>,
     pub(super) collector: Collector,
-    task: VictimTask,
-    rings: Rings,
-    stage: Stage,
+    task: TestTask,
+    rings: RingDraws,
+    stage: TestStage,
     began: LocalNs,
     measurement: u32,
     ring: u32,
     /// Iterations of this ring that have begun, warm-up included.
     turns: u32,
-    pattern: Pattern,
+    pattern: ExchangePattern,
     ring_began: LocalNs,
     turn_began: LocalNs,
 }
 
-impl Course {
+impl TestRun {
     /// Begins `task`, beside the others of `everyone` if there are any.
-    pub(super) fn begin(task: VictimTask, everyone: &[Rank], cx: &mut Context<'_>) -> Self {
+    pub(super) fn begin(task: TestTask, everyone: &[Rank], cx: &mut GpcnetContext<'_>) -> Self {
         let me = cx.config.rank;
-        let carried = if task.test == Test::Latency { Receipts::Carried } else { Receipts::OfWire };
-        let exchange = Exchange::new(&task.slice, task.test.message(), Settled::ByLength, carried, cx);
+        let carried = if task.test == Test::Latency { CompletionSource::Carried } else { CompletionSource::OfWire };
+        let exchange = IteratedExchange::new(&task.slice, task.test.message(), SendCompletion::ByLength, carried, cx);
         let mut course = Self {
-            wide: Reduction::new(Lane::Wide, &task.wide, me),
-            everyone: (!everyone.is_empty()).then(|| Reduction::new(Lane::Everyone, everyone, me)),
+            wide: Reduction::new(ReductionLane::Wide, &task.wide, me),
+            everyone: (!everyone.is_empty()).then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
             collector: Collector::new(task.counts.iterations),
-            rings: Rings::new(task.slice.len(), task.slice_number, task.mended),
-            stage: Stage::Gathering,
+            rings: RingDraws::new(task.slice.len(), task.slice_number, task.mended),
+            stage: TestStage::Gathering,
             began: cx.now,
             measurement: 0,
             ring: 0,
             turns: 0,
-            pattern: Pattern::Sum,
+            pattern: ExchangePattern::Sum,
             ring_began: cx.now,
             turn_began: cx.now,
             exchange,
             task,
         };
         if let Some(everyone) = &mut course.everyone {
-            everyone.start(cx, 0, Fold::Sum);
+            everyone.start(cx, 0, ReductionOperator::Sum);
         }
         course
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == TestStage::Over
     }
 
     /// The ranks of the slice.
@@ -96,9 +96,9 @@ impl Course {
     }
 
     /// Takes one turn if one is possible; whether there was one.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn go_on(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         match self.stage {
-            Stage::Gathering => {
+            TestStage::Gathering => {
                 let gathered = self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
                 if gathered {
                     self.began = cx.now;
@@ -106,34 +106,34 @@ impl Course {
                 }
                 gathered
             }
-            Stage::Agreeing => self.wide.result().is_some_and(|elapsed| self.agreed(cx, elapsed)),
-            Stage::Entering => self.wide.result().is_some_and(|_| self.iterate(cx)),
-            Stage::Iterating => self.exchange.is_over() && self.iterated(cx),
-            Stage::Leaving => self.exchange.slice.result().is_some_and(|_| self.left(cx)),
-            Stage::Closing => self.wide.result().is_some_and(|_| self.closed(cx)),
-            Stage::Dispersing => {
+            TestStage::Agreeing => self.wide.result().is_some_and(|elapsed| self.agreed(cx, elapsed)),
+            TestStage::Entering => self.wide.result().is_some_and(|_| self.iterate(cx)),
+            TestStage::Iterating => self.exchange.is_over() && self.iterated(cx),
+            TestStage::Leaving => self.exchange.slice.result().is_some_and(|_| self.left(cx)),
+            TestStage::Closing => self.wide.result().is_some_and(|_| self.closed(cx)),
+            TestStage::Dispersing => {
                 let apart = self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
                 if apart {
-                    self.stage = Stage::Over;
+                    self.stage = TestStage::Over;
                 }
                 apart
             }
-            Stage::Over => false,
+            TestStage::Over => false,
         }
     }
 
     /// Asks all what time they have spent.
-    fn agree(&mut self, cx: &mut Context<'_>) {
+    fn agree(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.measurement >= self.task.counts.measurements {
-            self.stage = Stage::Closing;
-            self.wide.start(cx, 0, Fold::Sum);
+            self.stage = TestStage::Closing;
+            self.wide.start(cx, 0, ReductionOperator::Sum);
             return;
         }
-        self.stage = Stage::Agreeing;
-        self.wide.start(cx, cx.now.since(self.began).0, Fold::Least);
+        self.stage = TestStage::Agreeing;
+        self.wide.start(cx, cx.now.since(self.began).0, ReductionOperator::Least);
     }
 
-    fn agreed(&mut self, cx: &mut Context<'_>, elapsed: u64) -> bool {
+    fn agreed(&mut self, cx: &mut GpcnetContext<'_>, elapsed: u64) -> bool {
         if elapsed >= self.task.limit.0 {
             let mended = self.task.mended.has(Defect::IdleTurns);
             self.ring = 0;
@@ -142,16 +142,17 @@ impl Course {
             return true;
         }
         if self.ring == 0 {
-            self.rings = Rings::new(self.ranks(), self.task.slice_number, self.task.mended);
+            self.rings = RingDraws::new(self.ranks(), self.task.slice_number, self.task.mended);
         }
         self.enter(cx)
     }
 
     /// Moves on to the next ring.
-    fn enter(&mut self, cx: &mut Context<'_>) -> bool {
+    fn enter(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         self.collector.open_block();
         if !self.task.test.has_rings() {
-            self.pattern = if self.task.test == Test::Allreduce { Pattern::Sum } else { Pattern::Pairwise };
+            self.pattern =
+                if self.task.test == Test::Allreduce { ExchangePattern::Sum } else { ExchangePattern::Pairwise };
             return self.iterate(cx);
         }
         let (me, n) = (self.exchange.me(), self.ranks());
@@ -162,26 +163,26 @@ impl Course {
             self.rings.neighbours(me)
         };
         self.pattern = match self.task.test {
-            Test::Latency => Pattern::Neighbours(places, 1),
-            Test::GetLatency => Pattern::Gets(places),
-            Test::PutBandwidth => Pattern::Puts(places, OUTSTANDING),
-            Test::BandwidthSync => Pattern::NeighboursSync(places, OUTSTANDING),
-            _ => Pattern::Neighbours(places, OUTSTANDING),
+            Test::Latency => ExchangePattern::Neighbours(places, 1),
+            Test::GetLatency => ExchangePattern::Gets(places),
+            Test::PutBandwidth => ExchangePattern::Puts(places, OUTSTANDING),
+            Test::BandwidthSync => ExchangePattern::NeighboursSync(places, OUTSTANDING),
+            _ => ExchangePattern::Neighbours(places, OUTSTANDING),
         };
-        self.stage = Stage::Entering;
-        self.wide.start(cx, 0, Fold::Sum);
+        self.stage = TestStage::Entering;
+        self.wide.start(cx, 0, ReductionOperator::Sum);
         true
     }
 
     /// Begins the first iteration of a ring.
-    fn iterate(&mut self, cx: &mut Context<'_>) -> bool {
-        self.stage = Stage::Iterating;
+    fn iterate(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
+        self.stage = TestStage::Iterating;
         self.turns = 0;
         self.turn(cx);
         true
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) {
+    fn turn(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.turns == self.task.counts.warm_up {
             self.ring_began = cx.now;
         }
@@ -190,7 +191,7 @@ impl Course {
         self.exchange.begin(cx, self.pattern);
     }
 
-    fn iterated(&mut self, cx: &mut Context<'_>) -> bool {
+    fn iterated(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         let counts = self.task.counts;
         if self.turns > counts.warm_up {
             self.collector.iteration(cx.now.since(self.turn_began));
@@ -201,8 +202,8 @@ impl Course {
         }
         self.collector.close_block(cx.now.since(self.ring_began));
         if self.task.test.has_rings() {
-            self.stage = Stage::Leaving;
-            self.exchange.slice.start(cx, 0, Fold::Sum);
+            self.stage = TestStage::Leaving;
+            self.exchange.slice.start(cx, 0, ReductionOperator::Sum);
         } else {
             self.measurement += 1;
             self.agree(cx);
@@ -210,7 +211,7 @@ impl Course {
         true
     }
 
-    fn left(&mut self, cx: &mut Context<'_>) -> bool {
+    fn left(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         self.ring += 1;
         if self.ring >= self.task.counts.rings {
             self.ring = 0;
@@ -224,10 +225,10 @@ impl Course {
         true
     }
 
-    fn closed(&mut self, cx: &mut Context<'_>) -> bool {
-        self.stage = Stage::Dispersing;
+    fn closed(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
+        self.stage = TestStage::Dispersing;
         if let Some(everyone) = &mut self.everyone {
-            everyone.start(cx, 0, Fold::Sum);
+            everyone.start(cx, 0, ReductionOperator::Sum);
         }
         true
     }

@@ -91,9 +91,9 @@ impl FromStr for Defect {
 /// The defects that are mended in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Mended(u16);
+pub struct CorrectedDefects(u16);
 
-impl Mended {
+impl CorrectedDefects {
     /// As published.
     pub const NONE: Self = Self(0);
     /// As it should be.
@@ -111,7 +111,7 @@ impl Mended {
     }
 }
 
-impl fmt::Display for Mended {
+impl fmt::Display for CorrectedDefects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |mended: bool| -> String {
             let names: Vec<&str> =
@@ -129,10 +129,14 @@ mod tests {
 
     #[test]
     fn mended__says_what_is_and_what_is_not() {
-        assert!(Mended::NONE.to_string().starts_with("mended: nothing; as published: shuffle, idle-turns"));
-        let one_kept = Mended::ALL.without(Defect::EqualSteps);
+        assert!(CorrectedDefects::NONE.to_string().starts_with("mended: nothing; as published: shuffle, idle-turns"));
+        let one_kept = CorrectedDefects::ALL.without(Defect::EqualSteps);
         assert!(one_kept.to_string().ends_with("as published: equal-steps"));
-        assert!(Defect::ALL.into_iter().all(|defect| Mended::ALL.has(defect) && !Mended::NONE.has(defect)));
+        assert!(
+            Defect::ALL
+                .into_iter()
+                .all(|defect| CorrectedDefects::ALL.has(defect) && !CorrectedDefects::NONE.has(defect))
+        );
     }
 
     #[test]

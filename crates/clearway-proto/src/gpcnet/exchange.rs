@@ -15,11 +15,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::channel::{Channels, News, Receipts};
-use super::context::{Context, Failure, Label, Purpose};
-use super::frame::Frame;
+use super::channel::{ChannelProgress, CompletionSource, PairChannels};
+use super::context::{GpcnetContext, GpcnetLabel, GpcnetPurpose, TestFailure};
+use super::frame::GpcnetFrame;
 use super::kinds::OUTSTANDING;
-use super::reduce::{Fold, Lane, Reduction};
+use super::reduce::{Reduction, ReductionLane, ReductionOperator};
 use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Operation, PathId, RemoteSpan, Span, Status};
 
@@ -31,7 +31,7 @@ const EAGER_LENGTH: Bytes = Bytes(4096);
 
 /// What an iteration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(super) enum ExchangePattern {
     /// To and from two neighbours, so many messages each.
     Neighbours([usize; 2], u32),
     /// The same, then a barrier.
@@ -54,7 +54,7 @@ pub(super) enum Pattern {
 
 /// When a message that was sent no longer holds up its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum SendCompletion {
     /// As a message-passing library does it.
     ByLength,
     /// When the receiver has said that it is there.
@@ -63,7 +63,7 @@ pub(super) enum Settled {
 
 /// How far the iteration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum IterationState {
     /// None has begun.
     Resting,
     /// Messages are under way.
@@ -85,8 +85,8 @@ struct OneSided {
 
 /// A rank's part in one iteration after another.
 #[derive(Debug)]
-pub(super) struct Exchange {
-    pub(super) channels: Channels,
+pub(super) struct IteratedExchange {
+    pub(super) channels: PairChannels,
     /// The lane of the slice.
     pub(super) slice: Reduction,
     /// Iterations with a wrong sum.
@@ -95,8 +95,8 @@ pub(super) struct Exchange {
     ranks: usize,
     message: Bytes,
     eager: u64,
-    pattern: Pattern,
-    state: State,
+    pattern: ExchangePattern,
+    state: IterationState,
     /// Messages expected from each place since the test began.
     expected: Vec<u64>,
     /// Expected messages that are not here.
@@ -105,21 +105,27 @@ pub(super) struct Exchange {
     one_sided: OneSided,
 }
 
-impl Exchange {
+impl IteratedExchange {
     /// For `me` among `slice`, with messages of `message`.
-    pub(super) fn new(slice: &[Rank], message: Bytes, settled: Settled, carried: Receipts, cx: &Context<'_>) -> Self {
-        let receipts = if settled == Settled::OnArrival { Receipts::OfReceiver } else { carried };
-        let eager = if settled == Settled::ByLength && message <= EAGER_LENGTH { EAGER } else { 0 };
-        let channels = Channels::new(slice, message, receipts, cx);
+    pub(super) fn new(
+        slice: &[Rank],
+        message: Bytes,
+        settled: SendCompletion,
+        carried: CompletionSource,
+        cx: &GpcnetContext<'_>,
+    ) -> Self {
+        let receipts = if settled == SendCompletion::OnArrival { CompletionSource::OfReceiver } else { carried };
+        let eager = if settled == SendCompletion::ByLength && message <= EAGER_LENGTH { EAGER } else { 0 };
+        let channels = PairChannels::new(slice, message, receipts, cx);
         Self {
             me: channels.place_of(cx.config.rank).unwrap_or(0),
             ranks: slice.len(),
-            slice: Reduction::new(Lane::Slice, slice, cx.config.rank),
+            slice: Reduction::new(ReductionLane::Slice, slice, cx.config.rank),
             channels,
             message,
             eager,
-            pattern: Pattern::Sum,
-            state: State::Resting,
+            pattern: ExchangePattern::Sum,
+            state: IterationState::Resting,
             expected: vec![0; slice.len()],
             missing: 0,
             step: 0,
@@ -135,33 +141,33 @@ impl Exchange {
 
     /// Whether the iteration that was begun last is over.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == IterationState::Over
     }
 
     /// Begins an iteration; the one before must be over.
-    pub(super) fn begin(&mut self, cx: &mut Context<'_>, pattern: Pattern) {
+    pub(super) fn begin(&mut self, cx: &mut GpcnetContext<'_>, pattern: ExchangePattern) {
         self.pattern = pattern;
-        self.state = State::Moving;
+        self.state = IterationState::Moving;
         match pattern {
-            Pattern::Neighbours(places, messages) | Pattern::NeighboursSync(places, messages) => {
+            ExchangePattern::Neighbours(places, messages) | ExchangePattern::NeighboursSync(places, messages) => {
                 places.into_iter().for_each(|place| self.expect(place, messages));
                 for _ in 0..messages {
                     places.into_iter().for_each(|place| self.channels.post(cx, place));
                 }
             }
-            Pattern::Puts(_, messages) => self.issue(cx, 2 * messages),
-            Pattern::Gets(_) => self.issue(cx, 2),
-            Pattern::PutToRoot | Pattern::GetFromRoot => self.issue(cx, 1),
-            Pattern::Sum => {
-                self.state = State::Reducing;
-                self.slice.start(cx, self.me as u64 + 1, Fold::Sum);
+            ExchangePattern::Puts(_, messages) => self.issue(cx, 2 * messages),
+            ExchangePattern::Gets(_) => self.issue(cx, 2),
+            ExchangePattern::PutToRoot | ExchangePattern::GetFromRoot => self.issue(cx, 1),
+            ExchangePattern::Sum => {
+                self.state = IterationState::Reducing;
+                self.slice.start(cx, self.me as u64 + 1, ReductionOperator::Sum);
             }
-            Pattern::Pairwise => {
+            ExchangePattern::Pairwise => {
                 self.step = 1;
                 self.start_step(cx);
             }
-            Pattern::Incast if self.me == 0 => (1..self.ranks).for_each(|place| self.expect(place, 1)),
-            Pattern::Incast => self.channels.post(cx, 0),
+            ExchangePattern::Incast if self.me == 0 => (1..self.ranks).for_each(|place| self.expect(place, 1)),
+            ExchangePattern::Incast => self.channels.post(cx, 0),
         }
         self.go_on(cx);
     }
@@ -174,7 +180,7 @@ impl Exchange {
     }
 
     /// One step of the pairwise exchange.
-    fn start_step(&mut self, cx: &mut Context<'_>) {
+    fn start_step(&mut self, cx: &mut GpcnetContext<'_>) {
         let (n, me, step) = (self.ranks, self.me, self.step);
         let (to, from) =
             if n.is_power_of_two() { (me ^ step, me ^ step) } else { ((me + step) % n, (me + n - step) % n) };
@@ -183,27 +189,28 @@ impl Exchange {
     }
 
     /// Takes every turn that has become possible.
-    fn go_on(&mut self, cx: &mut Context<'_>) {
-        while self.state == State::Moving && self.one_sided.open == 0 && self.missing == 0 && self.is_settled() {
+    fn go_on(&mut self, cx: &mut GpcnetContext<'_>) {
+        while self.state == IterationState::Moving && self.one_sided.open == 0 && self.missing == 0 && self.is_settled()
+        {
             match self.pattern {
-                Pattern::NeighboursSync(..) => {
-                    self.state = State::Reducing;
-                    self.slice.start(cx, self.me as u64 + 1, Fold::Sum);
+                ExchangePattern::NeighboursSync(..) => {
+                    self.state = IterationState::Reducing;
+                    self.slice.start(cx, self.me as u64 + 1, ReductionOperator::Sum);
                 }
-                Pattern::Pairwise if self.step + 1 < self.ranks => {
+                ExchangePattern::Pairwise if self.step + 1 < self.ranks => {
                     self.step += 1;
                     self.start_step(cx);
                 }
-                _ => self.state = State::Over,
+                _ => self.state = IterationState::Over,
             }
         }
-        if self.state == State::Reducing
+        if self.state == IterationState::Reducing
             && let Some(sum) = self.slice.result()
         {
             // Every rank adds its place, counted from one.
             let n = self.ranks as u64;
             self.wrong += u64::from(sum != n * (n + 1) / 2);
-            self.state = State::Over;
+            self.state = IterationState::Over;
         }
     }
 
@@ -211,24 +218,24 @@ impl Exchange {
         self.channels.under_way <= self.eager
     }
 
-    fn issue(&mut self, cx: &mut Context<'_>, operations: u32) {
+    fn issue(&mut self, cx: &mut GpcnetContext<'_>, operations: u32) {
         self.one_sided = OneSided { open: operations, again: 0 };
         (0..operations).for_each(|i| self.operate(cx, i));
     }
 
     /// Asks for the one-sided operation `i` of the iteration; neighbours take turns.
-    fn operate(&self, cx: &mut Context<'_>, i: u32) {
+    fn operate(&self, cx: &mut GpcnetContext<'_>, i: u32) {
         let place = match self.pattern {
-            Pattern::Puts(places, _) | Pattern::Gets(places) => places[i as usize % 2],
+            ExchangePattern::Puts(places, _) | ExchangePattern::Gets(places) => places[i as usize % 2],
             _ => 0,
         };
         let Span { region, offset, .. } = cx.config.memory;
         let (peer, path, class) = (self.channels.peer(place), PathId(0), cx.class);
         let local = Span { length: self.message.0 as u32, ..cx.config.memory };
         let remote = RemoteSpan { region, offset };
-        let token = cx.token(Label { purpose: Purpose::OneSided, place, sequence: u64::from(i) });
+        let token = cx.token(GpcnetLabel { purpose: GpcnetPurpose::OneSided, place, sequence: u64::from(i) });
         cx.out.operate(match self.pattern {
-            Pattern::Gets(_) | Pattern::GetFromRoot => {
+            ExchangePattern::Gets(_) | ExchangePattern::GetFromRoot => {
                 Operation::Read { peer, path, class, from: remote, into: local, token }
             }
             _ => Operation::Write {
@@ -244,14 +251,14 @@ impl Exchange {
     }
 
     /// Takes a frame of the slice.
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, from: Rank, frame: Frame) {
+    pub(super) fn arrival(&mut self, cx: &mut GpcnetContext<'_>, from: Rank, frame: GpcnetFrame) {
         let Some(place) = self.channels.place_of(from) else { return };
         let news = match frame {
-            Frame::Segment { sequence, received } => self.channels.segment(cx, place, sequence, received),
-            Frame::Receipt { received, beyond } => self.channels.receipt(cx, place, received, beyond),
-            Frame::Step { round, step, value, answer, .. } => {
+            GpcnetFrame::Segment { sequence, received } => self.channels.segment(cx, place, sequence, received),
+            GpcnetFrame::Receipt { received, beyond } => self.channels.receipt(cx, place, received, beyond),
+            GpcnetFrame::Step { round, step, value, answer, .. } => {
                 self.slice.arrival(cx, from, round, step, value, answer);
-                News::default()
+                ChannelProgress::default()
             }
         };
         if news.arrived > 0 {
@@ -265,25 +272,30 @@ impl Exchange {
     ///
     /// # Errors
     /// What ends the test: the wire refuses, or a peer is gone.
-    pub(super) fn done(&mut self, cx: &mut Context<'_>, label: Label, status: Status) -> Result<(), Failure> {
+    pub(super) fn done(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        label: GpcnetLabel,
+        status: Status,
+    ) -> Result<(), TestFailure> {
         match status {
-            Status::Refused(_) => return Err(Failure::Refused),
-            Status::Flushed => return Err(Failure::Gone),
+            Status::Refused(_) => return Err(TestFailure::Refused),
+            Status::Flushed => return Err(TestFailure::Gone),
             _ => {}
         }
         match (label.purpose, status) {
-            (Purpose::Segment, _) => drop(self.channels.done(cx, label, status)),
-            (Purpose::Step, Status::NoRoom) => self.slice.no_room(),
-            (Purpose::OneSided, Status::NoRoom) => self.one_sided.again |= 1 << (label.sequence & 31),
-            (Purpose::OneSided, _) => self.one_sided.open = self.one_sided.open.saturating_sub(1),
-            (Purpose::Step, _) => {}
+            (GpcnetPurpose::Segment, _) => drop(self.channels.done(cx, label, status)),
+            (GpcnetPurpose::Step, Status::NoRoom) => self.slice.no_room(),
+            (GpcnetPurpose::OneSided, Status::NoRoom) => self.one_sided.again |= 1 << (label.sequence & 31),
+            (GpcnetPurpose::OneSided, _) => self.one_sided.open = self.one_sided.open.saturating_sub(1),
+            (GpcnetPurpose::Step, _) => {}
         }
         self.go_on(cx);
         Ok(())
     }
 
     /// A transmit queue has room again.
-    pub(super) fn room(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         self.channels.room(cx);
         self.slice.room(cx);
         let again = core::mem::take(&mut self.one_sided.again);
@@ -295,7 +307,7 @@ impl Exchange {
         [self.channels.deadline(), self.slice.deadline()].into_iter().flatten().min()
     }
 
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, cx: &mut GpcnetContext<'_>) {
         self.channels.tick(cx);
         self.slice.tick(cx);
         self.go_on(cx);

@@ -26,7 +26,7 @@ const STEP: u8 = 34;
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum GpcnetFrame {
     /// Part of a message; all messages between two ranks have the same number of parts.
     Segment {
         /// Counts the parts from this sender to this receiver.
@@ -52,20 +52,20 @@ pub enum Frame {
         /// The sender's value at that step.
         value: u64,
         /// Whether the sender misses the receiver's message of the same step.
-        answer: Answer,
+        answer: StepAnswer,
     },
 }
 
 /// Whether a step shall be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StepAnswer {
     /// It is a repetition: the partner's message is missing.
     Wanted,
     /// It is not.
     Given,
 }
 
-impl Frame {
+impl GpcnetFrame {
     /// This frame as a header of test `number`.
     pub fn encode(self, number: u32) -> Head<LONGEST> {
         let mut head = Head::new();
@@ -83,12 +83,12 @@ impl Frame {
                 .put(&round.to_le_bytes())
                 .put(&[step])
                 .put(&value.to_le_bytes())
-                .put(&[u8::from(answer == Answer::Wanted)]),
+                .put(&[u8::from(answer == StepAnswer::Wanted)]),
         };
         head
     }
 
-    /// The number of the test and the frame that `bytes` are; `None` when they are nothing that [`Frame::encode`] writes.
+    /// The number of the test and the frame that `bytes` are; `None` when they are nothing that [`GpcnetFrame::encode`] writes.
     pub fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
         let mut rest = ByteReader::new(bytes);
         let (kind, number) = (rest.u8()?, rest.u32()?);
@@ -101,8 +101,8 @@ impl Frame {
                 step: rest.u8()?,
                 value: rest.u64()?,
                 answer: match rest.u8()? {
-                    0 => Answer::Given,
-                    1 => Answer::Wanted,
+                    0 => StepAnswer::Given,
+                    1 => StepAnswer::Wanted,
                     _ => return None,
                 },
             },
@@ -118,17 +118,17 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    const FRAMES: [(Frame, &[u8]); 3] = [
+    const FRAMES: [(GpcnetFrame, &[u8]); 3] = [
         (
-            Frame::Segment { sequence: 0x0102, received: 3 },
+            GpcnetFrame::Segment { sequence: 0x0102, received: 3 },
             &[32, 7, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
         ),
         (
-            Frame::Receipt { received: 9, beyond: 1 << 127 },
+            GpcnetFrame::Receipt { received: 9, beyond: 1 << 127 },
             &[33, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128],
         ),
         (
-            Frame::Step { lane: 2, round: 5, step: 1, value: 258, answer: Answer::Wanted },
+            GpcnetFrame::Step { lane: 2, round: 5, step: 1, value: 258, answer: StepAnswer::Wanted },
             &[34, 7, 0, 0, 0, 2, 5, 0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1],
         ),
     ];
@@ -137,28 +137,28 @@ mod tests {
     fn encode__each_kind_has_these_bytes() {
         for (frame, bytes) in FRAMES {
             assert_eq!(frame.encode(7).bytes(), bytes);
-            assert_eq!(Frame::parse(bytes), Some((7, frame)));
+            assert_eq!(GpcnetFrame::parse(bytes), Some((7, frame)));
         }
     }
 
     #[test]
     fn parse__surplus_missing_and_unknown_bytes_are_refused() {
         for (_, bytes) in FRAMES {
-            assert_eq!(Frame::parse(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(GpcnetFrame::parse(&bytes[..bytes.len() - 1]), None);
             let mut longer: Vec<u8> = bytes.into();
             longer.push(0);
-            assert_eq!(Frame::parse(&longer), None);
+            assert_eq!(GpcnetFrame::parse(&longer), None);
         }
-        assert_eq!(Frame::parse(&[31, 0, 0, 0, 0]), None);
+        assert_eq!(GpcnetFrame::parse(&[31, 0, 0, 0, 0]), None);
         let mut flag: Vec<u8> = FRAMES[2].1.into();
         flag[19] = 2;
-        assert_eq!(Frame::parse(&flag), None);
+        assert_eq!(GpcnetFrame::parse(&flag), None);
     }
 
     proptest! {
         #[test]
         fn parse__any_bytes_give_a_frame_that_encodes_to_them_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            if let Some((number, frame)) = Frame::parse(&bytes) {
+            if let Some((number, frame)) = GpcnetFrame::parse(&bytes) {
                 let head = frame.encode(number);
                 prop_assert_eq!(head.bytes(), &bytes[..]);
             }

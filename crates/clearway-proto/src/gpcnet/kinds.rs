@@ -8,7 +8,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use super::defects::{Defect, Mended};
+use super::defects::{CorrectedDefects, Defect};
 use crate::base::{Bytes, Nanos};
 use crate::wire::OperationKind;
 
@@ -210,7 +210,7 @@ impl Congestor {
     }
 
     /// Iterations of one pass among `ranks` of a group.
-    pub const fn iterations(self, ranks: usize, mended: Mended) -> u32 {
+    pub const fn iterations(self, ranks: usize, mended: CorrectedDefects) -> u32 {
         match self {
             Self::GetBroadcast if !mended.has(Defect::UnscaledBroadcast) => 512,
             _ => scaled(512, CONGESTOR_RANKS, ranks),
@@ -260,14 +260,14 @@ mod tests {
     fn counts__shrink_beyond_the_base_and_end_at_one() {
         let iterations = |ranks| Test::Alltoall.counts(ranks).iterations;
         assert_eq!([2, 64, 65, 128, 4096, 10_000].map(iterations), [64, 64, 63, 32, 1, 1]);
-        let passes = |ranks| Congestor::Incast.iterations(ranks, Mended::NONE);
+        let passes = |ranks| Congestor::Incast.iterations(ranks, CorrectedDefects::NONE);
         assert_eq!([2, 32, 33, 64, 20_000].map(passes), [512, 512, 496, 256, 1]);
     }
 
     #[test]
     fn iterations__of_the_get_broadcast_shrink_only_when_mended() {
-        assert_eq!(Congestor::GetBroadcast.iterations(64, Mended::NONE), 512);
-        assert_eq!(Congestor::GetBroadcast.iterations(64, Mended::ALL), 256);
+        assert_eq!(Congestor::GetBroadcast.iterations(64, CorrectedDefects::NONE), 512);
+        assert_eq!(Congestor::GetBroadcast.iterations(64, CorrectedDefects::ALL), 256);
     }
 
     #[test]

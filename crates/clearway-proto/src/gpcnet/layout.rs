@@ -19,7 +19,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::defects::Mended;
+use super::defects::CorrectedDefects;
 use super::kinds::Congestor;
 use super::libc_random::LibcRandom;
 use crate::base::Rank;
@@ -33,7 +33,7 @@ const CONGESTOR_MIN: usize = 2;
 
 /// Ranks by node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct GpcnetLayout {
     nodes: Vec<Vec<Rank>>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for TooFewNodes {
 
 impl core::error::Error for TooFewNodes {}
 
-impl Layout {
+impl GpcnetLayout {
     /// From the host name of each rank.
     pub fn by_name<S: AsRef<str>>(names: &[S]) -> Self {
         let mut nodes: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Layout {
     ///
     /// # Errors
     /// With fewer than ten nodes some congestor would have fewer than two.
-    pub fn draw(&self, seed: u32, mended: Mended) -> Result<LoadDraw, TooFewNodes> {
+    pub fn draw(&self, seed: u32, mended: CorrectedDefects) -> Result<LoadDraw, TooFewNodes> {
         let all = self.nodes();
         // Four fifths, rounded down: exact for every number of nodes, as the published product is.
         let loading = all * 4 / 5;
@@ -132,7 +132,7 @@ impl Layout {
 }
 
 /// Splits a slice of loading nodes among the congestors.
-fn groups(slice: &[Rank], mut random: LibcRandom, mended: Mended) -> Vec<Group> {
+fn groups(slice: &[Rank], mut random: LibcRandom, mended: CorrectedDefects) -> Vec<Group> {
     let mut numbers: Vec<usize> = (0..slice.len()).collect();
     random.shuffle(&mut numbers, mended);
     let of = |place: usize| {
@@ -144,15 +144,15 @@ fn groups(slice: &[Rank], mut random: LibcRandom, mended: Mended) -> Vec<Group> 
 
 /// The rings of one measurement, one after the other.
 #[derive(Clone, Debug)]
-pub(super) struct Rings {
+pub(super) struct RingDraws {
     random: LibcRandom,
     order: Vec<u32>,
-    mended: Mended,
+    mended: CorrectedDefects,
 }
 
-impl Rings {
+impl RingDraws {
     /// Those of slice `slice` with `ranks` ranks.
-    pub(super) fn new(ranks: usize, slice: u32, mended: Mended) -> Self {
+    pub(super) fn new(ranks: usize, slice: u32, mended: CorrectedDefects) -> Self {
         let order = (0..ranks as u32).collect();
         Self { random: LibcRandom::seeded(RING_SEED.wrapping_add(slice)), order, mended }
     }
@@ -177,9 +177,9 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    fn one_each(nodes: usize) -> Layout {
+    fn one_each(nodes: usize) -> GpcnetLayout {
         let names: Vec<String> = (0..nodes).map(|i| format!("n{i:03}")).collect();
-        Layout::by_name(&names)
+        GpcnetLayout::by_name(&names)
     }
 
     fn ranks(list: &[u32]) -> Vec<Rank> {
@@ -188,14 +188,14 @@ mod tests {
 
     #[test]
     fn by_name__nodes_stand_in_the_order_of_bytes() {
-        let layout = Layout::by_name(&["n10", "n9", "B", "n10", "n9", "n10"]);
+        let layout = GpcnetLayout::by_name(&["n10", "n9", "B", "n10", "n9", "n10"]);
         assert_eq!(layout.nodes, [ranks(&[2]), ranks(&[0, 3, 5]), ranks(&[1, 4])]);
         assert_eq!(layout.all_slices(), Ok(Vec::from([ranks(&[2, 0, 1]), ranks(&[3, 4]), ranks(&[5])])));
     }
 
     #[test]
     fn draw__of_twenty_nodes_is_that_of_the_c_program() {
-        let draw = one_each(20).draw(1_700_000_000, Mended::NONE).expect("enough nodes");
+        let draw = one_each(20).draw(1_700_000_000, CorrectedDefects::NONE).expect("enough nodes");
         assert_eq!(draw.congestor_nodes, [7, 12, 17, 6, 5, 11, 13, 2, 16, 10, 19, 1, 0, 8, 9, 14]);
         assert_eq!(draw.victim_nodes, [18, 15, 4, 3]);
         assert_eq!(draw.victims, [ranks(&[18, 15, 4, 3])]);
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn draw__ten_nodes_is_the_least() {
-        let draw = one_each(10).draw(8_675_309, Mended::NONE).expect("enough nodes");
+        let draw = one_each(10).draw(8_675_309, CorrectedDefects::NONE).expect("enough nodes");
         assert_eq!(draw.congestor_nodes, [3, 8, 9, 7, 1, 4, 5, 2]);
         // Colours by place: 2 0 3 2 0 1 3 1.
         let groups: Vec<_> = draw.groups.iter().map(|group| group.ranks.clone()).collect();
         assert_eq!(groups, [ranks(&[8, 1]), ranks(&[4, 2]), ranks(&[3, 7]), ranks(&[9, 5])]);
-        let refused = one_each(9).draw(8_675_309, Mended::NONE).expect_err("too few");
+        let refused = one_each(9).draw(8_675_309, CorrectedDefects::NONE).expect_err("too few");
         assert_eq!(refused, TooFewNodes { nodes: 9, wanted: 10 });
     }
 
     #[test]
     fn draw__every_rank_of_a_node_runs_the_same_congestor() {
         let names: Vec<String> = (0..40).map(|i| format!("n{:02}", i / 2)).collect();
-        let draw = Layout::by_name(&names).draw(3, Mended::ALL).expect("enough nodes");
+        let draw = GpcnetLayout::by_name(&names).draw(3, CorrectedDefects::ALL).expect("enough nodes");
         assert_eq!(draw.groups.len(), 8);
         for (even, odd) in draw.groups[..4].iter().zip(&draw.groups[4..]) {
             assert_eq!(even.congestor, odd.congestor);
@@ -232,17 +232,17 @@ mod tests {
     #[test]
     fn rings__are_those_of_the_c_program() {
         // 2 6 5 4 7 3 0 1, then 5 4 0 6 7 1 2 3.
-        let mut rings = Rings::new(8, 0, Mended::NONE);
+        let mut rings = RingDraws::new(8, 0, CorrectedDefects::NONE);
         rings.draw();
         assert_eq!(rings.neighbours(2), [1, 6]);
         assert_eq!(rings.neighbours(7), [4, 3]);
         rings.draw();
         assert_eq!(rings.neighbours(3), [2, 5]);
         // Slice 1 of five: 2 4 3 1 0. Ring 29 of slice 0: 4 0 3 1 2.
-        let mut other = Rings::new(5, 1, Mended::NONE);
+        let mut other = RingDraws::new(5, 1, CorrectedDefects::NONE);
         other.draw();
         assert_eq!(other.neighbours(3), [4, 1]);
-        let mut last = Rings::new(5, 0, Mended::NONE);
+        let mut last = RingDraws::new(5, 0, CorrectedDefects::NONE);
         (0..30).for_each(|_| last.draw());
         assert_eq!(last.neighbours(0), [4, 3]);
     }

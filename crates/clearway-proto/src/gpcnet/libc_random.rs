@@ -12,7 +12,7 @@
 //! # Not here
 //! Randomness of our own choosing: [`crate::base::RandomKey`].
 
-use super::defects::{Defect, Mended};
+use super::defects::{CorrectedDefects, Defect};
 
 /// Words of state.
 const WORDS: usize = 31;
@@ -61,7 +61,7 @@ impl LibcRandom {
 
     /// Puts `list` into random order: as published one cycle through all places (no element stays where it was), mended any
     /// order, all equally likely but for the bias of a remainder.
-    pub(super) fn shuffle<T>(&mut self, list: &mut [T], mended: Mended) {
+    pub(super) fn shuffle<T>(&mut self, list: &mut [T], mended: CorrectedDefects) {
         let inclusive = usize::from(mended.has(Defect::Shuffle));
         for i in (1..list.len()).rev() {
             let j = self.next_u31() as usize % (i + inclusive);
@@ -100,7 +100,7 @@ mod tests {
         let mut random = LibcRandom::seeded(8_675_309);
         let mut order = || {
             let mut list: Vec<u32> = (0..8).collect();
-            random.shuffle(&mut list, Mended::NONE);
+            random.shuffle(&mut list, CorrectedDefects::NONE);
             list
         };
         assert_eq!(order(), [2, 6, 5, 4, 7, 3, 0, 1]);
@@ -118,7 +118,7 @@ mod tests {
                 list.iter().enumerate().any(|(i, n)| i == *n)
             })
         };
-        assert!(!stays(Mended::NONE));
-        assert!(stays(Mended::ALL));
+        assert!(!stays(CorrectedDefects::NONE));
+        assert!(stays(CorrectedDefects::ALL));
     }
 }

@@ -15,13 +15,13 @@
 //! # Invariants
 //! I1. All ranks of a group make the same number of blocks.
 
-use super::channel::Receipts;
-use super::context::Context;
+use super::channel::CompletionSource;
+use super::context::GpcnetContext;
 use super::defects::Defect;
-use super::exchange::{Exchange, Pattern, Settled};
+use super::exchange::{ExchangePattern, IteratedExchange, SendCompletion};
 use super::kinds::Congestor;
 use super::record::Collector;
-use super::reduce::{Fold, Lane, Reduction};
+use super::reduce::{Reduction, ReductionLane, ReductionOperator};
 use super::task::CongestorTask;
 use crate::base::{LocalNs, Rank};
 
@@ -30,7 +30,7 @@ const VICTIMS_DONE: u32 = 2;
 
 /// Where a congestor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum LoadStage {
     Agreeing,
     LiningUp,
     Iterating,
@@ -40,15 +40,15 @@ enum Stage {
 
 /// Which pass it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum LoadPass {
     First,
     Beside,
 }
 
 /// A rank's way through one congestor.
 #[derive(Debug)]
-pub(super) struct Load {
-    pub(super) exchange: Exchange,
+pub(super) struct LoadRun {
+    pub(super) exchange: IteratedExchange,
     /// Agreements of the group; in the place of a victim's lane of all slices.
     pub(super) group: Reduction,
     pub(super) everyone: Option<Reduction>,
@@ -56,9 +56,9 @@ pub(super) struct Load {
     pub(super) collectors: [Collector; 2],
     task: CongestorTask,
     iterations: u32,
-    pattern: Option<Pattern>,
-    stage: Stage,
-    pass: Pass,
+    pattern: Option<ExchangePattern>,
+    stage: LoadStage,
+    pass: LoadPass,
     began: LocalNs,
     block: u32,
     turns: u32,
@@ -66,32 +66,33 @@ pub(super) struct Load {
     turn_began: LocalNs,
 }
 
-impl Load {
+impl LoadRun {
     /// Begins `task`, beside the others of `everyone` if there are any.
-    pub(super) fn begin(task: CongestorTask, everyone: &[Rank], cx: &mut Context<'_>) -> Self {
+    pub(super) fn begin(task: CongestorTask, everyone: &[Rank], cx: &mut GpcnetContext<'_>) -> Self {
         let me = cx.config.rank;
         let mended_incast = task.congestor == Congestor::Incast && task.mended.has(Defect::EagerIncast);
-        let settled = if mended_incast { Settled::OnArrival } else { Settled::ByLength };
-        let exchange = Exchange::new(&task.group, task.congestor.message(), settled, Receipts::OfWire, cx);
+        let settled = if mended_incast { SendCompletion::OnArrival } else { SendCompletion::ByLength };
+        let exchange =
+            IteratedExchange::new(&task.group, task.congestor.message(), settled, CompletionSource::OfWire, cx);
         let iterations = task.congestor.iterations(task.group.len(), task.mended);
         let pattern = match task.congestor {
-            Congestor::Alltoall => Some(Pattern::Pairwise),
-            Congestor::Incast => Some(Pattern::Incast),
+            Congestor::Alltoall => Some(ExchangePattern::Pairwise),
+            Congestor::Incast => Some(ExchangePattern::Incast),
             // The root of a one-sided pattern is passive.
             _ if exchange.me() == 0 => None,
-            Congestor::PutIncast => Some(Pattern::PutToRoot),
-            Congestor::GetBroadcast => Some(Pattern::GetFromRoot),
+            Congestor::PutIncast => Some(ExchangePattern::PutToRoot),
+            Congestor::GetBroadcast => Some(ExchangePattern::GetFromRoot),
         };
-        let mut group = Reduction::new(Lane::Wide, &task.group, me);
-        group.start(cx, 0, Fold::Greatest);
+        let mut group = Reduction::new(ReductionLane::Wide, &task.group, me);
+        group.start(cx, 0, ReductionOperator::Greatest);
         Self {
             group,
-            everyone: (!everyone.is_empty()).then(|| Reduction::new(Lane::Everyone, everyone, me)),
+            everyone: (!everyone.is_empty()).then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
             collectors: [Collector::new(iterations), Collector::new(iterations)],
             iterations,
             pattern,
-            stage: Stage::Agreeing,
-            pass: Pass::First,
+            stage: LoadStage::Agreeing,
+            pass: LoadPass::First,
             began: cx.now,
             block: 0,
             turns: 0,
@@ -103,7 +104,7 @@ impl Load {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == LoadStage::Over
     }
 
     /// The ranks of the group.
@@ -112,84 +113,84 @@ impl Load {
     }
 
     /// Takes one turn if one is possible; whether there was one.
-    pub(super) fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn go_on(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         match self.stage {
-            Stage::Agreeing => match self.group.result() {
+            LoadStage::Agreeing => match self.group.result() {
                 None => false,
                 Some(agreed) => {
                     match self.pass {
-                        Pass::First => self.agreed_first(cx, agreed),
-                        Pass::Beside => self.agreed_beside(cx, agreed),
+                        LoadPass::First => self.agreed_first(cx, agreed),
+                        LoadPass::Beside => self.agreed_beside(cx, agreed),
                     }
                     true
                 }
             },
-            Stage::LiningUp => self.exchange.slice.result().is_some_and(|_| self.iterate(cx)),
-            Stage::Iterating => self.exchange.is_over() && self.iterated(cx),
-            Stage::Gathering => self.gathered(cx),
-            Stage::Over => false,
+            LoadStage::LiningUp => self.exchange.slice.result().is_some_and(|_| self.iterate(cx)),
+            LoadStage::Iterating => self.exchange.is_over() && self.iterated(cx),
+            LoadStage::Gathering => self.gathered(cx),
+            LoadStage::Over => false,
         }
     }
 
     /// The greatest time spent is known.
-    fn agreed_first(&mut self, cx: &mut Context<'_>, elapsed: u64) {
+    fn agreed_first(&mut self, cx: &mut GpcnetContext<'_>, elapsed: u64) {
         if elapsed < self.task.limit.0 && self.block < self.task.measurements {
-            self.group.start(cx, cx.now.since(self.began).0, Fold::Greatest);
-            self.stage = Stage::LiningUp;
-            self.exchange.slice.start(cx, 0, Fold::Sum);
+            self.group.start(cx, cx.now.since(self.began).0, ReductionOperator::Greatest);
+            self.stage = LoadStage::LiningUp;
+            self.exchange.slice.start(cx, 0, ReductionOperator::Sum);
             return;
         }
         match &mut self.everyone {
-            None => self.stage = Stage::Over,
+            None => self.stage = LoadStage::Over,
             Some(everyone) => {
-                everyone.start(cx, 0, Fold::Sum);
-                self.stage = Stage::Gathering;
+                everyone.start(cx, 0, ReductionOperator::Sum);
+                self.stage = LoadStage::Gathering;
             }
         }
     }
 
     /// All congestors have made their first pass.
-    fn gathered(&mut self, cx: &mut Context<'_>) -> bool {
+    fn gathered(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         let Some(everyone) = self.everyone.as_mut().filter(|everyone| everyone.result().is_some()) else {
             return false;
         };
         // This rank does not hold up the end; the round is through when the victims have joined it too.
-        everyone.start(cx, 0, Fold::Sum);
-        self.pass = Pass::Beside;
-        self.group.start(cx, 0, Fold::Least);
-        self.stage = Stage::Agreeing;
+        everyone.start(cx, 0, ReductionOperator::Sum);
+        self.pass = LoadPass::Beside;
+        self.group.start(cx, 0, ReductionOperator::Least);
+        self.stage = LoadStage::Agreeing;
         true
     }
 
     /// Whether all ranks of the group know that the victims are done.
-    fn agreed_beside(&mut self, cx: &mut Context<'_>, all_know: u64) {
+    fn agreed_beside(&mut self, cx: &mut GpcnetContext<'_>, all_know: u64) {
         if all_know == 1 {
-            self.stage = Stage::Over;
+            self.stage = LoadStage::Over;
             return;
         }
         let knows = self
             .everyone
             .as_ref()
             .is_some_and(|everyone| everyone.round() == VICTIMS_DONE && everyone.result().is_some());
-        self.group.start(cx, u64::from(knows), Fold::Least);
+        self.group.start(cx, u64::from(knows), ReductionOperator::Least);
         self.iterate(cx);
     }
 
     /// Begins a block.
-    fn iterate(&mut self, cx: &mut Context<'_>) -> bool {
+    fn iterate(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         self.block += 1;
         if self.pattern.is_none() {
-            self.stage = Stage::Agreeing;
+            self.stage = LoadStage::Agreeing;
             return true;
         }
-        self.stage = Stage::Iterating;
+        self.stage = LoadStage::Iterating;
         self.collectors[self.pass as usize].open_block();
         self.turns = 0;
         self.turn(cx);
         true
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) {
+    fn turn(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.turns == 1 {
             self.block_began = cx.now;
         }
@@ -200,9 +201,9 @@ impl Load {
         }
     }
 
-    fn iterated(&mut self, cx: &mut Context<'_>) -> bool {
+    fn iterated(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         // The root of the incast receives: it has no rate of its own.
-        let counts = self.pattern != Some(Pattern::Incast) || self.exchange.me() != 0;
+        let counts = self.pattern != Some(ExchangePattern::Incast) || self.exchange.me() != 0;
         let collector = &mut self.collectors[self.pass as usize];
         if self.turns > 1 && counts {
             collector.iteration(cx.now.since(self.turn_began));
@@ -215,7 +216,7 @@ impl Load {
         if counts {
             collector.close_block(cx.now.since(self.block_began));
         }
-        self.stage = Stage::Agreeing;
+        self.stage = LoadStage::Agreeing;
         true
     }
 }

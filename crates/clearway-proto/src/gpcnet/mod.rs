@@ -1,10 +1,10 @@
 //! GPCNeT's own tests, as published or mended: eight tests of a network, three of them beside four congestors.
 //!
 //! # Model
-//! A run is a list of tests. For each, whoever conducts gives every rank its [`Task`] and collects its [`Record`]; everything in
+//! A run is a list of tests. For each, whoever conducts gives every rank its [`Task`] and collects its [`GpcnetRecord`]; everything in
 //! between (rings, barriers, agreements about time, the hand-over between victims and congestors) happens among the ranks, over
 //! the wire that is measured, as in the original. [`Summary`] makes the figures of records, [`NetworkReport`] and
-//! [`LoadReport`] the tables, [`Printed`] reads tables that either program printed.
+//! [`LoadReport`] the tables, [`PrintedRun`] reads tables that either program printed.
 //!
 //! # Source
 //! GPCNeT v1.3 (Chunduri, Groves, Mendygral et al., "GPCNeT: designing a benchmark suite for inducing and measuring contention
@@ -37,17 +37,17 @@ mod table;
 mod task;
 mod trip;
 
-pub use context::{Event, Failure, MEMORY, NodeConfig};
-pub use defects::{Defect, Mended, UnknownDefect};
-pub use frame::{Answer, Frame};
+pub use context::{GpcnetConfig, GpcnetEvent, MEMORY, TestFailure};
+pub use defects::{CorrectedDefects, Defect, UnknownDefect};
+pub use frame::{GpcnetFrame, StepAnswer};
 pub use kinds::{Congestor, Counts, LIMIT, Test, Unit};
-pub use layout::{Group, Layout, LoadDraw, TooFewNodes};
-pub use node::Node;
-pub use printed::{Printed, PrintedError, PrintedRow};
-pub use record::{Record, Spectrum, Times};
+pub use layout::{GpcnetLayout, Group, LoadDraw, TooFewNodes};
+pub use node::GpcnetNode;
+pub use printed::{PrintedError, PrintedRow, PrintedRun};
+pub use record::{DurationCounts, GpcnetRecord, Times};
 pub use summary::{Impact, Summary};
-pub use table::{Beside, Detail, LoadReport, NetworkReport, Row};
-pub use task::{CongestorTask, Order, Task, VictimTask, Work};
+pub use table::{CongestedTest, Detail, LoadReport, NetworkReport, TableRow};
+pub use task::{CongestorTask, Task, TaskKind, TestParameters, TestTask};
 
 #[cfg(test)]
 mod tests;

@@ -8,14 +8,14 @@
 //! # Not here
 //! What the parts do: `course` (victims), `load` (congestors), `exchange` (one iteration).
 
-use super::context::{Context, Event, Failure, Label, NodeConfig, Purpose};
-use super::course::Course;
-use super::exchange::Exchange;
-use super::frame::Frame;
-use super::load::Load;
-use super::record::Record;
-use super::reduce::{Lane, Reduction};
-use super::task::{Task, Work};
+use super::context::{GpcnetConfig, GpcnetContext, GpcnetEvent, GpcnetLabel, GpcnetPurpose, TestFailure};
+use super::course::TestRun;
+use super::exchange::IteratedExchange;
+use super::frame::GpcnetFrame;
+use super::load::LoadRun;
+use super::record::GpcnetRecord;
+use super::reduce::{Reduction, ReductionLane};
+use super::task::{Task, TaskKind};
 use crate::base::{Class, LocalNs, Rank};
 use crate::wire::{Arrival, Engine, Input, More, Out, Status};
 
@@ -24,32 +24,32 @@ const TURNS_MAX: usize = 64;
 
 /// The engine of the published benchmark.
 #[derive(Debug)]
-pub struct Node {
-    config: NodeConfig,
-    running: Option<Running>,
-    finished: Option<Record>,
+pub struct GpcnetNode {
+    config: GpcnetConfig,
+    running: Option<RunningTest>,
+    finished: Option<GpcnetRecord>,
 }
 
 /// A test under way, or over and still answering.
 #[derive(Debug)]
-struct Running {
+struct RunningTest {
     number: u32,
     class: Class,
     body_max: u32,
-    part: Part,
+    part: TestRole,
     foreign: u64,
     told: bool,
 }
 
 /// What this rank is in the test.
 #[derive(Debug)]
-enum Part {
-    Victim(Course),
-    Congestor(Load),
+enum TestRole {
+    Victim(TestRun),
+    Congestor(LoadRun),
 }
 
-impl Part {
-    fn exchange(&mut self) -> &mut Exchange {
+impl TestRole {
+    fn exchange(&mut self) -> &mut IteratedExchange {
         match self {
             Self::Victim(course) => &mut course.exchange,
             Self::Congestor(load) => &mut load.exchange,
@@ -67,8 +67,8 @@ impl Part {
     fn lane(&mut self, lane: usize) -> Option<&mut Reduction> {
         let (wide, everyone) = self.lanes();
         match lane {
-            lane if lane == Lane::Wide as usize => Some(wide),
-            lane if lane == Lane::Everyone as usize => everyone,
+            lane if lane == ReductionLane::Wide as usize => Some(wide),
+            lane if lane == ReductionLane::Everyone as usize => everyone,
             _ => None,
         }
     }
@@ -80,7 +80,7 @@ impl Part {
         }
     }
 
-    fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
+    fn go_on(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         match self {
             Self::Victim(course) => course.go_on(cx),
             Self::Congestor(load) => load.go_on(cx),
@@ -88,12 +88,14 @@ impl Part {
     }
 
     /// What was recorded; once.
-    fn record(&mut self) -> Record {
+    fn record(&mut self) -> GpcnetRecord {
         let (resent, wrong) = (self.exchange().channels.resent, self.exchange().wrong);
-        let record = Record { resent, wrong, ..Record::default() };
+        let record = GpcnetRecord { resent, wrong, ..GpcnetRecord::default() };
         match self {
-            Self::Victim(course) => Record { ranks: course.ranks() as u32, times: course.collector.take(), ..record },
-            Self::Congestor(load) => Record {
+            Self::Victim(course) => {
+                GpcnetRecord { ranks: course.ranks() as u32, times: course.collector.take(), ..record }
+            }
+            Self::Congestor(load) => GpcnetRecord {
                 ranks: load.ranks() as u32,
                 times: load.collectors[0].take(),
                 beside: load.collectors[1].take(),
@@ -103,41 +105,41 @@ impl Part {
     }
 }
 
-impl Node {
+impl GpcnetNode {
     /// A node without a task.
-    pub const fn new(config: NodeConfig) -> Self {
+    pub const fn new(config: GpcnetConfig) -> Self {
         Self { config, running: None, finished: None }
     }
 
     /// The record of the test that ended last, once.
-    pub fn take_record(&mut self) -> Option<Record> {
+    pub fn take_record(&mut self) -> Option<GpcnetRecord> {
         self.finished.take()
     }
 
-    fn begin(&mut self, now: LocalNs, task: Task, out: &mut Out<Event>) -> More {
+    fn begin(&mut self, now: LocalNs, task: Task, out: &mut Out<GpcnetEvent>) -> More {
         let Task { number, class, body_max, everyone, work } = task;
         let body_max = body_max.min(self.config.memory.length);
         let needs = match &work {
-            Work::Victim(victim) => victim.test.needs(),
-            Work::Congestor(congestor) => congestor.congestor.needs(),
+            TaskKind::Victim(victim) => victim.test.needs(),
+            TaskKind::Congestor(congestor) => congestor.congestor.needs(),
         };
-        if let Some(failure) = Failure::without(needs, self.config.operations) {
+        if let Some(failure) = TestFailure::without(needs, self.config.operations) {
             self.running = None;
-            self.finished = Some(Record { number, failure: Some(failure), ..Record::default() });
-            out.tell(Event::Over { number });
+            self.finished = Some(GpcnetRecord { number, failure: Some(failure), ..GpcnetRecord::default() });
+            out.tell(GpcnetEvent::Over { number });
             return More::No;
         }
-        let mut cx = Context { now, config: &self.config, number, class, body_max, out };
+        let mut cx = GpcnetContext { now, config: &self.config, number, class, body_max, out };
         let part = match work {
-            Work::Victim(victim) => Part::Victim(Course::begin(victim, &everyone, &mut cx)),
-            Work::Congestor(congestor) => Part::Congestor(Load::begin(congestor, &everyone, &mut cx)),
+            TaskKind::Victim(victim) => TestRole::Victim(TestRun::begin(victim, &everyone, &mut cx)),
+            TaskKind::Congestor(congestor) => TestRole::Congestor(LoadRun::begin(congestor, &everyone, &mut cx)),
         };
-        self.running = Some(Running { number, class, body_max, part, foreign: 0, told: false });
+        self.running = Some(RunningTest { number, class, body_max, part, foreign: 0, told: false });
         self.go_on(now, out)
     }
 
     /// Takes every turn that has become possible, up to a bound.
-    fn go_on(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    fn go_on(&mut self, now: LocalNs, out: &mut Out<GpcnetEvent>) -> More {
         let Some(running) = &mut self.running else { return More::No };
         let (mut cx, part) = running.context(now, &self.config, out);
         let mut turns = 0;
@@ -151,27 +153,27 @@ impl Node {
         if turns == TURNS_MAX || unfinished { More::Yes } else { More::No }
     }
 
-    fn finish(&mut self, failure: Option<Failure>, out: &mut Out<Event>) {
+    fn finish(&mut self, failure: Option<TestFailure>, out: &mut Out<GpcnetEvent>) {
         if let Some(running) = self.running.as_mut().filter(|running| !running.told) {
             running.told = true;
             let (number, foreign) = (running.number, running.foreign);
-            self.finished = Some(Record { number, failure, foreign, ..running.part.record() });
-            out.tell(Event::Over { number });
+            self.finished = Some(GpcnetRecord { number, failure, foreign, ..running.part.record() });
+            out.tell(GpcnetEvent::Over { number });
         }
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Event>) -> More {
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<GpcnetEvent>) -> More {
         let Some(running) = &mut self.running else { return More::No };
         let mut failure = None;
         match arrival {
-            Arrival::Datagram(datagram) => match Frame::parse(datagram.head) {
+            Arrival::Datagram(datagram) => match GpcnetFrame::parse(datagram.head) {
                 Some((number, frame)) if number == running.number => {
                     running.frame(now, &self.config, datagram.from, frame, out);
                 }
                 _ => running.foreign += 1,
             },
             Arrival::Done { token, status, .. } => {
-                if let Some(label) = Label::of(token, running.number) {
+                if let Some(label) = GpcnetLabel::of(token, running.number) {
                     failure = running.done(now, &self.config, label, status, out).err();
                 }
             }
@@ -191,7 +193,7 @@ impl Node {
         self.go_on(now, out)
     }
 
-    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    fn tick(&mut self, now: LocalNs, out: &mut Out<GpcnetEvent>) -> More {
         if let Some(running) = &mut self.running {
             let (mut cx, part) = running.context(now, &self.config, out);
             part.exchange().tick(&mut cx);
@@ -202,21 +204,28 @@ impl Node {
     }
 }
 
-impl Running {
+impl RunningTest {
     fn context<'a>(
         &'a mut self,
         now: LocalNs,
-        config: &'a NodeConfig,
-        out: &'a mut Out<Event>,
-    ) -> (Context<'a>, &'a mut Part) {
+        config: &'a GpcnetConfig,
+        out: &'a mut Out<GpcnetEvent>,
+    ) -> (GpcnetContext<'a>, &'a mut TestRole) {
         let Self { number, class, body_max, .. } = *self;
-        (Context { now, config, number, class, body_max, out }, &mut self.part)
+        (GpcnetContext { now, config, number, class, body_max, out }, &mut self.part)
     }
 
-    fn frame(&mut self, now: LocalNs, config: &NodeConfig, from: Rank, frame: Frame, out: &mut Out<Event>) {
+    fn frame(
+        &mut self,
+        now: LocalNs,
+        config: &GpcnetConfig,
+        from: Rank,
+        frame: GpcnetFrame,
+        out: &mut Out<GpcnetEvent>,
+    ) {
         let (mut cx, part) = self.context(now, config, out);
         match frame {
-            Frame::Step { lane, round, step, value, answer } if lane != Lane::Slice as u8 => {
+            GpcnetFrame::Step { lane, round, step, value, answer } if lane != ReductionLane::Slice as u8 => {
                 if let Some(lane) = part.lane(usize::from(lane)) {
                     lane.arrival(&mut cx, from, round, step, value, answer);
                 }
@@ -228,13 +237,13 @@ impl Running {
     fn done(
         &mut self,
         now: LocalNs,
-        config: &NodeConfig,
-        label: Label,
+        config: &GpcnetConfig,
+        label: GpcnetLabel,
         status: Status,
-        out: &mut Out<Event>,
-    ) -> Result<(), Failure> {
+        out: &mut Out<GpcnetEvent>,
+    ) -> Result<(), TestFailure> {
         let (mut cx, part) = self.context(now, config, out);
-        if label.purpose == Purpose::Step
+        if label.purpose == GpcnetPurpose::Step
             && status == Status::NoRoom
             && let Some(lane) = part.lane(label.place)
         {
@@ -245,12 +254,12 @@ impl Running {
     }
 }
 
-impl Engine for Node {
+impl Engine for GpcnetNode {
     /// A test to make. One that is still under way is forgotten.
     type Command = Task;
-    type Event = Event;
+    type Event = GpcnetEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Task>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, Task>, out: &mut Out<GpcnetEvent>) -> More {
         match input {
             Input::Boot { .. } => More::No,
             Input::Tick => self.tick(now, out),
@@ -261,8 +270,8 @@ impl Engine for Node {
 
     fn deadline(&self) -> Option<LocalNs> {
         let (exchange, wide, everyone) = match &self.running.as_ref()?.part {
-            Part::Victim(course) => (&course.exchange, &course.wide, &course.everyone),
-            Part::Congestor(load) => (&load.exchange, &load.group, &load.everyone),
+            TestRole::Victim(course) => (&course.exchange, &course.wide, &course.everyone),
+            TestRole::Congestor(load) => (&load.exchange, &load.group, &load.everyone),
         };
         let everyone = everyone.as_ref().and_then(Reduction::deadline);
         [exchange.deadline(), wide.deadline(), everyone].into_iter().flatten().min()

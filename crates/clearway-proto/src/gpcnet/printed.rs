@@ -40,7 +40,7 @@ impl PrintedRow {
 
 /// A run as it was printed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Printed {
+pub struct PrintedRun {
     /// In the order of printing.
     pub rows: Vec<PrintedRow>,
 }
@@ -74,7 +74,7 @@ fn figure(cell: &str) -> Option<f64> {
     cell.trim_end_matches('X').parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-impl Printed {
+impl PrintedRun {
     /// Reads `text`.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn parse__finds_every_row_of_both_forms() {
-        let short = Printed::parse(LOAD).expect("a run");
+        let short = PrintedRun::parse(LOAD).expect("a run");
         assert_eq!(short.rows.len(), 9);
         assert_eq!(short.rows[1].table, "Isolated Network Tests");
         assert_eq!(short.rows[1].name, "RR Two-sided BW+Sync (131072 B)");
@@ -179,25 +179,25 @@ mod tests {
         assert_eq!(short.rows[6].table, "Network Tests running with Congestion Tests - Key Results");
         assert_eq!([short.rows[6].figure("Avg"), short.rows[6].figure("99%")], [Some(3.9), Some(3.8)]);
         assert_eq!(short.rows[6].unit, "X");
-        let long = Printed::parse(LOAD_LONG).expect("a run");
+        let long = PrintedRun::parse(LOAD_LONG).expect("a run");
         assert_eq!(long.rows.len(), 3 + 4 + 15 + 3);
         assert_eq!(long.rows[0].figure("99.9%"), Some(108.1));
     }
 
     #[test]
     fn parse__says_why_there_is_nothing_to_read() {
-        assert_eq!(Printed::parse("mpirun: not found\n"), Err(PrintedError::NoTable));
+        assert_eq!(PrintedRun::parse("mpirun: not found\n"), Err(PrintedError::NoTable));
         let refusal = "ERROR: this application must be run on at least 10 nodes\n";
-        assert_eq!(Printed::parse(refusal), Err(PrintedError::Refused));
+        assert_eq!(PrintedRun::parse(refusal), Err(PrintedError::Refused));
         let endless = "| T |\n| Name | Avg | Units |\n".to_owned() + &"| a | 1 | s |\n".repeat(ROWS_MAX + 1);
-        assert_eq!(Printed::parse(&endless), Err(PrintedError::TooLong));
+        assert_eq!(PrintedRun::parse(&endless), Err(PrintedError::TooLong));
     }
 
     #[test]
     fn beside__shows_both_and_their_ratio() {
         let theirs = "| Isolated Network Tests |\n| Name | Avg | 99% | Units |\n| RR Two-sided Lat (8 B) | 206.8 | nan | usec |\n";
-        let theirs = Printed::parse(theirs).expect("a run");
-        let text = Printed::parse(LOAD).expect("a run").beside(&theirs, "here", "cluster");
+        let theirs = PrintedRun::parse(theirs).expect("a run");
+        let text = PrintedRun::parse(LOAD).expect("a run").beside(&theirs, "here", "cluster");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Isolated Network Tests");
         assert_eq!(lines[2], "         RR Two-sided Lat (8 B)         Avg      103.4     206.8    0.50  usec");
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn beside__finds_a_row_in_the_other_form() {
-        let (short, long) = (Printed::parse(LOAD).expect("a run"), Printed::parse(LOAD_LONG).expect("a run"));
+        let (short, long) = (PrintedRun::parse(LOAD).expect("a run"), PrintedRun::parse(LOAD_LONG).expect("a run"));
         let text = short.beside(&long, "a", "b");
         assert!(text.lines().filter(|line| line.contains(" B)")).all(|line| line.contains(" 1.00  ")), "{text}");
         assert!(
@@ -217,7 +217,7 @@ mod tests {
     proptest! {
         #[test]
         fn parse__any_text_gives_a_result(text in "[|+A-Za-z0-9.% \n-]{0,400}") {
-            if let Ok(printed) = Printed::parse(&text) {
+            if let Ok(printed) = PrintedRun::parse(&text) {
                 printed.beside(&printed, "a", "b");
             }
         }

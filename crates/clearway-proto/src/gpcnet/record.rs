@@ -7,15 +7,15 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::context::Failure;
+use super::context::TestFailure;
 use crate::base::Nanos;
 
 /// Durations and how often each came, the shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Spectrum(Vec<(u64, u32)>);
+pub struct DurationCounts(Vec<(u64, u32)>);
 
-impl Spectrum {
+impl DurationCounts {
     /// Of `samples` in nanoseconds, in any order.
     pub(super) fn of(mut samples: Vec<u64>) -> Self {
         samples.sort_unstable();
@@ -43,16 +43,16 @@ pub struct Times {
     /// Iterations of each block.
     pub iterations: u32,
     /// Every iteration by itself.
-    pub spectrum: Spectrum,
+    pub spectrum: DurationCounts,
 }
 
 /// A test as one rank saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct GpcnetRecord {
     /// Which test.
     pub number: u32,
     /// Why it ended before its end, if it did.
-    pub failure: Option<Failure>,
+    pub failure: Option<TestFailure>,
     /// Ranks of its slice or group.
     pub ranks: u32,
     /// The test; of a congestor, its first pass.
@@ -96,7 +96,7 @@ impl Collector {
 
     pub(super) fn take(&mut self) -> Times {
         let Self { blocks, iterations, samples } = core::mem::take(self);
-        Times { blocks, iterations, spectrum: Spectrum::of(samples) }
+        Times { blocks, iterations, spectrum: DurationCounts::of(samples) }
     }
 }
 
@@ -106,15 +106,16 @@ mod tests {
 
     #[test]
     fn spectrum__counts_equal_durations_once_each() {
-        let spectrum = Spectrum::of([7, 3, 7, 7, 5].into());
+        let spectrum = DurationCounts::of([7, 3, 7, 7, 5].into());
         assert_eq!(spectrum.iter().collect::<Vec<_>>(), [(3, 1), (5, 1), (7, 3)]);
     }
 
     #[test]
     fn record__survives_json() {
-        let times = Times { blocks: [Nanos(9)].into(), iterations: 2, spectrum: Spectrum::of([4, 5].into()) };
-        let record = Record { number: 3, failure: Some(Failure::NoRead), ranks: 4, times, ..Record::default() };
+        let times = Times { blocks: [Nanos(9)].into(), iterations: 2, spectrum: DurationCounts::of([4, 5].into()) };
+        let record =
+            GpcnetRecord { number: 3, failure: Some(TestFailure::NoRead), ranks: 4, times, ..GpcnetRecord::default() };
         let text = serde_json::to_string(&record).expect("a record is JSON");
-        assert_eq!(serde_json::from_str::<Record>(&text).expect("and back"), record);
+        assert_eq!(serde_json::from_str::<GpcnetRecord>(&text).expect("and back"), record);
     }
 }

@@ -11,14 +11,14 @@
 
 use alloc::vec::Vec;
 
-use super::context::{Context, Label, Purpose};
-use super::frame::{Answer, Frame};
+use super::context::{GpcnetContext, GpcnetLabel, GpcnetPurpose};
+use super::frame::{GpcnetFrame, StepAnswer};
 use super::trip::{FIRST, MOST, RoundTrip};
-use crate::base::{LocalNs, Nanos, Place, Rank, STEPS_MAX, Schedule, Step};
+use crate::base::{LocalNs, Nanos, Participant, Rank, STEPS_MAX, Schedule, Step};
 
 /// The reductions that can run side by side in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum ReductionLane {
     /// Of the slice: the timed ones, and barriers.
     Slice,
     /// Of all slices: barriers before a ring, agreement about the time.
@@ -29,7 +29,7 @@ pub(super) enum Lane {
 
 /// What a reduction makes of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fold {
+pub(super) enum ReductionOperator {
     /// Their sum, modulo 2^64.
     Sum,
     /// The lesser.
@@ -38,7 +38,7 @@ pub(super) enum Fold {
     Greatest,
 }
 
-impl Fold {
+impl ReductionOperator {
     fn of(self, a: u64, b: u64) -> u64 {
         match self {
             Self::Sum => a.wrapping_add(b),
@@ -50,7 +50,7 @@ impl Fold {
 
 /// One round: what was sent and heard at each step.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct ReductionRound {
     number: u32,
     value: u64,
     /// The step to take next.
@@ -60,7 +60,7 @@ struct Round {
     result: Option<u64>,
 }
 
-impl Round {
+impl ReductionRound {
     const fn new(number: u32, value: u64, heard: [Option<u64>; STEPS_MAX]) -> Self {
         Self { number, value, step: 0, sent: [None; STEPS_MAX], heard, result: None }
     }
@@ -69,12 +69,12 @@ impl Round {
 /// One rank's part in one reduction after another.
 #[derive(Debug)]
 pub(super) struct Reduction {
-    lane: Lane,
+    lane: ReductionLane,
     ranks: Vec<Rank>,
-    place: Place,
-    fold: Fold,
-    round: Round,
-    previous: Round,
+    place: Participant,
+    fold: ReductionOperator,
+    round: ReductionRound,
+    previous: ReductionRound,
     early: [Option<u64>; STEPS_MAX],
     /// How long rounds take. Ranks come to a barrier when they are ready, so it only shortens the first time-out.
     trip: RoundTrip,
@@ -86,15 +86,15 @@ pub(super) struct Reduction {
 
 impl Reduction {
     /// A part for `me` among `ranks`. A rank that is not among them reduces alone.
-    pub(super) fn new(lane: Lane, ranks: &[Rank], me: Rank) -> Self {
+    pub(super) fn new(lane: ReductionLane, ranks: &[Rank], me: Rank) -> Self {
         let place = ranks.iter().position(|rank| *rank == me);
         let ranks: Vec<Rank> = if place.is_some() { ranks.into() } else { [me].into() };
         Self {
             lane,
-            place: Place { rank: place.unwrap_or(0) as u32, ranks: ranks.len() as u32 },
-            fold: Fold::Sum,
-            round: Round::new(0, 0, [None; STEPS_MAX]),
-            previous: Round::new(u32::MAX, 0, [None; STEPS_MAX]),
+            place: Participant { rank: place.unwrap_or(0) as u32, ranks: ranks.len() as u32 },
+            fold: ReductionOperator::Sum,
+            round: ReductionRound::new(0, 0, [None; STEPS_MAX]),
+            previous: ReductionRound::new(u32::MAX, 0, [None; STEPS_MAX]),
             early: [None; STEPS_MAX],
             trip: RoundTrip::new(),
             timeout: FIRST,
@@ -105,9 +105,9 @@ impl Reduction {
     }
 
     /// Begins the next round.
-    pub(super) fn start(&mut self, cx: &mut Context<'_>, value: u64, fold: Fold) {
+    pub(super) fn start(&mut self, cx: &mut GpcnetContext<'_>, value: u64, fold: ReductionOperator) {
         let heard = core::mem::replace(&mut self.early, [None; STEPS_MAX]);
-        let next = Round::new(self.round.number.wrapping_add(1), value, heard);
+        let next = ReductionRound::new(self.round.number.wrapping_add(1), value, heard);
         self.previous = core::mem::replace(&mut self.round, next);
         self.fold = fold;
         self.timeout = FIRST.min(self.trip.timeout());
@@ -133,12 +133,12 @@ impl Reduction {
 
     pub(super) fn arrival(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut GpcnetContext<'_>,
         from: Rank,
         round: u32,
         step: u8,
         value: u64,
-        answer: Answer,
+        answer: StepAnswer,
     ) {
         let step = usize::from(step);
         if step >= self.steps() || self.partner(step) != Some(from) {
@@ -146,24 +146,24 @@ impl Reduction {
         }
         match round.wrapping_sub(self.round.number) {
             0 => {
-                if self.round.heard[step].replace(value).is_some() && answer == Answer::Wanted {
+                if self.round.heard[step].replace(value).is_some() && answer == StepAnswer::Wanted {
                     self.send_again_to(cx, step, self.round);
                 }
             }
             1 => self.early[step] = Some(value),
-            u32::MAX if answer == Answer::Wanted => self.send_again_to(cx, step, self.previous),
+            u32::MAX if answer == StepAnswer::Wanted => self.send_again_to(cx, step, self.previous),
             _ => return,
         }
         self.advance(cx);
     }
 
     /// Sends the latest message again when its answer does not come.
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.deadline().is_none_or(|at| at > cx.now) {
             return;
         }
         if let Some(latest) = self.round.sent.iter().rposition(Option::is_some) {
-            self.send(cx, latest, self.round, Answer::Wanted);
+            self.send(cx, latest, self.round, StepAnswer::Wanted);
         }
         self.trip.forget();
         self.timeout = MOST.min(self.timeout.times(2));
@@ -176,13 +176,13 @@ impl Reduction {
     }
 
     /// A transmit queue has room again.
-    pub(super) fn room(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         if !core::mem::take(&mut self.blocked) {
             return;
         }
         for step in 0..self.steps() {
             if self.round.sent[step].is_some() {
-                self.send(cx, step, self.round, Answer::Given);
+                self.send(cx, step, self.round, StepAnswer::Given);
             }
         }
     }
@@ -202,7 +202,7 @@ impl Reduction {
     }
 
     /// Takes every step whose message is here.
-    fn advance(&mut self, cx: &mut Context<'_>) {
+    fn advance(&mut self, cx: &mut GpcnetContext<'_>) {
         while self.round.number > 0 && self.round.result.is_none() && self.take_step(cx) {}
         if self.round.result.is_some() {
             self.timeout_at = None;
@@ -211,7 +211,7 @@ impl Reduction {
     }
 
     /// One step; whether there was one to take.
-    fn take_step(&mut self, cx: &mut Context<'_>) -> bool {
+    fn take_step(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         let (step, steps) = (self.round.step, self.steps());
         if step == steps {
             self.round.result = Some(self.round.value);
@@ -230,21 +230,22 @@ impl Reduction {
         true
     }
 
-    fn send_first(&mut self, cx: &mut Context<'_>, step: usize) {
+    fn send_first(&mut self, cx: &mut GpcnetContext<'_>, step: usize) {
         self.round.sent[step] = Some(self.round.value);
-        self.send(cx, step, self.round, Answer::Given);
+        self.send(cx, step, self.round, StepAnswer::Given);
     }
 
-    fn send(&self, cx: &mut Context<'_>, step: usize, round: Round, answer: Answer) {
+    fn send(&self, cx: &mut GpcnetContext<'_>, step: usize, round: ReductionRound, answer: StepAnswer) {
         if let (Some(to), Some(value)) = (self.partner(step), round.sent[step]) {
-            let frame = Frame::Step { lane: self.lane as u8, round: round.number, step: step as u8, value, answer };
-            let label = Label { purpose: Purpose::Step, place: self.lane as usize, sequence: 0 };
+            let frame =
+                GpcnetFrame::Step { lane: self.lane as u8, round: round.number, step: step as u8, value, answer };
+            let label = GpcnetLabel { purpose: GpcnetPurpose::Step, place: self.lane as usize, sequence: 0 };
             cx.send(to, frame, 0, Some(label));
         }
     }
 
     /// The partner of `step` asks: it missed this rank's message of that step, or the result if it is an outer rank.
-    fn send_again_to(&self, cx: &mut Context<'_>, step: usize, round: Round) {
-        self.send(cx, if step == 0 { self.steps() - 1 } else { step }, round, Answer::Given);
+    fn send_again_to(&self, cx: &mut GpcnetContext<'_>, step: usize, round: ReductionRound) {
+        self.send(cx, if step == 0 { self.steps() - 1 } else { step }, round, StepAnswer::Given);
     }
 }

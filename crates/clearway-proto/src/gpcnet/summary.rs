@@ -15,9 +15,9 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::defects::{Defect, Mended};
+use super::defects::{CorrectedDefects, Defect};
 use super::kinds::{Congestor, Test, Unit};
-use super::record::{Record, Times};
+use super::record::{GpcnetRecord, Times};
 use crate::base::Nanos;
 
 /// Steps of the published distribution.
@@ -42,62 +42,62 @@ pub struct Summary {
 
 impl Summary {
     /// Of `test`, from the records of all its ranks; `None` when there is no sample.
-    pub fn of_test(test: Test, records: &[&Record], mended: Mended) -> Option<Self> {
-        let parts: Vec<Part<'_>> =
-            records.iter().map(|record| Part { ranks: record.ranks, times: &record.times }).collect();
+    pub fn of_test(test: Test, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
+        let parts: Vec<RankTimes<'_>> =
+            records.iter().map(|record| RankTimes { ranks: record.ranks, times: &record.times }).collect();
         let figure = |time, ranks| test.figure(time, ranks);
-        summarise(&parts, &figure, Rings::of(test), test.unit(), mended)
+        summarise(&parts, &figure, HasRings::of(test), test.unit(), mended)
     }
 
     /// Of `congestor`: beside the victims, or of its first pass if the defect is kept or there was no other. MiB a second and
     /// rank, roots left out.
-    pub fn of_congestor(congestor: Congestor, records: &[&Record], mended: Mended) -> Option<Self> {
+    pub fn of_congestor(congestor: Congestor, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
         let early = !mended.has(Defect::EarlyFigures) || records.iter().all(|record| record.beside.blocks.is_empty());
         let times = |record| if early { first_pass(record) } else { beside_victims(record) };
-        let parts: Vec<Part<'_>> =
-            records.iter().map(|record| Part { ranks: record.ranks, times: times(record) }).collect();
+        let parts: Vec<RankTimes<'_>> =
+            records.iter().map(|record| RankTimes { ranks: record.ranks, times: times(record) }).collect();
         let figure = |time, ranks| congestor.figure(time, ranks);
-        summarise(&parts, &figure, Rings::None, Unit::Rate, mended)
+        summarise(&parts, &figure, HasRings::None, Unit::Rate, mended)
     }
 }
 
-fn first_pass(record: &Record) -> &Times {
+fn first_pass(record: &GpcnetRecord) -> &Times {
     &record.times
 }
 
-fn beside_victims(record: &Record) -> &Times {
+fn beside_victims(record: &GpcnetRecord) -> &Times {
     &record.beside
 }
 
 /// One rank's times.
-struct Part<'a> {
+struct RankTimes<'a> {
     ranks: u32,
     times: &'a Times,
 }
 
 /// Whether each block counts by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rings {
+enum HasRings {
     Some,
     None,
 }
 
-impl Rings {
+impl HasRings {
     const fn of(test: Test) -> Self {
         if test.has_rings() { Self::Some } else { Self::None }
     }
 }
 
 /// The ring values of one rank.
-fn ring_values(part: &Part<'_>, figure: &dyn Fn(f64, usize) -> f64, rings: Rings) -> Vec<f64> {
+fn ring_values(part: &RankTimes<'_>, figure: &dyn Fn(f64, usize) -> f64, rings: HasRings) -> Vec<f64> {
     let Times { blocks, iterations, .. } = part.times;
     let mean = |time: f64, blocks: usize| {
         figure(time / (blocks as f64 * f64::from((*iterations).max(1))), part.ranks as usize)
     };
     match rings {
-        Rings::Some => blocks.iter().map(|block| mean(block.0 as f64, 1)).collect(),
-        Rings::None if blocks.is_empty() => Vec::new(),
-        Rings::None => {
+        HasRings::Some => blocks.iter().map(|block| mean(block.0 as f64, 1)).collect(),
+        HasRings::None if blocks.is_empty() => Vec::new(),
+        HasRings::None => {
             let total: Nanos = blocks.iter().fold(Nanos::ZERO, |sum, block| sum + *block);
             [mean(total.0 as f64, blocks.len())].into()
         }
@@ -105,11 +105,11 @@ fn ring_values(part: &Part<'_>, figure: &dyn Fn(f64, usize) -> f64, rings: Rings
 }
 
 fn summarise(
-    parts: &[Part<'_>],
+    parts: &[RankTimes<'_>],
     figure: &dyn Fn(f64, usize) -> f64,
-    rings: Rings,
+    rings: HasRings,
     unit: Unit,
-    mended: Mended,
+    mended: CorrectedDefects,
 ) -> Option<Summary> {
     let mut samples: Vec<(f64, u64)> = Vec::new();
     for part in parts {
@@ -204,7 +204,7 @@ pub struct Impact {
 
 impl Impact {
     /// Of figures in `unit`: isolated and congested.
-    pub fn of(unit: Unit, isolated: &Summary, congested: &Summary, mended: Mended) -> Self {
+    pub fn of(unit: Unit, isolated: &Summary, congested: &Summary, mended: CorrectedDefects) -> Self {
         let kept = |value: f64| {
             if mended.has(Defect::RoundedImpact) { value } else { format!("{value:.1}").parse().unwrap_or(value) }
         };
@@ -218,30 +218,30 @@ impl Impact {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Spectrum;
+    use super::super::record::DurationCounts;
     use super::*;
 
     /// A rank with two rings of two latencies each, in iteration times of microseconds.
-    fn rank(samples: [u64; 4]) -> Record {
+    fn rank(samples: [u64; 4]) -> GpcnetRecord {
         let ns = samples.map(|us| us * 2_000);
         let blocks = [Nanos(ns[0] + ns[1]), Nanos(ns[2] + ns[3])].into();
-        let times = Times { blocks, iterations: 2, spectrum: Spectrum::of(ns.into()) };
-        Record { ranks: 2, times, ..Record::default() }
+        let times = Times { blocks, iterations: 2, spectrum: DurationCounts::of(ns.into()) };
+        GpcnetRecord { ranks: 2, times, ..GpcnetRecord::default() }
     }
 
     #[test]
     fn of_test__means_extremes_and_worst_of_two_ranks() {
         let (a, b) = (rank([1, 3, 5, 7]), rank([2, 2, 10, 10]));
-        let published = Summary::of_test(Test::Latency, &[&a, &b], Mended::NONE).expect("samples");
+        let published = Summary::of_test(Test::Latency, &[&a, &b], CorrectedDefects::NONE).expect("samples");
         // Ring values: 2 and 6, 2 and 10.
         assert_eq!([published.min, published.max, published.avg, published.avg_worst], [2.0, 10.0, 5.0, 6.0]);
-        let mended = Summary::of_test(Test::Latency, &[&a, &b], Mended::ALL).expect("samples");
+        let mended = Summary::of_test(Test::Latency, &[&a, &b], CorrectedDefects::ALL).expect("samples");
         assert_eq!([mended.min, mended.max, mended.avg, mended.p99], [1.0, 10.0, 5.0, 10.0]);
     }
 
     #[test]
     fn of_test__without_samples_is_none() {
-        assert_eq!(Summary::of_test(Test::Latency, &[&Record::default()], Mended::ALL), None);
+        assert_eq!(Summary::of_test(Test::Latency, &[&GpcnetRecord::default()], CorrectedDefects::ALL), None);
     }
 
     #[test]
@@ -272,8 +272,8 @@ mod tests {
     fn impact__as_published_is_a_ratio_of_rounded_numbers() {
         let summary = |avg| Summary { min: avg, max: avg, avg, avg_worst: avg, p99: avg, p999: avg };
         let impact = |unit, mended| Impact::of(unit, &summary(0.14), &summary(0.26), mended).avg;
-        assert_eq!(impact(Unit::Usec, Mended::NONE), 0.3 / 0.1);
-        assert_eq!(impact(Unit::Usec, Mended::ALL), 0.26 / 0.14);
-        assert_eq!(impact(Unit::Rate, Mended::ALL), 0.14 / 0.26);
+        assert_eq!(impact(Unit::Usec, CorrectedDefects::NONE), 0.3 / 0.1);
+        assert_eq!(impact(Unit::Usec, CorrectedDefects::ALL), 0.26 / 0.14);
+        assert_eq!(impact(Unit::Rate, CorrectedDefects::ALL), 0.14 / 0.26);
     }
 }

@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::defects::Mended;
+use super::defects::CorrectedDefects;
 use super::kinds::{Congestor, Test, Unit};
 use super::summary::{Impact, Summary};
 
@@ -98,7 +98,7 @@ fn shown(figure: Option<f64>) -> String {
 
 /// A figure and its name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row<K> {
+pub struct TableRow<K> {
     /// Of what.
     pub of: K,
     /// Its figures, if it could be measured.
@@ -113,7 +113,7 @@ pub struct NetworkReport {
     /// Nodes in all.
     pub nodes: usize,
     /// In the order of printing.
-    pub rows: Vec<Row<Test>>,
+    pub rows: Vec<TableRow<Test>>,
 }
 
 impl NetworkReport {
@@ -129,7 +129,7 @@ impl NetworkReport {
 }
 
 /// The table of tests that ran alone.
-fn isolated(rows: &[Row<Test>], detail: Detail) -> String {
+fn isolated(rows: &[TableRow<Test>], detail: Detail) -> String {
     let left = match detail {
         Detail::Short => 27,
         Detail::Long => 57,
@@ -143,11 +143,11 @@ fn isolated(rows: &[Row<Test>], detail: Detail) -> String {
 
 /// A test beside congestors, and what they did meanwhile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct CongestedTest {
     /// The test.
-    pub row: Row<Test>,
+    pub row: TableRow<Test>,
     /// The congestors.
-    pub congestors: Vec<Row<Congestor>>,
+    pub congestors: Vec<TableRow<Congestor>>,
 }
 
 /// What the network load test found.
@@ -160,19 +160,19 @@ pub struct LoadReport {
     /// Nodes that load.
     pub congestor_nodes: usize,
     /// Tests alone.
-    pub isolated: Vec<Row<Test>>,
+    pub isolated: Vec<TableRow<Test>>,
     /// Congestors alone; printed in the long form only.
-    pub congestors: Vec<Row<Congestor>>,
+    pub congestors: Vec<TableRow<Congestor>>,
     /// Tests beside the congestors, in the order of `isolated`.
-    pub congested: Vec<Beside>,
+    pub congested: Vec<CongestedTest>,
     /// What is not as published: decides how the impact is computed.
-    pub mended: Mended,
+    pub mended: CorrectedDefects,
 }
 
 impl LoadReport {
     /// The impact on each test that has figures of both kinds.
     fn impacts(&self) -> Vec<(Test, Option<Impact>)> {
-        let impact = |(alone, beside): (&Row<Test>, &Beside)| {
+        let impact = |(alone, beside): (&TableRow<Test>, &CongestedTest)| {
             let summaries = alone.summary.as_ref().zip(beside.row.summary.as_ref());
             (
                 alone.of,
@@ -203,7 +203,7 @@ impl LoadReport {
     fn congested_short(&self) -> String {
         let detail = Detail::Short;
         let mut text = detail.head(16, "Network Tests running with Congestion Tests");
-        for Beside { row, .. } in &self.congested {
+        for CongestedTest { row, .. } in &self.congested {
             text += &detail.row(&row.of.name(), row.of.unit(), row.summary.as_ref());
         }
         text
@@ -211,11 +211,11 @@ impl LoadReport {
 
     fn congested_long(&self) -> String {
         let detail = Detail::Long;
-        let rows = |congestors: &[Row<Congestor>]| -> String {
+        let rows = |congestors: &[TableRow<Congestor>]| -> String {
             congestors.iter().map(|row| detail.row(row.of.name(), Unit::Rate, row.summary.as_ref())).collect()
         };
         let mut text = detail.head(55, "Isolated Congestion Tests") + &rows(&self.congestors);
-        for Beside { row, congestors } in &self.congested {
+        for CongestedTest { row, congestors } in &self.congested {
             let title = format!("Network Tests running with Congestion Tests ({:>20} Network Test)", row.of.title());
             text += &detail.head(28, &title);
             text += &detail.row(&row.of.name(), row.of.unit(), row.summary.as_ref());
@@ -257,14 +257,14 @@ mod tests {
         Some(Summary { min, max, avg, avg_worst, p99: at(7.75), p999: at(8.0625) })
     }
 
-    fn rows<K: Copy>(of: &[K], first: u32) -> Vec<Row<K>> {
-        of.iter().zip(first..).map(|(of, row)| Row { of: *of, summary: summary(row) }).collect()
+    fn rows<K: Copy>(of: &[K], first: u32) -> Vec<TableRow<K>> {
+        of.iter().zip(first..).map(|(of, row)| TableRow { of: *of, summary: summary(row) }).collect()
     }
 
     fn load() -> LoadReport {
         let congested = rows(&Test::LOAD, 4).into_iter().map(|row| {
             let congestors = rows(&Congestor::ALL, 20);
-            Beside { row, congestors }
+            CongestedTest { row, congestors }
         });
         LoadReport {
             ranks: 22,
@@ -273,7 +273,7 @@ mod tests {
             isolated: rows(&Test::LOAD, 1),
             congestors: rows(&Congestor::ALL, 10),
             congested: congested.collect(),
-            mended: Mended::NONE,
+            mended: CorrectedDefects::NONE,
         }
     }
 

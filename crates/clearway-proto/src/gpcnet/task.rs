@@ -1,7 +1,7 @@
 //! What one rank is asked to do in one test. Plain values, made by whoever conducts, sent to each rank.
 //!
 //! # Model
-//! An isolated test is a [`Work::Victim`] for every rank that is measured and nothing for the others. A test beside congestors
+//! An isolated test is a [`TaskKind::Victim`] for every rank that is measured and nothing for the others. A test beside congestors
 //! is a task for everybody, with [`Task::everyone`] filled: victims begin when all congestors have made a first pass, and
 //! congestors end when all victims have. A congestor without `everyone` makes its first pass and ends.
 
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::defects::Mended;
+use super::defects::CorrectedDefects;
 use super::kinds::{Congestor, Counts, Test};
 use super::layout::LoadDraw;
 use crate::base::{Class, Nanos, Rank};
@@ -27,22 +27,22 @@ pub struct Task {
     /// Everyone who takes part, in the same order for all; empty when there is nobody to wait for.
     pub everyone: Vec<Rank>,
     /// What to do.
-    pub work: Work,
+    pub work: TaskKind,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Work {
+pub enum TaskKind {
     /// Be measured.
-    Victim(VictimTask),
+    Victim(TestTask),
     /// Load the network.
     Congestor(CongestorTask),
 }
 
 /// A test as one of its ranks makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VictimTask {
+pub struct TestTask {
     /// Which.
     pub test: Test,
     /// The ranks of this rank's slice.
@@ -56,7 +56,7 @@ pub struct VictimTask {
     /// How long it may go on.
     pub limit: Nanos,
     /// What is not as published.
-    pub mended: Mended,
+    pub mended: CorrectedDefects,
 }
 
 /// A congestor as one of its ranks makes it.
@@ -71,12 +71,12 @@ pub struct CongestorTask {
     /// How long the first pass may go on.
     pub limit: Nanos,
     /// What is not as published.
-    pub mended: Mended,
+    pub mended: CorrectedDefects,
 }
 
 /// How a whole test is run: what all its ranks have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct TestParameters {
     /// The number of the test in its run.
     pub number: u32,
     /// The class of the victims' messages.
@@ -92,11 +92,11 @@ pub struct Order {
     /// At most so many rings of a measurement.
     pub rings_max: u32,
     /// What is not as published.
-    pub mended: Mended,
+    pub mended: CorrectedDefects,
 }
 
-impl Order {
-    fn task(&self, class: Class, everyone: &[Rank], work: Work) -> Task {
+impl TestParameters {
+    fn task(&self, class: Class, everyone: &[Rank], work: TaskKind) -> Task {
         Task { number: self.number, class, body_max: self.body_max, everyone: everyone.into(), work }
     }
 
@@ -109,7 +109,7 @@ impl Order {
             counts.measurements = counts.measurements.min(self.measurements_max);
             counts.rings = counts.rings.min(self.rings_max).max(1);
             for rank in slice {
-                let work = Work::Victim(VictimTask {
+                let work = TaskKind::Victim(TestTask {
                     test,
                     slice: slice.clone(),
                     slice_number,
@@ -156,7 +156,7 @@ impl Order {
     ) {
         for group in draw.groups.iter().filter(|group| possible(group.congestor) && group.ranks.len() > 1) {
             for rank in &group.ranks {
-                let work = Work::Congestor(CongestorTask {
+                let work = TaskKind::Congestor(CongestorTask {
                     congestor: group.congestor,
                     group: group.ranks.clone(),
                     measurements: Congestor::MEASUREMENTS.min(self.measurements_max),

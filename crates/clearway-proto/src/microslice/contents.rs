@@ -24,7 +24,7 @@ pub fn fold(content: &[u8]) -> u32 {
 
 /// What is known of the content by its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum ContentPattern {
     /// The ramp.
     Ramp,
     /// Nothing was written there.
@@ -34,11 +34,11 @@ pub enum Pattern {
 }
 
 /// What the descriptor says that the content is.
-pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> Pattern {
+pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> ContentPattern {
     match (descriptor.subsystem, descriptor.subsystem_format) {
-        (FLES, RAMP) => Pattern::Ramp,
-        (FLES, UNINITIALISED) => Pattern::Uninitialised,
-        _ => Pattern::Foreign,
+        (FLES, RAMP) => ContentPattern::Ramp,
+        (FLES, UNINITIALISED) => ContentPattern::Uninitialised,
+        _ => ContentPattern::Foreign,
     }
 }
 

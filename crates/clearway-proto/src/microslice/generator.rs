@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use super::contents::{FLES, RAMP, fold, write_ramp};
-use super::{MicrosliceDescriptor, MicrosliceFlags, Sizes};
+use super::{MicrosliceDescriptor, MicrosliceFlags, SizeDistribution};
 use crate::base::{Nanos, RandomKey, crc32c};
 
 /// The equipment of FLESnet's generator.
@@ -33,7 +33,7 @@ pub struct GeneratorPlan {
     /// Seed of the lengths; channels of one seed differ all the same.
     pub seed: u64,
     /// The law of the lengths.
-    pub sizes: Sizes,
+    pub sizes: SizeDistribution,
     /// Mean length of a content in bytes.
     pub mean_bytes: u32,
     /// Experiment time from one microslice to the next.
@@ -93,7 +93,7 @@ mod tests {
     const PLAN: GeneratorPlan = GeneratorPlan {
         channel: 3,
         seed: 1,
-        sizes: Sizes::Skewed,
+        sizes: SizeDistribution::Skewed,
         mean_bytes: 1024,
         period: Nanos::from_micros(100),
         checksum: Checksum::Crc32c,
@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(descriptor.crc, crc32c(&content));
         assert!(descriptor.flags.has(MicrosliceFlags::CRC_VALID));
         assert_eq!((descriptor.index, descriptor.size as usize), (500_000, content.len()));
-        let plan = GeneratorPlan { sizes: Sizes::Constant, mean_bytes: 16, checksum: Checksum::Fold, ..PLAN };
+        let plan =
+            GeneratorPlan { sizes: SizeDistribution::Constant, mean_bytes: 16, checksum: Checksum::Fold, ..PLAN };
         let descriptor = Generator::new(plan).microslice(0, &mut content);
         assert_eq!(content, [0, 0, 0, 0, 0, 0, 3, 0, 8, 0, 0, 0, 0, 0, 3, 0]);
         assert_eq!((descriptor.crc, descriptor.flags), (8, MicrosliceFlags(0)));

@@ -12,7 +12,7 @@ mod descriptor;
 mod generator;
 mod sizes;
 
-pub use contents::{Pattern, fold, pattern_of, ramp_channel};
+pub use contents::{ContentPattern, fold, pattern_of, ramp_channel};
 pub use descriptor::{Microslice, MicrosliceDescriptor, MicrosliceFlags};
 pub use generator::{Checksum, Generator, GeneratorPlan};
-pub use sizes::{Sizes, UnknownSizes};
+pub use sizes::{SizeDistribution, UnknownSizeDistribution};

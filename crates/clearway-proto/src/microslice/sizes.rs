@@ -29,7 +29,7 @@ use crate::base::RandomStream;
 /// The law of the lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sizes {
+pub enum SizeDistribution {
     /// All have the mean length.
     Constant,
     /// Poisson, in bytes, as FLESnet's generator draws them.
@@ -38,7 +38,7 @@ pub enum Sizes {
     Skewed,
 }
 
-impl Sizes {
+impl SizeDistribution {
     const ALL: [(&'static str, Self); 3] =
         [("constant", Self::Constant), ("poisson", Self::Poisson), ("skewed", Self::Skewed)];
 
@@ -55,32 +55,32 @@ impl Sizes {
     }
 }
 
-impl fmt::Display for Sizes {
+impl fmt::Display for SizeDistribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::ALL.iter().find(|(_, sizes)| sizes == self).map_or("", |(name, _)| name);
         f.write_str(name)
     }
 }
 
-impl FromStr for Sizes {
-    type Err = UnknownSizes;
-    fn from_str(text: &str) -> Result<Self, UnknownSizes> {
+impl FromStr for SizeDistribution {
+    type Err = UnknownSizeDistribution;
+    fn from_str(text: &str) -> Result<Self, UnknownSizeDistribution> {
         let found = Self::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, sizes)| *sizes).ok_or_else(|| UnknownSizes(text.to_string()))
+        found.map(|(_, sizes)| *sizes).ok_or_else(|| UnknownSizeDistribution(text.to_string()))
     }
 }
 
 /// No law has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownSizes(String);
+pub struct UnknownSizeDistribution(String);
 
-impl fmt::Display for UnknownSizes {
+impl fmt::Display for UnknownSizeDistribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is no law of sizes; there are constant, poisson, skewed", self.0)
     }
 }
 
-impl core::error::Error for UnknownSizes {}
+impl core::error::Error for UnknownSizeDistribution {}
 
 /// The longest of `skewed`, in means.
 const LONGEST: f64 = 16.0;
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn draw__the_mean_is_the_one_asked_for() {
-        for sizes in [Sizes::Constant, Sizes::Poisson, Sizes::Skewed] {
+        for sizes in [SizeDistribution::Constant, SizeDistribution::Poisson, SizeDistribution::Skewed] {
             let mut random = RandomKey::new(7).stream();
             let (mean, _) = moments(100_000, || f64::from(sizes.draw(65_536, &mut random)));
             assert!((mean / 65_536.0 - 1.0).abs() < 0.02, "{sizes}: {mean}");
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn draw__skewed_sizes_are_rarely_large_and_never_beyond_their_bound() {
         let mut random = RandomKey::new(8).stream();
-        let sizes: Vec<u32> = (0..50_000).map(|_| Sizes::Skewed.draw(8000, &mut random)).collect();
+        let sizes: Vec<u32> = (0..50_000).map(|_| SizeDistribution::Skewed.draw(8000, &mut random)).collect();
         let large = sizes.iter().filter(|size| **size > 4 * 8000).count();
         assert!((500..1500).contains(&large), "{large} of 50000");
         assert!(sizes.iter().all(|size| *size <= 16 * 8000 && size.is_multiple_of(8)));
@@ -191,18 +191,18 @@ mod tests {
     #[test]
     fn draw__the_largest_mean_does_not_wrap() {
         let mut random = RandomKey::new(9).stream();
-        assert_eq!(Sizes::Constant.draw(u32::MAX, &mut random), u32::MAX - 7);
-        assert!(Sizes::Skewed.draw(u32::MAX, &mut random) > 8);
-        assert_eq!(Sizes::Poisson.draw(0, &mut random), 0);
+        assert_eq!(SizeDistribution::Constant.draw(u32::MAX, &mut random), u32::MAX - 7);
+        assert!(SizeDistribution::Skewed.draw(u32::MAX, &mut random) > 8);
+        assert_eq!(SizeDistribution::Poisson.draw(0, &mut random), 0);
     }
 
     #[test]
     fn from_str__knows_the_names_that_it_prints() {
-        for (name, sizes) in Sizes::ALL {
+        for (name, sizes) in SizeDistribution::ALL {
             assert_eq!(name.parse(), Ok(sizes));
             assert_eq!(sizes.to_string(), name);
         }
-        let sentence = "gauss".parse::<Sizes>().unwrap_err().to_string();
+        let sentence = "gauss".parse::<SizeDistribution>().unwrap_err().to_string();
         assert_eq!(sentence, "`gauss` is no law of sizes; there are constant, poisson, skewed");
     }
 }

@@ -9,8 +9,8 @@
 
 use alloc::collections::VecDeque;
 
-use super::frame::{DATA_LENGTH, INBOX, OFFSET_LIMIT, Place, TAIL_LENGTH, Tail, position};
-use super::{Message, Target, Ticket};
+use super::frame::{BodyPlacement, DATA_LENGTH, INBOX, MessageTrailer, OFFSET_LIMIT, TAIL_LENGTH, position};
+use super::{Message, MessageCompletion, MessageTarget};
 use crate::wire::{Capabilities, Span};
 
 /// Bytes of the word of a write.
@@ -18,7 +18,7 @@ const WORD_LENGTH: usize = 8;
 
 /// How long fragments are, and the peer's inbox.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measures {
+pub(super) struct SegmentationLimits {
     /// Head and body of a datagram.
     datagram: usize,
     /// The longest body of a datagram.
@@ -27,7 +27,7 @@ pub(super) struct Measures {
     inbox: u64,
 }
 
-impl Measures {
+impl SegmentationLimits {
     pub(super) fn of(capabilities: &Capabilities, inbox: u64) -> Self {
         Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
     }
@@ -49,36 +49,36 @@ const fn whole_words(offset: u64, length: u32) -> u32 {
 
 /// A message whose last fragment is cut.
 #[derive(Clone, Debug)]
-pub(super) struct Cut {
+pub(super) struct SegmentedMessage {
     pub(super) first: u64,
     pub(super) last: u64,
-    pub(super) tail: Tail,
-    pub(super) ticket: Ticket,
+    pub(super) tail: MessageTrailer,
+    pub(super) ticket: MessageCompletion,
     pub(super) is_refused: bool,
 }
 
 /// What is cut of the first message that waits.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct PartialMessage {
     bytes: u32,
-    place: Place,
+    place: BodyPlacement,
     /// The number of its first fragment.
     first: u64,
 }
 
 /// Messages that wait to be cut.
 #[derive(Debug)]
-pub(super) struct Cutting {
-    pub(super) measures: Measures,
+pub(super) struct SegmentationQueue {
+    pub(super) measures: SegmentationLimits,
     pub(super) waiting: VecDeque<Message>,
-    begun: Option<Begun>,
+    begun: Option<PartialMessage>,
     /// Positions in the peer's inbox: the next that is free here, and up to which the peer has freed.
     position: u64,
     freed: u64,
 }
 
-impl Cutting {
-    pub(super) const fn new(measures: Measures) -> Self {
+impl SegmentationQueue {
+    pub(super) const fn new(measures: SegmentationLimits) -> Self {
         Self { measures, waiting: VecDeque::new(), begun: None, position: 0, freed: 0 }
     }
 
@@ -92,47 +92,53 @@ impl Cutting {
 
     /// The body and the place of the next fragment, which is `number`, and its message if that was the last; nothing while nothing waits or
     /// the peer's inbox is full.
-    pub(super) fn next(&mut self, number: u64) -> Option<(Span, Place, Option<Cut>)> {
+    pub(super) fn next(&mut self, number: u64) -> Option<(Span, BodyPlacement, Option<SegmentedMessage>)> {
         let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
         let begun = match self.begun {
             Some(begun) => begun,
-            None => Begun { bytes: 0, place: self.place_of(target, whole.length)?, first: number },
+            None => PartialMessage { bytes: 0, place: self.place_of(target, whole.length)?, first: number },
         };
         let left = whole.length - begun.bytes;
         let tail_length = TAIL_LENGTH
             + match target {
-                Target::Inbox { head } => head.bytes().len(),
-                Target::Memory { immediate, .. } => immediate.map_or(0, |_| WORD_LENGTH),
+                MessageTarget::Inbox { head } => head.bytes().len(),
+                MessageTarget::Memory { immediate, .. } => immediate.map_or(0, |_| WORD_LENGTH),
             };
         let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
         let is_last = left <= beside;
         let length = if is_last { left } else { left.min(alone).min(left - 1) };
         let length = match target {
-            Target::Memory { .. } if !is_last => whole_words(begun.place.offset + u64::from(begun.bytes), length),
+            MessageTarget::Memory { .. } if !is_last => {
+                whole_words(begun.place.offset + u64::from(begun.bytes), length)
+            }
             _ => length,
         };
         let body = Span { region: whole.region, offset: whole.offset + u64::from(begun.bytes), length };
         let offset = (begun.place.offset + u64::from(begun.bytes)) % OFFSET_LIMIT;
-        let place = Place { region: begun.place.region, offset };
+        let place = BodyPlacement { region: begun.place.region, offset };
         if !is_last {
-            self.begun = Some(Begun { bytes: begun.bytes + length, ..begun });
+            self.begun = Some(PartialMessage { bytes: begun.bytes + length, ..begun });
             return Some((body, place, None));
         }
         self.begun = None;
         let ticket = self.waiting.pop_front()?.ticket;
         let length = whole.length;
         let tail = match target {
-            Target::Inbox { head } => Tail::Message { length, head },
-            Target::Memory { immediate, .. } => Tail::Landed { length, immediate },
+            MessageTarget::Inbox { head } => MessageTrailer::Message { length, head },
+            MessageTarget::Memory { immediate, .. } => MessageTrailer::Landed { length, immediate },
         };
-        Some((body, place, Some(Cut { first: begun.first, last: number, tail, ticket, is_refused: false })))
+        Some((
+            body,
+            place,
+            Some(SegmentedMessage { first: begun.first, last: number, tail, ticket, is_refused: false }),
+        ))
     }
 
     /// Where a message of `length` goes; nothing while the peer's inbox is full.
-    fn place_of(&mut self, target: Target, length: u32) -> Option<Place> {
-        let Target::Inbox { .. } = target else {
-            let Target::Memory { into, .. } = target else { return None };
-            return Some(Place { region: into.region, offset: into.offset });
+    fn place_of(&mut self, target: MessageTarget, length: u32) -> Option<BodyPlacement> {
+        let MessageTarget::Inbox { .. } = target else {
+            let MessageTarget::Memory { into, .. } = target else { return None };
+            return Some(BodyPlacement { region: into.region, offset: into.offset });
         };
         let (length, inbox) = (u64::from(length), self.measures.inbox);
         let turn = self.position % inbox;
@@ -142,6 +148,6 @@ impl Cutting {
             return None;
         }
         self.position = start + length;
-        Some(Place { region: INBOX, offset: start })
+        Some(BodyPlacement { region: INBOX, offset: start })
     }
 }

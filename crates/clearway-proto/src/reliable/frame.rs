@@ -22,7 +22,7 @@
 //! | 6 | question | nothing: an acknowledgement of what came before it on its path is asked for, on that path |
 //!
 //! # Invariants
-//! I1. [`Frame::parse`] answers for any bytes, never panics and never reads outside them.
+//! I1. [`ReliableFrame::parse`] answers for any bytes, never panics and never reads outside them.
 
 use crate::base::{ByteReader, Class, Head, crc32c};
 use crate::wire::{PathId, RegionId};
@@ -53,7 +53,7 @@ const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED | ANSWERS | SILENT;
 
 /// Where a fragment's body goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BodyPlacement {
     /// A region of the receiver, or [`INBOX`].
     pub(super) region: RegionId,
     /// From the region's beginning, or the position in the inbox; below [`OFFSET_LIMIT`].
@@ -62,7 +62,7 @@ pub(super) struct Place {
 
 /// What the last fragment of a message adds.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tail {
+pub(super) enum MessageTrailer {
     /// A message with its header.
     Message { length: u32, head: Head<HEAD_MAX> },
     /// A write with its word, if it has one.
@@ -71,7 +71,7 @@ pub(super) enum Tail {
 
 /// A fragment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct FragmentHeader {
     /// The sender has heard nothing of this stream yet.
     pub(super) is_open: bool,
     /// The body is left out: the receiver refused its place before.
@@ -79,8 +79,8 @@ pub(super) struct Piece {
     /// The sender waits for an answer.
     pub(super) at_once: bool,
     pub(super) digest: u32,
-    pub(super) place: Place,
-    pub(super) tail: Option<Tail>,
+    pub(super) place: BodyPlacement,
+    pub(super) tail: Option<MessageTrailer>,
 }
 
 /// What has arrived of a stream.
@@ -102,8 +102,8 @@ pub(super) struct Acknowledgement {
 
 /// What a frame says.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Data(Piece),
+pub(super) enum ReliableFrameKind {
+    Data(FragmentHeader),
     Acknowledgement(Acknowledgement),
     Damaged,
     Refused,
@@ -113,15 +113,15 @@ pub(super) enum Kind {
 
 /// A frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct ReliableFrame {
     pub(super) class: Class,
     pub(super) generation: u16,
     /// The low 32 bits of a fragment's number.
     pub(super) number: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: ReliableFrameKind,
 }
 
-impl Frame {
+impl ReliableFrame {
     /// The bytes.
     pub(super) fn encode(&self) -> Head<FRAME_MAX> {
         let mut head = Head::new();
@@ -129,9 +129,12 @@ impl Frame {
         head.put(&[kind | (self.class.index() as u8) << 4, flags]).put(&self.generation.to_le_bytes());
         head.put(&[0; 4]).put(&self.number.to_le_bytes());
         match &self.kind {
-            Kind::Data(data) => put_data(&mut head, data),
-            Kind::Acknowledgement(acknowledgement) => put_acknowledgement(&mut head, acknowledgement),
-            Kind::Damaged | Kind::Refused | Kind::Unknown | Kind::Question => {}
+            ReliableFrameKind::Data(data) => put_data(&mut head, data),
+            ReliableFrameKind::Acknowledgement(acknowledgement) => put_acknowledgement(&mut head, acknowledgement),
+            ReliableFrameKind::Damaged
+            | ReliableFrameKind::Refused
+            | ReliableFrameKind::Unknown
+            | ReliableFrameKind::Question => {}
         }
         let digest = crc32c(head.bytes());
         head.overwrite(4, &digest.to_le_bytes());
@@ -153,19 +156,19 @@ impl Frame {
         }
         let class = *Class::ALL.get(usize::from(first >> 4))?;
         let kind = match (first & 15, flags & !ALL_FLAGS) {
-            (1, 0) => Kind::Data(parse_data(rest, flags)?),
-            (2, 0) => Kind::Acknowledgement(parse_acknowledgement(rest, flags)?),
-            (3, 0) if rest.is_empty() => Kind::Damaged,
-            (4, 0) if rest.is_empty() => Kind::Refused,
-            (5, 0) if rest.is_empty() => Kind::Unknown,
-            (6, 0) if rest.is_empty() => Kind::Question,
+            (1, 0) => ReliableFrameKind::Data(parse_data(rest, flags)?),
+            (2, 0) => ReliableFrameKind::Acknowledgement(parse_acknowledgement(rest, flags)?),
+            (3, 0) if rest.is_empty() => ReliableFrameKind::Damaged,
+            (4, 0) if rest.is_empty() => ReliableFrameKind::Refused,
+            (5, 0) if rest.is_empty() => ReliableFrameKind::Unknown,
+            (6, 0) if rest.is_empty() => ReliableFrameKind::Question,
             _ => return None,
         };
         Some(Self { class, generation, number, kind })
     }
 }
 
-impl Kind {
+impl ReliableFrameKind {
     fn code(&self) -> (u8, u8) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         match self {
@@ -174,7 +177,7 @@ impl Kind {
                     | flag(data.tail.is_some(), LAST)
                     | flag(data.is_skipped, SKIP)
                     | flag(data.at_once, AT_ONCE)
-                    | flag(matches!(data.tail, Some(Tail::Landed { immediate: None, .. })), SILENT);
+                    | flag(matches!(data.tail, Some(MessageTrailer::Landed { immediate: None, .. })), SILENT);
                 (1, flags)
             }
             Self::Acknowledgement(Acknowledgement { is_marked, is_answer, .. }) => {
@@ -188,13 +191,13 @@ impl Kind {
     }
 }
 
-fn put_data(head: &mut Head<FRAME_MAX>, data: &Piece) {
+fn put_data(head: &mut Head<FRAME_MAX>, data: &FragmentHeader) {
     head.put(&data.digest.to_le_bytes()).put(&data.place.region.0.to_le_bytes());
     head.put(&data.place.offset.to_le_bytes()[..6]);
     match &data.tail {
-        Some(Tail::Message { length, head: own }) => head.put(&length.to_le_bytes()).put(own.bytes()),
-        Some(Tail::Landed { length, immediate: None }) => head.put(&length.to_le_bytes()),
-        Some(Tail::Landed { length, immediate: Some(word) }) => {
+        Some(MessageTrailer::Message { length, head: own }) => head.put(&length.to_le_bytes()).put(own.bytes()),
+        Some(MessageTrailer::Landed { length, immediate: None }) => head.put(&length.to_le_bytes()),
+        Some(MessageTrailer::Landed { length, immediate: Some(word) }) => {
             head.put(&length.to_le_bytes()).put(&word.to_le_bytes())
         }
         None => head,
@@ -217,24 +220,27 @@ fn six_bytes(rest: &mut ByteReader<'_>) -> Option<u64> {
     Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
 }
 
-fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<Piece> {
+fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
     let digest = rest.u32()?;
-    let place = Place { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
+    let place = BodyPlacement { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
     let (is_last, is_silent) = (flags & LAST != 0, flags & SILENT != 0);
     let tail = match (is_last, is_silent, place.region == INBOX) {
-        (true, false, true) => Some(Tail::Message { length: rest.u32()?, head: Head::of(rest.remaining())? }),
+        (true, false, true) => Some(MessageTrailer::Message { length: rest.u32()?, head: Head::of(rest.remaining())? }),
         (true, false, false) => {
             let length = rest.u32()?;
-            Some(Tail::Landed { length, immediate: Some(u64::from_le_bytes(rest.remaining().try_into().ok()?)) })
+            Some(MessageTrailer::Landed {
+                length,
+                immediate: Some(u64::from_le_bytes(rest.remaining().try_into().ok()?)),
+            })
         }
         (true, true, false) => {
             let length = rest.u32()?;
-            rest.is_empty().then_some(Some(Tail::Landed { length, immediate: None }))?
+            rest.is_empty().then_some(Some(MessageTrailer::Landed { length, immediate: None }))?
         }
         (false, false, _) => rest.is_empty().then_some(None)?,
         (true, true, true) | (false, true, _) => return None,
     };
-    Some(Piece {
+    Some(FragmentHeader {
         is_open: flags & OPEN != 0,
         is_skipped: flags & SKIP != 0,
         at_once: flags & AT_ONCE != 0,
@@ -284,15 +290,15 @@ mod tests {
 
     use super::*;
 
-    fn data(tail: Option<Tail>, region: RegionId) -> Frame {
-        let place = Place { region, offset: 0x0605_0403_0201 };
-        let data = Piece { is_open: true, is_skipped: false, at_once: true, digest: 0x4433_2211, place, tail };
-        Frame { class: Class::Bulk, generation: 0x0201, number: 7, kind: Kind::Data(data) }
+    fn data(tail: Option<MessageTrailer>, region: RegionId) -> ReliableFrame {
+        let place = BodyPlacement { region, offset: 0x0605_0403_0201 };
+        let data = FragmentHeader { is_open: true, is_skipped: false, at_once: true, digest: 0x4433_2211, place, tail };
+        ReliableFrame { class: Class::Bulk, generation: 0x0201, number: 7, kind: ReliableFrameKind::Data(data) }
     }
 
     #[test]
     fn encode__has_the_bytes_of_the_table() {
-        let tail = Tail::Landed { length: 5, immediate: Some(6) };
+        let tail = MessageTrailer::Landed { length: 5, immediate: Some(6) };
         let frame = data(Some(tail), RegionId(2)).encode();
         let bytes = frame.bytes();
         assert_eq!(bytes[..4], [0x31, 11, 1, 2]);
@@ -306,16 +312,19 @@ mod tests {
     #[test]
     fn parse__every_damaged_byte_and_every_shorter_frame_is_refused() {
         let head = Head::of(b"the engine's header").expect("short");
-        let frame = data(Some(Tail::Message { length: 9, head }), INBOX).encode();
+        let frame = data(Some(MessageTrailer::Message { length: 9, head }), INBOX).encode();
         assert!(matches!(
-            Frame::parse(frame.bytes()),
-            Some(Frame { kind: Kind::Data(Piece { tail: Some(Tail::Message { .. }), .. }), .. })
+            ReliableFrame::parse(frame.bytes()),
+            Some(ReliableFrame {
+                kind: ReliableFrameKind::Data(FragmentHeader { tail: Some(MessageTrailer::Message { .. }), .. }),
+                ..
+            })
         ));
         for at in 0..frame.bytes().len() {
             let mut bytes = frame.bytes().to_vec();
             bytes[at] ^= 0x10;
-            assert!(Frame::parse(&bytes).is_none(), "byte {at}");
-            assert!(Frame::parse(&bytes[..at]).is_none(), "{at} bytes");
+            assert!(ReliableFrame::parse(&bytes).is_none(), "byte {at}");
+            assert!(ReliableFrame::parse(&bytes[..at]).is_none(), "{at} bytes");
         }
     }
 
@@ -335,12 +344,12 @@ mod tests {
         for kept in [0, 1, BITMAP_WORDS] {
             let mut bitmap = acknowledgement.bitmap;
             bitmap[kept..].fill(0);
-            let kind = Kind::Acknowledgement(Acknowledgement { bitmap, ..acknowledgement });
-            let frame = Frame { class: Class::Control, generation: 9, number: 8, kind };
-            let parsed = Frame::parse(frame.encode().bytes()).expect("well formed");
+            let kind = ReliableFrameKind::Acknowledgement(Acknowledgement { bitmap, ..acknowledgement });
+            let frame = ReliableFrame { class: Class::Control, generation: 9, number: 8, kind };
+            let parsed = ReliableFrame::parse(frame.encode().bytes()).expect("well formed");
             assert_eq!((parsed.class, parsed.generation, parsed.number), (Class::Control, 9, 8));
             assert!(
-                matches!(parsed.kind, Kind::Acknowledgement(got) if got == Acknowledgement { bitmap, ..acknowledgement })
+                matches!(parsed.kind, ReliableFrameKind::Acknowledgement(got) if got == Acknowledgement { bitmap, ..acknowledgement })
             );
         }
     }
@@ -362,7 +371,7 @@ mod tests {
             bytes[4..8].fill(0);
             let digest = crc32c(&bytes);
             bytes[4..8].copy_from_slice(&digest.to_le_bytes());
-            if let Some(frame) = Frame::parse(&bytes) {
+            if let Some(frame) = ReliableFrame::parse(&bytes) {
                 prop_assert!(frame.encode().bytes().len() <= FRAME_MAX);
             }
         }

@@ -11,15 +11,17 @@
 
 use alloc::collections::BTreeMap;
 
-use super::frame::{Acknowledgement, BITMAP_WORDS, INBOX, Piece, Place, Tail, position, whole};
+use super::frame::{
+    Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, position, whole,
+};
 use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::{PathId, Span};
 
 /// What is told of a message when its turn has come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
-    pub(super) tail: Tail,
+pub(super) struct DeliveredMessage {
+    pub(super) tail: MessageTrailer,
     /// Where its bytes lie.
     pub(super) body: Span,
     /// The position behind it, if it lies in the inbox.
@@ -31,7 +33,7 @@ pub(super) struct Arrived {
 
 /// What to do with a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FragmentAction {
     /// Nothing: it was here before, or cannot be.
     Ignore,
     /// Copy its body to this place and take the digest there, under the fragment's whole number.
@@ -46,14 +48,14 @@ pub(super) enum Verdict {
 
 /// A fragment whose bytes are where they belong, or soon.
 #[derive(Clone, Copy, Debug)]
-struct Placed {
+struct PlacedFragment {
     digest: u32,
-    arrived: Option<Arrived>,
+    arrived: Option<DeliveredMessage>,
 }
 
 /// How a fragment came.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+pub(super) struct FragmentArrival {
     pub(super) number: u32,
     pub(super) body: u32,
     pub(super) path: PathId,
@@ -63,7 +65,7 @@ pub(super) struct Coming {
 
 /// The receiving half of a stream.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct ReceiveStream {
     pub(super) generation: u16,
     /// This stream's part of the inbox; its length is a power of two.
     inbox: Span,
@@ -73,8 +75,8 @@ pub(super) struct Incoming {
     received: u64,
     /// Bit `i` of word `j`: fragment `received + 1 + 64 * j + i` has arrived.
     above: [u64; BITMAP_WORDS],
-    checking: BTreeMap<u64, Placed>,
-    tails: BTreeMap<u64, Arrived>,
+    checking: BTreeMap<u64, PlacedFragment>,
+    tails: BTreeMap<u64, DeliveredMessage>,
     /// Positions of the inbox: up to which the application is done.
     freed: u64,
     told_free: u64,
@@ -89,7 +91,7 @@ pub(super) struct Incoming {
     pub(super) armed: Option<LocalNs>,
 }
 
-impl Incoming {
+impl ReceiveStream {
     pub(super) const fn new(generation: u16, inbox: Span, answer_soon: Nanos) -> Self {
         Self {
             generation,
@@ -111,16 +113,16 @@ impl Incoming {
     }
 
     /// Looks at a fragment.
-    pub(super) fn comes(&mut self, now: LocalNs, coming: Coming, data: &Piece) -> Verdict {
+    pub(super) fn comes(&mut self, now: LocalNs, coming: FragmentArrival, data: &FragmentHeader) -> FragmentAction {
         let number = whole(self.received, coming.number);
         if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number) {
             // Our answer was lost, or it is on its way.
             self.due = Some(now);
-            return Verdict::Ignore;
+            return FragmentAction::Ignore;
         }
         // A second copy would be written over the first, whose digest may be good.
         if self.checking.contains_key(&number) {
-            return Verdict::Ignore;
+            return FragmentAction::Ignore;
         }
         self.is_marked |= coming.is_marked;
         self.newest = Some((number, coming.path, coming.at));
@@ -128,25 +130,30 @@ impl Incoming {
             self.due = Some(now);
         }
         if data.is_skipped {
-            let arrived =
-                data.tail.map(|tail| Arrived { tail, body: Span::EMPTY, end: 0, at: coming.at, is_skipped: true });
+            let arrived = data.tail.map(|tail| DeliveredMessage {
+                tail,
+                body: Span::EMPTY,
+                end: 0,
+                at: coming.at,
+                is_skipped: true,
+            });
             self.has_arrived(now, number, arrived);
-            return Verdict::Taken;
+            return FragmentAction::Taken;
         }
-        let Some((into, end)) = self.place(data.place, coming.body) else { return Verdict::Ignore };
+        let Some((into, end)) = self.place(data.place, coming.body) else { return FragmentAction::Ignore };
         let arrived = match data.tail {
             None => None,
             Some(tail) => match self.whole_message(tail, data.place, into, end) {
-                Some(body) => Some(Arrived { tail, body, end, at: coming.at, is_skipped: false }),
-                None => return Verdict::Ignore,
+                Some(body) => Some(DeliveredMessage { tail, body, end, at: coming.at, is_skipped: false }),
+                None => return FragmentAction::Ignore,
             },
         };
         if coming.body == 0 && data.place.region == INBOX {
             self.has_arrived(now, number, arrived);
-            return Verdict::Taken;
+            return FragmentAction::Taken;
         }
-        self.checking.insert(number, Placed { digest: data.digest, arrived });
-        Verdict::Take { into, number }
+        self.checking.insert(number, PlacedFragment { digest: data.digest, arrived });
+        FragmentAction::Take { into, number }
     }
 
     /// The whole number that ends in `low`.
@@ -170,7 +177,7 @@ impl Incoming {
     }
 
     /// Where `length` bytes for `place` go, and the position behind them; nothing for a part of the inbox that is not free.
-    fn place(&self, place: Place, length: u32) -> Option<(Span, u64)> {
+    fn place(&self, place: BodyPlacement, length: u32) -> Option<(Span, u64)> {
         if place.region != INBOX {
             return Some((Span { region: place.region, offset: place.offset, length }, 0));
         }
@@ -184,8 +191,8 @@ impl Incoming {
     }
 
     /// All bytes of the message that ends with `into`.
-    fn whole_message(&self, tail: Tail, place: Place, into: Span, end: u64) -> Option<Span> {
-        let (Tail::Message { length, .. } | Tail::Landed { length, .. }) = tail;
+    fn whole_message(&self, tail: MessageTrailer, place: BodyPlacement, into: Span, end: u64) -> Option<Span> {
+        let (MessageTrailer::Message { length, .. } | MessageTrailer::Landed { length, .. }) = tail;
         let before = u64::from(length.checked_sub(into.length)?);
         // The last fragment of a message with bytes has one of them.
         if into.length == 0 && length > 0 {
@@ -213,19 +220,19 @@ impl Incoming {
     }
 
     /// The digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
-    pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> Verdict {
-        let Some(placed) = self.checking.remove(&number) else { return Verdict::Ignore };
+    pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> FragmentAction {
+        let Some(placed) = self.checking.remove(&number) else { return FragmentAction::Ignore };
         match digest {
             Some(digest) if digest == placed.digest => {
                 self.has_arrived(now, number, placed.arrived);
-                Verdict::Taken
+                FragmentAction::Taken
             }
-            Some(_) => Verdict::Damaged,
-            None => Verdict::Refuse,
+            Some(_) => FragmentAction::Damaged,
+            None => FragmentAction::Refuse,
         }
     }
 
-    fn has_arrived(&mut self, now: LocalNs, number: u64, arrived: Option<Arrived>) {
+    fn has_arrived(&mut self, now: LocalNs, number: u64, arrived: Option<DeliveredMessage>) {
         if number < self.received || self.has(number) {
             return;
         }
@@ -266,7 +273,7 @@ impl Incoming {
     }
 
     /// The next message whose turn has come.
-    pub(super) fn tell(&mut self) -> Option<Arrived> {
+    pub(super) fn tell(&mut self) -> Option<DeliveredMessage> {
         let first = self.tails.first_entry()?;
         (*first.key() < self.received).then(|| first.remove())
     }
@@ -304,29 +311,29 @@ mod tests {
     const PATH: PathId = PathId(1);
 
     /// A fragment of a write.
-    fn come(stream: &mut Incoming, number: u32) -> Verdict {
-        let place = Place { region: RegionId(9), offset: 0 };
-        let data = Piece { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };
-        let coming = Coming { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
+    fn come(stream: &mut ReceiveStream, number: u32) -> FragmentAction {
+        let place = BodyPlacement { region: RegionId(9), offset: 0 };
+        let data = FragmentHeader { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };
+        let coming = FragmentArrival { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
         stream.comes(LocalNs(1), coming, &data)
     }
 
     #[test]
     fn comes__a_second_copy_is_not_written_over_one_that_is_being_looked_at() {
-        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
-        assert!(matches!(come(&mut stream, 0), Verdict::Take { .. }));
-        assert_eq!(come(&mut stream, 0), Verdict::Ignore);
-        assert_eq!(stream.checked(LocalNs(2), 0, Some(8)), Verdict::Damaged);
-        assert!(matches!(come(&mut stream, 0), Verdict::Take { .. }), "the next copy, after a bad one");
+        let mut stream = ReceiveStream::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
+        assert!(matches!(come(&mut stream, 0), FragmentAction::Take { .. }));
+        assert_eq!(come(&mut stream, 0), FragmentAction::Ignore);
+        assert_eq!(stream.checked(LocalNs(2), 0, Some(8)), FragmentAction::Damaged);
+        assert!(matches!(come(&mut stream, 0), FragmentAction::Take { .. }), "the next copy, after a bad one");
     }
 
     #[test]
     fn question__is_answered_when_what_came_before_it_was_looked_at() {
-        let mut stream = Incoming::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
+        let mut stream = ReceiveStream::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
         assert!(stream.question(PATH));
-        (0..2).for_each(|number| assert!(matches!(come(&mut stream, number), Verdict::Take { .. })));
+        (0..2).for_each(|number| assert!(matches!(come(&mut stream, number), FragmentAction::Take { .. })));
         assert!(!stream.question(PATH));
-        assert!(matches!(come(&mut stream, 2), Verdict::Take { .. }));
+        assert!(matches!(come(&mut stream, 2), FragmentAction::Take { .. }));
         let due = [0, 1, 2].map(|number| {
             stream.checked(LocalNs(2), number, Some(7));
             stream.question_due()

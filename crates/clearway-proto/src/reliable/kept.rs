@@ -11,14 +11,14 @@ pub(super) const PIECES: usize = 512;
 
 /// Pieces of a region, taken first fit.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct BufferPool {
     region: RegionId,
     is_taken: Vec<bool>,
     /// Where the search begins: behind what was taken last.
     next: usize,
 }
 
-impl Kept {
+impl BufferPool {
     /// Bytes that the region must have.
     pub(super) const LENGTH: u64 = PIECE as u64 * PIECES as u64;
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn take__never_gives_a_byte_twice_and_all_of_them_again_when_they_are_back() {
-        let mut kept = Kept::new(RegionId(1));
+        let mut kept = BufferPool::new(RegionId(1));
         let mut spans = Vec::new();
         for round in 0..3u32 {
             while let Some(span) = kept.take(1 + (spans.len() as u32 * 1_003 + round) % (5 * PIECE)) {
@@ -74,12 +74,12 @@ mod tests {
             let mut sorted = spans.clone();
             sorted.sort_by_key(|span| span.offset);
             assert!(sorted.windows(2).all(|pair| pair[0].offset + u64::from(pair[0].length) <= pair[1].offset));
-            assert!(sorted.iter().all(|span| span.offset + u64::from(span.length) <= Kept::LENGTH));
+            assert!(sorted.iter().all(|span| span.offset + u64::from(span.length) <= BufferPool::LENGTH));
             let back: Vec<Span> = spans.iter().copied().step_by(2).collect();
             spans = spans.iter().copied().skip(1).step_by(2).collect();
             back.into_iter().for_each(|span| kept.give(span));
         }
         spans.into_iter().for_each(|span| kept.give(span));
-        assert_eq!(kept.take(Kept::LENGTH as u32).map(|span| span.offset), Some(0));
+        assert_eq!(kept.take(BufferPool::LENGTH as u32).map(|span| span.offset), Some(0));
     }
 }

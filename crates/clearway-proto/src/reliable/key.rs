@@ -9,12 +9,12 @@ const RANK_BITS: u32 = 24;
 
 /// Which stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct StreamKey {
     pub(super) peer: u32,
     pub(super) class: Class,
 }
 
-impl Key {
+impl StreamKey {
     pub(super) const fn rank(self) -> Rank {
         Rank(self.peer)
     }
@@ -25,7 +25,7 @@ const PATHS_TOLD: u8 = 14;
 
 /// What an operation of ours was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum TokenPurpose {
     /// The digest of a fragment that is to leave.
     Read,
     /// The digest of a fragment that came.
@@ -34,7 +34,7 @@ pub(super) enum Purpose {
     Send(PathId),
 }
 
-impl Purpose {
+impl TokenPurpose {
     const fn code(self) -> u64 {
         match self {
             Self::Read => 0,
@@ -45,24 +45,24 @@ impl Purpose {
 }
 
 /// The token of an operation for fragment `number`.
-pub(super) fn token(purpose: Purpose, key: Key, number: u64) -> Token {
+pub(super) fn token(purpose: TokenPurpose, key: StreamKey, number: u64) -> Token {
     let low = number & ((1 << NUMBER_BITS) - 1);
     let class = key.class.index() as u64;
     Token((purpose.code() << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
 }
 
 /// What a token of ours says; the fragment by its low bits.
-pub(super) fn meaning(token: Token) -> Option<(Purpose, Key, u32)> {
+pub(super) fn meaning(token: Token) -> Option<(TokenPurpose, StreamKey, u32)> {
     let top = token.0 >> (NUMBER_BITS + RANK_BITS);
     let purpose = match top >> 4 {
-        0 => Purpose::Read,
-        1 => Purpose::Check,
-        path @ 2..16 => Purpose::Send(PathId(path as u8 - 2)),
+        0 => TokenPurpose::Read,
+        1 => TokenPurpose::Check,
+        path @ 2..16 => TokenPurpose::Send(PathId(path as u8 - 2)),
         _ => return None,
     };
     let class = *Class::ALL.get((top & 15) as usize)?;
     let peer = (token.0 >> NUMBER_BITS) as u32 & ((1 << RANK_BITS) - 1);
-    Some((purpose, Key { peer, class }, token.0 as u32))
+    Some((purpose, StreamKey { peer, class }, token.0 as u32))
 }
 
 #[cfg(test)]
@@ -71,11 +71,16 @@ mod tests {
 
     #[test]
     fn meaning__is_what_the_token_was_made_of() {
-        let key = Key { peer: (1 << RANK_BITS) - 1, class: Class::Bulk };
-        for purpose in [Purpose::Read, Purpose::Check, Purpose::Send(PathId(0)), Purpose::Send(PathId(13))] {
+        let key = StreamKey { peer: (1 << RANK_BITS) - 1, class: Class::Bulk };
+        for purpose in
+            [TokenPurpose::Read, TokenPurpose::Check, TokenPurpose::Send(PathId(0)), TokenPurpose::Send(PathId(13))]
+        {
             assert_eq!(meaning(token(purpose, key, 7 << NUMBER_BITS | 9)), Some((purpose, key, 9)));
         }
-        assert_eq!(meaning(token(Purpose::Send(PathId(200)), key, 0)), Some((Purpose::Send(PathId(13)), key, 0)));
+        assert_eq!(
+            meaning(token(TokenPurpose::Send(PathId(200)), key, 0)),
+            Some((TokenPurpose::Send(PathId(13)), key, 0))
+        );
         assert_eq!(meaning(Token(u64::MAX)), None);
     }
 }

@@ -41,7 +41,7 @@ const TRY_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// A stream on one path.
 #[derive(Clone, Debug)]
-pub(super) struct Lane {
+pub(super) struct StreamPath {
     window: u32,
     /// Fragments that left and are neither answered nor lost.
     pub(super) under_way: u32,
@@ -55,7 +55,7 @@ pub(super) struct Lane {
     /// The shortest round trips of this half and the one before.
     shortest: [Nanos; 2],
     half_over: LocalNs,
-    round: Round,
+    round: PathRound,
     grows_fast: bool,
     /// In a row.
     timeouts: u32,
@@ -70,14 +70,14 @@ pub(super) struct Lane {
 
 /// Whether what came back answers a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IsAnswer {
+pub(super) enum ProbeReply {
     Yes,
     No,
 }
 
 /// What was seen since the round began.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct PathRound {
     end: u64,
     shortest: Nanos,
     answered: u32,
@@ -87,13 +87,13 @@ struct Round {
     is_marked: bool,
 }
 
-impl Round {
+impl PathRound {
     const fn new(end: u64) -> Self {
         Self { end, shortest: Nanos::MAX, answered: 0, lost: 0, was_full: false, is_marked: false }
     }
 }
 
-impl Lane {
+impl StreamPath {
     pub(super) const fn new() -> Self {
         Self {
             window: WINDOW_FIRST,
@@ -104,7 +104,7 @@ impl Lane {
             trip: None,
             shortest: [Nanos::MAX; 2],
             half_over: LocalNs(0),
-            round: Round::new(0),
+            round: PathRound::new(0),
             grows_fast: true,
             timeouts: 0,
             down_until: None,
@@ -156,12 +156,12 @@ impl Lane {
 
     /// Something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
     /// a path that was down carries again, perhaps another way than before.
-    pub(super) fn hear(&mut self, now: LocalNs, is_answer: IsAnswer) {
-        let asked = if is_answer == IsAnswer::Yes { self.asked.take() } else { None };
+    pub(super) fn hear(&mut self, now: LocalNs, is_answer: ProbeReply) {
+        let asked = if is_answer == ProbeReply::Yes { self.asked.take() } else { None };
         self.answered = self.answered.max(asked.map_or(0, |asked| asked + REORDERED_MAX));
-        if self.is_down() && is_answer == IsAnswer::Yes {
+        if self.is_down() && is_answer == ProbeReply::Yes {
             let Self { next, answered, under_way, is_blocked, .. } = *self;
-            *self = Self { next, answered, under_way, is_blocked, round: Round::new(next), ..Self::new() };
+            *self = Self { next, answered, under_way, is_blocked, round: PathRound::new(next), ..Self::new() };
         }
         (self.heard, self.timeouts) = (now, 0);
     }
@@ -242,7 +242,7 @@ impl Lane {
         if self.answered <= self.round.end {
             return;
         }
-        let round = core::mem::replace(&mut self.round, Round::new(self.next));
+        let round = core::mem::replace(&mut self.round, PathRound::new(self.next));
         let target = self.shortest[0].min(self.shortest[1]).0.saturating_add(allowance.0);
         let total = round.answered + round.lost;
         let overflows =
@@ -294,7 +294,7 @@ mod tests {
     const ALLOWANCE: Nanos = Nanos::from_micros(500);
 
     /// A path of `rate` fragments a millisecond and 100 us; returns its windows, round by round.
-    fn rounds(lane: &mut Lane, rate: u64, count: usize, lost_of: impl Fn(u64) -> bool) -> alloc::vec::Vec<u32> {
+    fn rounds(lane: &mut StreamPath, rate: u64, count: usize, lost_of: impl Fn(u64) -> bool) -> alloc::vec::Vec<u32> {
         let mut now = LocalNs(1);
         let mut windows = alloc::vec::Vec::new();
         for _ in 0..count {
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn adapt__grows_until_the_queue_stands_for_the_allowance_and_stays_near() {
         // The first of each round finds an empty queue here, so a round is late only by its first: the model has no queue between rounds.
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         let windows = rounds(&mut lane, 1_000, 40, |_| false);
         assert!(windows.windows(2).all(|pair| pair[1] >= pair[0]));
         assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn adapt__a_round_that_was_late_as_a_whole_shrinks_the_window_in_proportion() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         lane.window = 100;
         for _ in 0..100 {
@@ -341,24 +341,24 @@ mod tests {
 
     #[test]
     fn adapt__one_loss_in_a_hundred_is_chance_and_one_in_ten_is_not() {
-        let mut rare = Lane::new();
+        let mut rare = StreamPath::new();
         let windows = rounds(&mut rare, 10_000, 30, |number| number % 100 == 99);
         assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
-        let mut often = Lane::new();
+        let mut often = StreamPath::new();
         let windows = rounds(&mut often, 10_000, 30, |number| number % 10 == 9);
         assert!(windows.iter().all(|window| *window < 64), "{windows:?}");
     }
 
     #[test]
     fn adapt__most_of_a_short_round_lost_shrinks_the_window_to_what_arrives() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         let windows = rounds(&mut lane, 10_000, 12, |number| number % 5 != 0);
         assert!(windows.last().is_some_and(|window| *window < WINDOW_FIRST), "{windows:?}");
     }
 
     #[test]
     fn adapt__a_window_that_was_never_full_does_not_grow() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         for _ in 0..50 {
             let number = lane.leave(LocalNs(1));
             lane.measure(LocalNs(1), Nanos::from_micros(100));
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn hear__a_path_that_was_down_begins_anew_with_numbers_that_go_on() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         let number = lane.leave(LocalNs(1));
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         lane.window = 99;
@@ -378,14 +378,14 @@ mod tests {
         lane.go_down(LocalNs(2));
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
-        lane.hear(LocalNs(3) + TRY_AGAIN, IsAnswer::Yes);
+        lane.hear(LocalNs(3) + TRY_AGAIN, ProbeReply::Yes);
         assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.wait()), (false, WINDOW_FIRST, Nanos::ZERO));
         assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
 
     #[test]
     fn patience__doubles_and_has_an_end() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         let first = lane.patience(Nanos::ZERO);
         assert_eq!(first, PATIENCE_LEAST);
@@ -397,22 +397,22 @@ mod tests {
 
     #[test]
     fn hear__what_left_before_the_first_question_is_lost_when_one_is_answered() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         let numbers: [u64; 4] = core::array::from_fn(|i| {
             if i >= 2 {
                 lane.ask(LocalNs(1));
             }
             lane.leave(LocalNs(1))
         });
-        lane.hear(LocalNs(2), IsAnswer::No);
+        lane.hear(LocalNs(2), ProbeReply::No);
         assert!(numbers.iter().all(|number| !lane.is_overtaken(*number)));
-        lane.hear(LocalNs(2), IsAnswer::Yes);
+        lane.hear(LocalNs(2), ProbeReply::Yes);
         assert_eq!(numbers.map(|number| lane.is_overtaken(number)), [true, true, false, false]);
     }
 
     #[test]
     fn is_overtaken__by_three_later_ones() {
-        let mut lane = Lane::new();
+        let mut lane = StreamPath::new();
         let numbers: [u64; 5] = core::array::from_fn(|_| lane.leave(LocalNs(1)));
         lane.answer(LocalNs(1), numbers[2]);
         assert!(!lane.is_overtaken(numbers[0]));

@@ -2,10 +2,10 @@
 //!
 //! # Model
 //! ```text
-//!   engine above --post--> Reliable (a wire) --command--> Node (an engine) --effects--> driver --> lossy wire
+//!   engine above --post--> ReliableWire (a wire) --command--> ReliableNode (an engine) --effects--> driver --> lossy wire
 //!                <-harvest--                  <--event---                   <-arrivals-
 //! ```
-//! [`Node`] is the protocol, an engine like others; [`Reliable`] makes a wire of it. Messages to one peer in one class are a *stream*:
+//! [`ReliableNode`] is the protocol, an engine like others; [`ReliableWire`] makes a wire of it. Messages to one peer in one class are a *stream*:
 //! they arrive in order, and no stream waits for another. A message is cut into *fragments* of one datagram each. A fragment carries the
 //! place of its bytes, in a region that the peer registered (a write) or in the peer's *inbox*, memory that it keeps for this stream
 //! (a message); so nothing is ever put together. The digest of a fragment is computed from the sender's memory and compared in
@@ -40,8 +40,8 @@ mod tests;
 mod wire;
 
 pub use frame::HEAD_MAX;
-pub use node::Node;
-pub use wire::Reliable;
+pub use node::ReliableNode;
+pub use wire::ReliableWire;
 
 use crate::base::{Bytes, Class, Head, LocalNs, Nanos, Rank};
 use crate::wire::{Capabilities, RegionId, RemoteSpan, Span, Status, Token};
@@ -58,7 +58,7 @@ const ANSWER_SOON_MAX: Nanos = Nanos::from_micros(20);
 
 /// What streams are made like; the same on all ranks.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct StreamConfig {
     /// Bytes of inbox for each peer and class; a power of two. The longest message is half of it.
     pub inbox: Bytes,
     /// How long a queue may keep what arrives in it, by [`Class::index`], until less is sent: longer than ranks of a busy machine are away.
@@ -68,21 +68,21 @@ pub struct Config {
     /// Messages of one stream that may wait to be cut.
     pub backlog: usize,
     /// Where the digest of what arrived is taken.
-    pub check: Check,
+    pub check: DigestPolicy,
     /// How long the acknowledgement of a whole message may wait for something else to leave to its sender; at most 20 us count.
     pub answer_soon: Nanos,
 }
 
 /// Where the digest of a fragment that arrived is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum DigestPolicy {
     /// Where its bytes belong: what the way into that memory damages is noticed too. For memory that nobody else changes meanwhile.
     Placed,
     /// Where they arrived, before they are copied: for memory that threads change while writes land. Damaged bytes never get there.
     Arrived,
 }
 
-impl Config {
+impl StreamConfig {
     /// For `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
     pub fn of(ranks: u32) -> Self {
         const ALL: u64 = 64 << 20;
@@ -99,7 +99,7 @@ impl Config {
             ],
             patience: Nanos::from_secs(10),
             backlog: 256,
-            check: Check::Placed,
+            check: DigestPolicy::Placed,
             answer_soon: Nanos::ZERO,
         }
     }
@@ -115,7 +115,7 @@ const INBOX_LEAST: u64 = 4 << 10;
 
 /// What a message is for.
 #[derive(Clone, Copy, Debug)]
-pub enum Target {
+pub enum MessageTarget {
     /// The peer's engine, with its own header.
     Inbox {
         /// The header.
@@ -132,7 +132,7 @@ pub enum Target {
 
 /// What comes back when a message is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct MessageCompletion {
     /// The token of who sent it, if it wants to know.
     pub token: Option<Token>,
     /// Memory that was kept for it.
@@ -143,16 +143,16 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     /// What for.
-    pub target: Target,
+    pub target: MessageTarget,
     /// The bytes; they stay as they are until the message is over.
     pub body: Span,
     /// To recognise its end.
-    pub ticket: Ticket,
+    pub ticket: MessageCompletion,
 }
 
-/// What [`Node`] may be asked.
+/// What [`ReliableNode`] may be asked.
 #[derive(Clone, Copy, Debug)]
-pub enum Command {
+pub enum ReliableCommand {
     /// Sends a message.
     Send {
         /// To whom.
@@ -186,9 +186,9 @@ pub struct Receipt {
     position: u64,
 }
 
-/// What [`Node`] tells.
+/// What [`ReliableNode`] tells.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum ReliableEvent {
     /// A message has arrived.
     Message {
         /// From whom.
@@ -218,7 +218,7 @@ pub enum Event {
     /// A message is over.
     Done {
         /// Which.
-        ticket: Ticket,
+        ticket: MessageCompletion,
         /// How.
         status: Status,
     },
@@ -229,16 +229,16 @@ pub enum Event {
     },
 }
 
-/// What a [`Node`] is made for.
+/// What a [`ReliableNode`] is made for.
 #[derive(Clone, Debug)]
-pub struct NodeConfig {
+pub struct ReliableConfig {
     /// Ranks of the job.
     pub ranks: u32,
     /// What the wire below can do.
     pub below: Capabilities,
     /// How streams are made.
-    pub streams: Config,
-    /// The memory of all inboxes: [`Config::inbox`] for each rank and class, in this order.
+    pub streams: StreamConfig,
+    /// The memory of all inboxes: [`StreamConfig::inbox`] for each rank and class, in this order.
     pub inboxes: RegionId,
     /// The memory of bodies that wait to be sent. Peers write neither there nor into inboxes.
     pub kept: RegionId,

@@ -12,13 +12,15 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::cutting::Measures;
-use super::frame::{Acknowledgement, Frame, HEAD_MAX, INBOX, Kind, Piece, Tail};
-use super::incoming::{Coming, Incoming, Verdict};
-use super::key::{Key, Purpose, meaning, token};
-use super::lane::IsAnswer;
-use super::outgoing::{Next, Outgoing};
-use super::{ANSWER_SOON_MAX, Check, Command, Event, NodeConfig, Receipt};
+use super::cutting::SegmentationLimits;
+use super::frame::{
+    Acknowledgement, FragmentHeader, HEAD_MAX, INBOX, MessageTrailer, ReliableFrame, ReliableFrameKind,
+};
+use super::incoming::{FragmentAction, FragmentArrival, ReceiveStream};
+use super::key::{StreamKey, TokenPurpose, meaning, token};
+use super::lane::ProbeReply;
+use super::outgoing::{SendAction, SendStream};
+use super::{ANSWER_SOON_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{
     Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId, Span, Status, Token,
@@ -31,30 +33,30 @@ const EFFECTS: usize = 4;
 struct Peer {
     /// The oldest generation that counts, and the first of this end's streams; none before the rank was given to another process.
     oldest: Option<u16>,
-    outgoing: [Option<Box<Outgoing>>; Class::ALL.len()],
-    incoming: [Option<Box<Incoming>>; Class::ALL.len()],
+    outgoing: [Option<Box<SendStream>>; Class::ALL.len()],
+    incoming: [Option<Box<ReceiveStream>>; Class::ALL.len()],
 }
 
 /// A half of a stream and when it wants to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Half {
+enum StreamHalf {
     Outgoing,
     Incoming,
 }
 
 /// The protocol of reliable messages for one rank.
 #[derive(Debug)]
-pub struct Node {
-    config: NodeConfig,
-    measures: Measures,
+pub struct ReliableNode {
+    config: ReliableConfig,
+    measures: SegmentationLimits,
     generation: u16,
     peers: Vec<Option<Box<Peer>>>,
     /// When halves want to be looked at; each has one entry at most, and knows it.
-    timers: BTreeSet<(LocalNs, Half, Key)>,
+    timers: BTreeSet<(LocalNs, StreamHalf, StreamKey)>,
     /// Streams that could do something when the buffer was full.
-    eager: VecDeque<Key>,
+    eager: VecDeque<StreamKey>,
     /// By class: streams that wait for room in the transmit queue of a path.
-    blocked: [BTreeSet<(PathId, Key)>; Class::ALL.len()],
+    blocked: [BTreeSet<(PathId, StreamKey)>; Class::ALL.len()],
     /// Classes of which a stream was full.
     full: [bool; Class::ALL.len()],
     /// Frames that were refused: damaged, of nobody, of an older life.
@@ -63,10 +65,10 @@ pub struct Node {
     damaged: u64,
 }
 
-impl Node {
+impl ReliableNode {
     /// A rank that has sent nothing yet.
-    pub fn new(config: NodeConfig) -> Self {
-        let measures = Measures::of(&config.below, config.streams.inbox.0);
+    pub fn new(config: ReliableConfig) -> Self {
+        let measures = SegmentationLimits::of(&config.below, config.streams.inbox.0);
         Self {
             measures,
             generation: 0,
@@ -81,13 +83,13 @@ impl Node {
         }
     }
 
-    /// Whether the stream to `to` takes another message now. One that was refused is told of by [`Event::Room`].
+    /// Whether the stream to `to` takes another message now. One that was refused is told of by [`ReliableEvent::Room`].
     pub fn has_room(&mut self, to: Rank, class: Class) -> bool {
         let backlog = self
             .peers
             .get(to.index())
             .and_then(|peer| peer.as_deref())
-            .and_then(|peer| peer.outgoing[class.index()].as_deref().map(Outgoing::backlog));
+            .and_then(|peer| peer.outgoing[class.index()].as_deref().map(SendStream::backlog));
         let has = backlog.is_none_or(|backlog| backlog < self.config.streams.backlog);
         self.full[class.index()] |= !has;
         has
@@ -107,48 +109,48 @@ impl Node {
         Some(self.peers.get_mut(rank.index())?.get_or_insert_with(Box::default))
     }
 
-    fn outgoing(&mut self, key: Key) -> Option<&mut Outgoing> {
+    fn outgoing(&mut self, key: StreamKey) -> Option<&mut SendStream> {
         self.peers.get_mut(key.peer as usize)?.as_mut()?.outgoing[key.class.index()].as_deref_mut()
     }
 
-    fn incoming(&mut self, key: Key) -> Option<&mut Incoming> {
+    fn incoming(&mut self, key: StreamKey) -> Option<&mut ReceiveStream> {
         self.peers.get_mut(key.peer as usize)?.as_mut()?.incoming[key.class.index()].as_deref_mut()
     }
 
     /// This rank's memory for messages of `key`.
-    fn inbox(&self, key: Key) -> Span {
+    fn inbox(&self, key: StreamKey) -> Span {
         let length = self.config.streams.inbox.0;
         let which = u64::from(key.peer) * Class::ALL.len() as u64 + key.class.index() as u64;
         Span { region: self.config.inboxes, offset: which * length, length: length as u32 }
     }
 
-    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) {
+    fn command(&mut self, now: LocalNs, command: ReliableCommand, out: &mut Out<ReliableEvent>) {
         match command {
-            Command::Send { to, class, message } => {
-                let key = Key { peer: to.0, class };
+            ReliableCommand::Send { to, class, message } => {
+                let key = StreamKey { peer: to.0, class };
                 let (usual, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
                 let Some(peer) = self.peer(to) else {
                     let status = Status::Flushed;
-                    return out.tell(Event::Done { ticket: message.ticket, status });
+                    return out.tell(ReliableEvent::Done { ticket: message.ticket, status });
                 };
                 let generation = peer.oldest.unwrap_or(usual);
                 let stream = peer.outgoing[class.index()]
-                    .get_or_insert_with(|| Box::new(Outgoing::new(generation, measures, paths.max(1))));
+                    .get_or_insert_with(|| Box::new(SendStream::new(generation, measures, paths.max(1))));
                 stream.push(now, message);
                 self.pump(now, key, out);
                 self.answer_along(now, to, out);
             }
-            Command::Abandon(peer) => {
-                for key in Class::ALL.map(|class| Key { peer: peer.0, class }) {
+            ReliableCommand::Abandon(peer) => {
+                for key in Class::ALL.map(|class| StreamKey { peer: peer.0, class }) {
                     if let Some(stream) = self.outgoing(key) {
-                        stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+                        stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
                         self.tell_room(key, out);
                     }
                 }
             }
-            Command::Forget { peer, incarnation } => self.forget(peer, generation_of(incarnation), out),
-            Command::Free(Receipt { from, class, generation, position }) => {
-                let key = Key { peer: from.0, class };
+            ReliableCommand::Forget { peer, incarnation } => self.forget(peer, generation_of(incarnation), out),
+            ReliableCommand::Free(Receipt { from, class, generation, position }) => {
+                let key = StreamKey { peer: from.0, class };
                 if let Some(stream) = self.incoming(key).filter(|stream| stream.generation == generation) {
                     stream.free(now, position);
                     self.arm_incoming(key);
@@ -158,25 +160,25 @@ impl Node {
     }
 
     /// Something leaves to `rank`: acknowledgements that wait for that leave with it.
-    fn answer_along(&mut self, now: LocalNs, rank: Rank, out: &mut Out<Event>) {
+    fn answer_along(&mut self, now: LocalNs, rank: Rank, out: &mut Out<ReliableEvent>) {
         if self.config.streams.answer_soon == Nanos::ZERO {
             return;
         }
-        for key in Class::ALL.map(|class| Key { peer: rank.0, class }) {
-            let is_due = |stream: &&mut Incoming| stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX);
+        for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
+            let is_due = |stream: &&mut ReceiveStream| stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX);
             if out.room() >= EFFECTS
                 && let Some(path) = self.incoming(key).filter(is_due).map(|stream| stream.path())
             {
-                self.answer(now, key, path, IsAnswer::No, out);
+                self.answer(now, key, path, ProbeReply::No, out);
             }
         }
     }
 
     /// Drops all streams with `rank`; only those of `oldest` and later count from now on.
-    fn forget(&mut self, rank: Rank, oldest: u16, out: &mut Out<Event>) {
-        for key in Class::ALL.map(|class| Key { peer: rank.0, class }) {
+    fn forget(&mut self, rank: Rank, oldest: u16, out: &mut Out<ReliableEvent>) {
+        for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
             if let Some(stream) = self.outgoing(key) {
-                stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+                stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
                 self.tell_room(key, out);
             }
         }
@@ -186,13 +188,13 @@ impl Node {
     }
 
     /// Whether a stream of `key` with `generation` may be of the process that has the rank now.
-    fn is_of_this_life(&self, key: Key, generation: u16) -> bool {
+    fn is_of_this_life(&self, key: StreamKey, generation: u16) -> bool {
         let peer = self.peers.get(key.peer as usize).and_then(|peer| peer.as_deref());
         peer.and_then(|peer| peer.oldest).is_none_or(|oldest| !is_newer(oldest, generation))
     }
 
     /// Does what the outgoing stream of `key` can do now.
-    fn pump(&mut self, now: LocalNs, key: Key, out: &mut Out<Event>) {
+    fn pump(&mut self, now: LocalNs, key: StreamKey, out: &mut Out<ReliableEvent>) {
         loop {
             if out.room() < EFFECTS {
                 self.eager.push_back(key);
@@ -202,15 +204,15 @@ impl Node {
             let Some(next) = stream.next(now) else { break };
             let generation = stream.generation;
             match next {
-                Next::Read { number, body } => {
-                    out.operate(Operation::Digest { of: body, token: token(Purpose::Read, key, number) });
+                SendAction::Read { number, body } => {
+                    out.operate(Operation::Digest { of: body, token: token(TokenPurpose::Read, key, number) });
                 }
-                Next::Send { number, path, data, body } => {
-                    let token = token(Purpose::Send(path), key, number);
-                    send(out, key, generation, number, Kind::Data(data), path, body, Some(token));
+                SendAction::Send { number, path, data, body } => {
+                    let token = token(TokenPurpose::Send(path), key, number);
+                    send(out, key, generation, number, ReliableFrameKind::Data(data), path, body, Some(token));
                 }
-                Next::Ask { number, path } => {
-                    send(out, key, generation, number, Kind::Question, path, Span::EMPTY, None);
+                SendAction::Ask { number, path } => {
+                    send(out, key, generation, number, ReliableFrameKind::Question, path, Span::EMPTY, None);
                 }
             }
         }
@@ -219,65 +221,67 @@ impl Node {
     }
 
     /// Says that `key` has room again, if somebody found it full.
-    fn tell_room(&mut self, key: Key, out: &mut Out<Event>) {
+    fn tell_room(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
         let half = self.config.streams.backlog / 2;
         if self.full[key.class.index()] && self.outgoing(key).is_some_and(|stream| stream.backlog() <= half) {
             self.full[key.class.index()] = false;
-            out.tell(Event::Room { class: key.class });
+            out.tell(ReliableEvent::Room { class: key.class });
         }
     }
 
-    fn arm_outgoing(&mut self, key: Key) {
+    fn arm_outgoing(&mut self, key: StreamKey) {
         let Some(stream) = self.outgoing(key) else { return };
         if let Some(at) = stream.deadline().filter(|at| stream.armed.is_none_or(|armed| *at < armed)) {
             let before = stream.armed.replace(at);
-            self.arm(before, at, Half::Outgoing, key);
+            self.arm(before, at, StreamHalf::Outgoing, key);
         }
     }
 
-    fn arm_incoming(&mut self, key: Key) {
+    fn arm_incoming(&mut self, key: StreamKey) {
         let Some(stream) = self.incoming(key) else { return };
         if let Some(at) = stream.due.filter(|at| stream.armed.is_none_or(|armed| *at < armed)) {
             let before = stream.armed.replace(at);
-            self.arm(before, at, Half::Incoming, key);
+            self.arm(before, at, StreamHalf::Incoming, key);
         }
     }
 
-    fn arm(&mut self, before: Option<LocalNs>, at: LocalNs, half: Half, key: Key) {
+    fn arm(&mut self, before: Option<LocalNs>, at: LocalNs, half: StreamHalf, key: StreamKey) {
         if let Some(before) = before {
             self.timers.remove(&(before, half, key));
         }
         self.timers.insert((at, half, key));
     }
 
-    fn datagram(&mut self, now: LocalNs, datagram: Datagram<'_>, out: &mut Out<Event>) {
-        let Some(frame) = Frame::parse(datagram.head) else {
+    fn datagram(&mut self, now: LocalNs, datagram: Datagram<'_>, out: &mut Out<ReliableEvent>) {
+        let Some(frame) = ReliableFrame::parse(datagram.head) else {
             self.strange += 1;
             return;
         };
-        let key = Key { peer: datagram.from.0, class: frame.class };
-        if matches!(frame.kind, Kind::Data(_) | Kind::Question) && !self.is_of_this_life(key, frame.generation) {
+        let key = StreamKey { peer: datagram.from.0, class: frame.class };
+        if matches!(frame.kind, ReliableFrameKind::Data(_) | ReliableFrameKind::Question)
+            && !self.is_of_this_life(key, frame.generation)
+        {
             self.strange += 1;
             return;
         }
         match frame.kind {
-            Kind::Data(data) => self.data(now, key, frame, data, datagram, out),
-            Kind::Question => {
+            ReliableFrameKind::Data(data) => self.data(now, key, frame, data, datagram, out),
+            ReliableFrameKind::Question => {
                 if self.is_current(key, frame, datagram.path, out)
                     && self.incoming(key).is_some_and(|stream| stream.question(datagram.path))
                 {
-                    self.answer(now, key, datagram.path, IsAnswer::Yes, out);
+                    self.answer(now, key, datagram.path, ProbeReply::Yes, out);
                 }
             }
-            Kind::Acknowledgement(acknowledgement) => {
+            ReliableFrameKind::Acknowledgement(acknowledgement) => {
                 self.acknowledged(now, key, datagram.path, frame, acknowledgement, out);
             }
-            Kind::Damaged | Kind::Refused | Kind::Unknown => {
+            ReliableFrameKind::Damaged | ReliableFrameKind::Refused | ReliableFrameKind::Unknown => {
                 let Some(stream) = self.own(key, frame.generation) else { return };
                 match frame.kind {
-                    Kind::Damaged => stream.damaged(frame.number),
-                    Kind::Refused => stream.refused(frame.number),
-                    _ => stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status })),
+                    ReliableFrameKind::Damaged => stream.damaged(frame.number),
+                    ReliableFrameKind::Refused => stream.refused(frame.number),
+                    _ => stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status })),
                 }
                 self.pump(now, key, out);
             }
@@ -285,21 +289,21 @@ impl Node {
     }
 
     /// The outgoing stream of `key`, if an answer to `generation` concerns it.
-    fn own(&mut self, key: Key, generation: u16) -> Option<&mut Outgoing> {
+    fn own(&mut self, key: StreamKey, generation: u16) -> Option<&mut SendStream> {
         let current = self.outgoing(key).is_some_and(|stream| stream.generation == generation);
         self.strange += u64::from(!current);
         self.outgoing(key).filter(|_| current)
     }
 
     /// Whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
-    fn is_current(&mut self, key: Key, frame: Frame, over: PathId, out: &mut Out<Event>) -> bool {
+    fn is_current(&mut self, key: StreamKey, frame: ReliableFrame, over: PathId, out: &mut Out<ReliableEvent>) -> bool {
         let known = self.incoming(key).map(|stream| stream.generation);
         if known == Some(frame.generation) {
             return true;
         }
         self.strange += 1;
         if known.is_none_or(|known| is_newer(frame.generation, known)) {
-            send(out, key, frame.generation, 0, Kind::Unknown, over, Span::EMPTY, None);
+            send(out, key, frame.generation, 0, ReliableFrameKind::Unknown, over, Span::EMPTY, None);
         }
         false
     }
@@ -307,23 +311,23 @@ impl Node {
     fn data(
         &mut self,
         now: LocalNs,
-        key: Key,
-        frame: Frame,
-        data: Piece,
+        key: StreamKey,
+        frame: ReliableFrame,
+        data: FragmentHeader,
         datagram: Datagram<'_>,
-        out: &mut Out<Event>,
+        out: &mut Out<ReliableEvent>,
     ) {
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
             let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_SOON_MAX));
             let Some(peer) = self.peer(key.rank()) else { return };
-            peer.incoming[key.class.index()] = Some(Box::new(Incoming::new(frame.generation, inbox, soon)));
+            peer.incoming[key.class.index()] = Some(Box::new(ReceiveStream::new(frame.generation, inbox, soon)));
         } else if !self.is_current(key, frame, datagram.path, out) {
             return;
         }
         let (inboxes, kept) = (self.config.inboxes, self.config.kept);
         let body = if data.is_skipped { 0 } else { datagram.body.length };
-        let coming = Coming {
+        let coming = FragmentArrival {
             number: frame.number,
             body,
             path: datagram.path,
@@ -333,44 +337,46 @@ impl Node {
         let Some(stream) = self.incoming(key) else { return };
         let verdict = match stream.comes(now, coming, &data) {
             // Inboxes are written by messages only, other memory of this end and of its process by this end.
-            Verdict::Take { into, .. }
+            FragmentAction::Take { into, .. }
                 if data.place.region != INBOX && [inboxes, kept, RegionId::PROCESS].contains(&into.region) =>
             {
-                Verdict::Refuse
+                FragmentAction::Refuse
             }
             verdict => verdict,
         };
         match verdict {
-            Verdict::Take { into, number } if into.length > 0 && self.config.streams.check == Check::Arrived => {
-                let (from, digest, token) = (datagram.body, data.digest, token(Purpose::Check, key, number));
+            FragmentAction::Take { into, number }
+                if into.length > 0 && self.config.streams.check == DigestPolicy::Arrived =>
+            {
+                let (from, digest, token) = (datagram.body, data.digest, token(TokenPurpose::Check, key, number));
                 out.operate(Operation::CopyChecked { from, into, digest, token });
             }
-            Verdict::Take { into, number } => {
+            FragmentAction::Take { into, number } => {
                 if into.length > 0 {
                     out.operate(Operation::Copy { from: datagram.body, into });
                 }
-                out.operate(Operation::Digest { of: into, token: token(Purpose::Check, key, number) });
+                out.operate(Operation::Digest { of: into, token: token(TokenPurpose::Check, key, number) });
             }
-            Verdict::Taken => self.tell(key, out),
-            Verdict::Refuse => {
+            FragmentAction::Taken => self.tell(key, out),
+            FragmentAction::Refuse => {
                 send(
                     out,
                     key,
                     frame.generation,
                     u64::from(frame.number),
-                    Kind::Refused,
+                    ReliableFrameKind::Refused,
                     datagram.path,
                     Span::EMPTY,
                     None,
                 );
             }
-            Verdict::Ignore | Verdict::Damaged => {}
+            FragmentAction::Ignore | FragmentAction::Damaged => {}
         }
         self.arm_incoming(key);
     }
 
     /// Tells what has arrived of `key` in order.
-    fn tell(&mut self, key: Key, out: &mut Out<Event>) {
+    fn tell(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
         while let Some((generation, arrived)) =
             self.incoming(key).and_then(|stream| Some((stream.generation, stream.tell()?)))
         {
@@ -379,14 +385,14 @@ impl Node {
             }
             let (from, class, at, body) = (key.rank(), key.class, arrived.at, arrived.body);
             match arrived.tail {
-                Tail::Message { head, .. } => {
+                MessageTrailer::Message { head, .. } => {
                     let receipt = Receipt { from, class, generation, position: arrived.end };
-                    out.tell(Event::Message { from, class, head, body, at, receipt });
+                    out.tell(ReliableEvent::Message { from, class, head, body, at, receipt });
                 }
-                Tail::Landed { immediate: Some(immediate), .. } => {
-                    out.tell(Event::Landed { from, into: body, immediate, at });
+                MessageTrailer::Landed { immediate: Some(immediate), .. } => {
+                    out.tell(ReliableEvent::Landed { from, into: body, immediate, at });
                 }
-                Tail::Landed { immediate: None, .. } => {}
+                MessageTrailer::Landed { immediate: None, .. } => {}
             }
         }
     }
@@ -394,30 +400,30 @@ impl Node {
     fn acknowledged(
         &mut self,
         now: LocalNs,
-        key: Key,
+        key: StreamKey,
         over: PathId,
-        frame: Frame,
+        frame: ReliableFrame,
         acknowledgement: Acknowledgement,
-        out: &mut Out<Event>,
+        out: &mut Out<ReliableEvent>,
     ) {
         let allowance = self.config.streams.allowance[key.class.index()];
         let Some(stream) = self.own(key, frame.generation) else { return };
         stream.acknowledged(now, over, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
-            out.tell(Event::Done { ticket, status });
+            out.tell(ReliableEvent::Done { ticket, status });
         });
         self.pump(now, key, out);
     }
 
     /// An operation of ours is over.
-    fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<Event>) {
+    fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<ReliableEvent>) {
         let Some((purpose, key, low)) = meaning(ended) else { return };
         match purpose {
-            Purpose::Read | Purpose::Send(_) => {
+            TokenPurpose::Read | TokenPurpose::Send(_) => {
                 let Some(stream) = self.outgoing(key) else { return };
                 let number = stream.whole(low);
                 match (purpose, status) {
-                    (Purpose::Send(_), Status::Complete) => return,
-                    (Purpose::Send(path), status) => {
+                    (TokenPurpose::Send(_), Status::Complete) => return,
+                    (TokenPurpose::Send(path), status) => {
                         if let Some(path) = stream.posted(now, number, path, status) {
                             self.blocked[key.class.index()].insert((path, key));
                         }
@@ -427,44 +433,60 @@ impl Node {
                 }
                 self.pump(now, key, out);
             }
-            Purpose::Check => {
+            TokenPurpose::Check => {
                 self.checked(now, key, low, (status == Status::Complete).then_some(value as u32), out);
-                if let Some(path) = self.incoming(key).and_then(Incoming::question_due) {
-                    self.answer(now, key, path, IsAnswer::Yes, out);
+                if let Some(path) = self.incoming(key).and_then(ReceiveStream::question_due) {
+                    self.answer(now, key, path, ProbeReply::Yes, out);
                 }
             }
         }
     }
 
-    fn checked(&mut self, now: LocalNs, key: Key, low: u32, digest: Option<u32>, out: &mut Out<Event>) {
+    fn checked(&mut self, now: LocalNs, key: StreamKey, low: u32, digest: Option<u32>, out: &mut Out<ReliableEvent>) {
         let Some(stream) = self.incoming(key) else { return };
         let (generation, number, path) = (stream.generation, stream.whole(low), stream.path());
         let kind = match stream.checked(now, number, digest) {
-            Verdict::Taken => {
+            FragmentAction::Taken => {
                 self.tell(key, out);
                 self.arm_incoming(key);
                 return;
             }
-            Verdict::Damaged => {
+            FragmentAction::Damaged => {
                 self.damaged += 1;
-                Kind::Damaged
+                ReliableFrameKind::Damaged
             }
-            Verdict::Refuse => Kind::Refused,
-            Verdict::Ignore | Verdict::Take { .. } => return,
+            FragmentAction::Refuse => ReliableFrameKind::Refused,
+            FragmentAction::Ignore | FragmentAction::Take { .. } => return,
         };
         send(out, key, generation, number, kind, path, Span::EMPTY, None);
     }
 
-    fn answer(&mut self, now: LocalNs, key: Key, path: PathId, is_answer: IsAnswer, out: &mut Out<Event>) {
+    fn answer(
+        &mut self,
+        now: LocalNs,
+        key: StreamKey,
+        path: PathId,
+        is_answer: ProbeReply,
+        out: &mut Out<ReliableEvent>,
+    ) {
         let Some(stream) = self.incoming(key) else { return };
         let generation = stream.generation;
         let (number, mut acknowledgement) = stream.answer(now);
-        acknowledgement.is_answer = is_answer == IsAnswer::Yes;
-        send(out, key, generation, number, Kind::Acknowledgement(acknowledgement), path, Span::EMPTY, None);
+        acknowledgement.is_answer = is_answer == ProbeReply::Yes;
+        send(
+            out,
+            key,
+            generation,
+            number,
+            ReliableFrameKind::Acknowledgement(acknowledgement),
+            path,
+            Span::EMPTY,
+            None,
+        );
     }
 
     /// Looks at halves whose time has come, and at streams that were left; whether some had to be left again.
-    fn tick(&mut self, now: LocalNs, out: &mut Out<Event>) -> More {
+    fn tick(&mut self, now: LocalNs, out: &mut Out<ReliableEvent>) -> More {
         while let Some(&(at, half, key)) = self.timers.first()
             && at <= now
         {
@@ -473,8 +495,8 @@ impl Node {
             }
             self.timers.pop_first();
             match half {
-                Half::Incoming => self.tick_incoming(now, at, key, out),
-                Half::Outgoing => self.tick_outgoing(now, at, key, out),
+                StreamHalf::Incoming => self.tick_incoming(now, at, key, out),
+                StreamHalf::Outgoing => self.tick_outgoing(now, at, key, out),
             }
         }
         for _ in 0..self.eager.len() {
@@ -488,31 +510,31 @@ impl Node {
         if self.eager.is_empty() { More::No } else { More::Yes }
     }
 
-    fn tick_incoming(&mut self, now: LocalNs, at: LocalNs, key: Key, out: &mut Out<Event>) {
+    fn tick_incoming(&mut self, now: LocalNs, at: LocalNs, key: StreamKey, out: &mut Out<ReliableEvent>) {
         let Some(stream) = self.incoming(key).filter(|stream| stream.armed == Some(at)) else { return };
         stream.armed = None;
         let path = stream.path();
         if stream.due.is_some_and(|due| due <= now) {
-            self.answer(now, key, path, IsAnswer::No, out);
+            self.answer(now, key, path, ProbeReply::No, out);
         }
         self.arm_incoming(key);
     }
 
-    fn tick_outgoing(&mut self, now: LocalNs, at: LocalNs, key: Key, out: &mut Out<Event>) {
+    fn tick_outgoing(&mut self, now: LocalNs, at: LocalNs, key: StreamKey, out: &mut Out<ReliableEvent>) {
         let patience = self.config.streams.patience;
         let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else { return };
         stream.armed = None;
         if stream.silence(now) > patience {
-            stream.give_up(&mut |ticket, status| out.tell(Event::Done { ticket, status }));
+            stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
         }
         stream.tick(now);
         self.pump(now, key, out);
     }
 
     /// The transmit queue of `path` and `class` takes messages again.
-    fn unblock(&mut self, now: LocalNs, path: PathId, class: Class, out: &mut Out<Event>) {
+    fn unblock(&mut self, now: LocalNs, path: PathId, class: Class, out: &mut Out<ReliableEvent>) {
         let waiting = &mut self.blocked[class.index()];
-        let mine = waiting.split_off(&(path, Key { peer: 0, class }));
+        let mine = waiting.split_off(&(path, StreamKey { peer: 0, class }));
         let (mine, others): (BTreeSet<_>, BTreeSet<_>) = mine.into_iter().partition(|(on, _)| *on == path);
         waiting.extend(others);
         for (_, key) in mine {
@@ -524,9 +546,9 @@ impl Node {
     }
 
     /// `path` carries nothing any more. O(ranks): paths seldom fail.
-    fn path_down(&mut self, now: LocalNs, path: PathId, out: &mut Out<Event>) {
+    fn path_down(&mut self, now: LocalNs, path: PathId, out: &mut Out<ReliableEvent>) {
         for peer in 0..self.config.ranks {
-            for key in Class::ALL.map(|class| Key { peer, class }) {
+            for key in Class::ALL.map(|class| StreamKey { peer, class }) {
                 if let Some(stream) = self.outgoing(key) {
                     stream.path_down(now, path);
                     self.pump(now, key, out);
@@ -549,27 +571,31 @@ const fn is_newer(a: u16, b: u16) -> bool {
 /// Sends a frame of the stream `key`: data in its class and questions behind it, everything else before all data.
 #[expect(clippy::too_many_arguments, reason = "what a frame is made of")]
 fn send(
-    out: &mut Out<Event>,
-    key: Key,
+    out: &mut Out<ReliableEvent>,
+    key: StreamKey,
     generation: u16,
     number: u64,
-    kind: Kind,
+    kind: ReliableFrameKind,
     path: PathId,
     body: Span,
     token: Option<Token>,
 ) {
-    let class = if matches!(kind, Kind::Data(_) | Kind::Question) { key.class } else { Class::Control };
-    let frame = Frame { class: key.class, generation, number: number as u32, kind };
+    let class = if matches!(kind, ReliableFrameKind::Data(_) | ReliableFrameKind::Question) {
+        key.class
+    } else {
+        Class::Control
+    };
+    let frame = ReliableFrame { class: key.class, generation, number: number as u32, kind };
     let head = out.head(frame.encode().bytes());
     let to = Destination::One(key.rank());
     out.operate(Operation::Send { to, path, class, head, body, token });
 }
 
-impl Engine for Node {
-    type Command = Command;
-    type Event = Event;
+impl Engine for ReliableNode {
+    type Command = ReliableCommand;
+    type Event = ReliableEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, ReliableCommand>, out: &mut Out<ReliableEvent>) -> More {
         match input {
             Input::Boot { incarnation } => self.generation = generation_of(incarnation),
             Input::Tick => return self.tick(now, out),

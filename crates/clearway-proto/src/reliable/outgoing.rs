@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! ```text
-//!   push -> waiting -cut-> Unread -digest-> Ready -leave-> Away -answer-> Here
+//!   push -> waiting -cut-> Unread -digest-> ReadyArrivals -leave-> Away -answer-> Here
 //!                                             ^--- overtaken, damaged, late ---'
 //! ```
 //! A fragment keeps number and bytes however often it leaves.
@@ -16,17 +16,17 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 
-use super::cutting::{Cut, Cutting, Measures};
-use super::frame::{Acknowledgement, Piece, Place, whole};
-use super::lane::{IsAnswer, Lane, PATIENCE_MOST};
-use super::paths::Paths;
-use super::{ANSWER_MAX, Message, Ticket, WINDOW};
+use super::cutting::{SegmentationLimits, SegmentationQueue, SegmentedMessage};
+use super::frame::{Acknowledgement, BodyPlacement, FragmentHeader, whole};
+use super::lane::{PATIENCE_MOST, ProbeReply, StreamPath};
+use super::paths::StreamPaths;
+use super::{ANSWER_MAX, Message, MessageCompletion, WINDOW};
 use crate::base::{LocalNs, Nanos};
-use crate::wire::{Missing, PathId, Span, Status};
+use crate::wire::{RefusalReason, PathId, Span, Status};
 
 /// Where a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FragmentState {
     /// Its digest is not known yet.
     Unread,
     /// It is to leave.
@@ -39,7 +39,7 @@ enum State {
 
 /// What has been under way for the longest time: since when, and as which of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Oldest {
+struct OldestInFlight {
     at: LocalNs,
     path: PathId,
     number: u64,
@@ -48,9 +48,9 @@ struct Oldest {
 #[derive(Clone, Copy, Debug)]
 struct Fragment {
     body: Span,
-    place: Place,
+    place: BodyPlacement,
     digest: u32,
-    state: State,
+    state: FragmentState,
     /// Left more than once: the answer says nothing about the round trip.
     is_repeated: bool,
     is_skipped: bool,
@@ -58,25 +58,25 @@ struct Fragment {
 
 /// What shall be done next.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Next {
+pub(super) enum SendAction {
     /// Ask for the digest of a fragment's body.
     Read { number: u64, body: Span },
     /// Send a fragment.
-    Send { number: u64, path: PathId, data: Piece, body: Span },
+    Send { number: u64, path: PathId, data: FragmentHeader, body: Span },
     /// Ask for an acknowledgement of everything below `number`.
     Ask { number: u64, path: PathId },
 }
 
 /// The sending half of a stream.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct SendStream {
     pub(super) generation: u16,
-    paths: Paths,
-    cutting: Cutting,
+    paths: StreamPaths,
+    cutting: SegmentationQueue,
     fragments: VecDeque<Fragment>,
     /// The number of the first fragment in `fragments`.
     base: u64,
-    cut: VecDeque<Cut>,
+    cut: VecDeque<SegmentedMessage>,
     ready: BTreeSet<u64>,
     unread: u32,
     is_known: bool,
@@ -93,12 +93,12 @@ pub(super) struct Outgoing {
     at_once: bool,
 }
 
-impl Outgoing {
-    pub(super) fn new(generation: u16, measures: Measures, paths: usize) -> Self {
+impl SendStream {
+    pub(super) fn new(generation: u16, measures: SegmentationLimits, paths: usize) -> Self {
         Self {
             generation,
-            paths: Paths::new(paths),
-            cutting: Cutting::new(measures),
+            paths: StreamPaths::new(paths),
+            cutting: SegmentationQueue::new(measures),
             fragments: VecDeque::new(),
             base: 0,
             cut: VecDeque::new(),
@@ -134,7 +134,7 @@ impl Outgoing {
     }
 
     /// The next thing that can be done now.
-    pub(super) fn next(&mut self, now: LocalNs) -> Option<Next> {
+    pub(super) fn next(&mut self, now: LocalNs) -> Option<SendAction> {
         let room = self.paths.room(now);
         if room > 0
             && let Some(number) = self.ready.pop_first()
@@ -147,7 +147,7 @@ impl Outgoing {
             && !self.is_idle()
             && let Some(path) = self.paths.next_question(now)
         {
-            return Some(Next::Ask { number: self.base, path });
+            return Some(SendAction::Ask { number: self.base, path });
         }
         if self.unread >= room {
             return None;
@@ -160,21 +160,26 @@ impl Outgoing {
             self.ready.remove(&number);
             return Some(self.leave(now, number));
         }
-        Some(Next::Read { number, body })
+        Some(SendAction::Read { number, body })
     }
 
-    fn leave(&mut self, now: LocalNs, number: u64) -> Next {
+    fn leave(&mut self, now: LocalNs, number: u64) -> SendAction {
         let path = self.paths.choose(now);
         let on_path = self.paths.of(path).leave(now);
         let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
         let tail = self.cut.binary_search_by_key(&number, |cut| cut.last).ok().map(|which| self.cut[which].tail);
         let place = (number - self.base) as usize;
         let fragment = &mut self.fragments[place];
-        fragment.state = State::Away { path, number: on_path, at: now };
+        fragment.state = FragmentState::Away { path, number: on_path, at: now };
         let body = if fragment.is_skipped { Span::EMPTY } else { fragment.body };
         let Fragment { digest, place, is_skipped, .. } = *fragment;
         let digest = if is_skipped { 0 } else { digest };
-        Next::Send { number, path, data: Piece { is_open, is_skipped, at_once, digest, place, tail }, body }
+        SendAction::Send {
+            number,
+            path,
+            data: FragmentHeader { is_open, is_skipped, at_once, digest, place, tail },
+            body,
+        }
     }
 
     /// Cuts the next fragment; its number.
@@ -184,7 +189,7 @@ impl Outgoing {
         }
         let number = self.base + self.fragments.len() as u64;
         let (body, place, last) = self.cutting.next(number)?;
-        let state = State::Unread;
+        let state = FragmentState::Unread;
         self.fragments.push_back(Fragment { body, place, digest: 0, state, is_repeated: false, is_skipped: false });
         self.unread += 1;
         self.cut.extend(last);
@@ -194,9 +199,9 @@ impl Outgoing {
     /// The digest of a fragment's body is known.
     pub(super) fn read(&mut self, number: u64, digest: u32) {
         if let Some(fragment) = self.fragment(number)
-            && fragment.state == State::Unread
+            && fragment.state == FragmentState::Unread
         {
-            (fragment.digest, fragment.state) = (digest, State::Ready);
+            (fragment.digest, fragment.state) = (digest, FragmentState::Ready);
             self.unread -= 1;
             self.ready.insert(number);
         }
@@ -215,11 +220,11 @@ impl Outgoing {
     /// queue is full, if that is why.
     pub(super) fn posted(&mut self, now: LocalNs, number: u64, on: PathId, status: Status) -> Option<PathId> {
         let fragment = self.fragment(number)?;
-        let State::Away { path, .. } = fragment.state else { return None };
+        let FragmentState::Away { path, .. } = fragment.state else { return None };
         if path != on {
             return None;
         }
-        fragment.state = State::Ready;
+        fragment.state = FragmentState::Ready;
         self.ready.insert(number);
         let lane = self.paths.of(path);
         lane.forget();
@@ -239,7 +244,7 @@ impl Outgoing {
     /// `path` carries nothing any more: what is under way there leaves on others.
     pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
         self.paths.of(path).go_down(now);
-        self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
+        self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
     }
 
     /// Takes in what the peer has, as it says on path `over`; `done` hears of messages that are over.
@@ -250,7 +255,7 @@ impl Outgoing {
         number: u32,
         acknowledgement: &Acknowledgement,
         allowance: Nanos,
-        done: &mut dyn FnMut(Ticket, Status),
+        done: &mut dyn FnMut(MessageCompletion, Status),
     ) {
         let below = self.whole(number);
         if below > self.base + self.fragments.len() as u64 {
@@ -260,7 +265,7 @@ impl Outgoing {
             self.questions = 0;
         }
         (self.heard, self.is_known) = (now, true);
-        self.paths.heard(now, over, if acknowledgement.is_answer { IsAnswer::Yes } else { IsAnswer::No });
+        self.paths.heard(now, over, if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No });
         self.measure(now, acknowledgement);
         while self.base < below {
             self.here(now, self.base);
@@ -275,7 +280,9 @@ impl Outgoing {
             }
         }
         if acknowledgement.bitmap.iter().any(|word| *word != 0) || acknowledgement.is_answer || self.paths.count() > 1 {
-            self.withdraw(|state, lane| matches!(state, State::Away { number, .. } if lane.is_overtaken(number)));
+            self.withdraw(
+                |state, lane| matches!(state, FragmentState::Away { number, .. } if lane.is_overtaken(number)),
+            );
         }
         for lane in self.paths.iter_mut() {
             if acknowledgement.is_marked {
@@ -289,7 +296,7 @@ impl Outgoing {
     /// Measures the round trip of the newest fragment that the peer had, if it left once.
     fn measure(&mut self, now: LocalNs, acknowledgement: &Acknowledgement) {
         let number = self.whole(acknowledgement.newest);
-        if let Some(&mut Fragment { state: State::Away { path, at, .. }, is_repeated: false, .. }) =
+        if let Some(&mut Fragment { state: FragmentState::Away { path, at, .. }, is_repeated: false, .. }) =
             self.fragment(number)
             && path == acknowledgement.path
         {
@@ -302,24 +309,24 @@ impl Outgoing {
     fn here(&mut self, now: LocalNs, number: u64) {
         let Some(fragment) = self.fragment(number) else { return };
         let is_repeated = fragment.is_repeated;
-        match core::mem::replace(&mut fragment.state, State::Here) {
-            State::Away { path, .. } if is_repeated => self.paths.of(path).answer_repeated(),
-            State::Away { path, number, .. } => self.paths.of(path).answer(now, number),
-            State::Ready => {
+        match core::mem::replace(&mut fragment.state, FragmentState::Here) {
+            FragmentState::Away { path, .. } if is_repeated => self.paths.of(path).answer_repeated(),
+            FragmentState::Away { path, number, .. } => self.paths.of(path).answer(now, number),
+            FragmentState::Ready => {
                 self.ready.remove(&number);
             }
             // A peer that acknowledges what never left: its word for it.
-            State::Unread => self.unread -= 1,
-            State::Here => {}
+            FragmentState::Unread => self.unread -= 1,
+            FragmentState::Here => {}
         }
     }
 
     /// Lets all fragments whose state is `lost` leave again.
-    fn withdraw(&mut self, is_lost: impl Fn(State, &Lane) -> bool) {
+    fn withdraw(&mut self, is_lost: impl Fn(FragmentState, &StreamPath) -> bool) {
         for (number, fragment) in (self.base..).zip(&mut self.fragments) {
-            let State::Away { path, .. } = fragment.state else { continue };
+            let FragmentState::Away { path, .. } = fragment.state else { continue };
             if self.paths.get(path).is_some_and(|lane| is_lost(fragment.state, lane)) {
-                (fragment.state, fragment.is_repeated) = (State::Ready, true);
+                (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
                 self.ready.insert(number);
                 self.paths.of(path).lose();
             }
@@ -330,9 +337,9 @@ impl Outgoing {
     pub(super) fn damaged(&mut self, number: u32) {
         let number = self.whole(number);
         if let Some(fragment) = self.fragment(number)
-            && let State::Away { path, .. } = fragment.state
+            && let FragmentState::Away { path, .. } = fragment.state
         {
-            (fragment.state, fragment.is_repeated) = (State::Ready, true);
+            (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
             self.ready.insert(number);
             self.paths.of(path).lose();
         }
@@ -361,10 +368,10 @@ impl Outgoing {
     }
 
     /// Tells of messages all of whose fragments were answered.
-    fn end_messages(&mut self, done: &mut dyn FnMut(Ticket, Status)) {
+    fn end_messages(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
         while self.cut.front().is_some_and(|cut| cut.last < self.base) {
             let Some(cut) = self.cut.pop_front() else { break };
-            let status = if cut.is_refused { Status::Refused(Missing::Memory) } else { Status::Complete };
+            let status = if cut.is_refused { Status::Refused(RefusalReason::Memory) } else { Status::Complete };
             done(cut.ticket, status);
         }
     }
@@ -403,28 +410,27 @@ impl Outgoing {
     }
 
     /// When the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
-    fn late_at(&mut self, oldest: Oldest) -> LocalNs {
+    fn late_at(&mut self, oldest: OldestInFlight) -> LocalNs {
         oldest.at.max(self.probed) + self.paths.of(oldest.path).patience(ANSWER_MAX)
     }
 
     /// What left for the longest time was waited for in vain. It alone leaves again, unless the path is down: answers to
     /// questions tell what became of the others.
-    fn late(&mut self, now: LocalNs, Oldest { at, path, number }: Oldest) {
+    fn late(&mut self, now: LocalNs, OldestInFlight { at, path, number }: OldestInFlight) {
         self.at_once = true;
         self.paths.ask_all();
         if self.paths.time_out(now, path, at) {
-            self.withdraw(|state, _| matches!(state, State::Away { path: on, .. } if on == path));
+            self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
         } else {
-            let is_it =
-                |state| matches!(state, State::Away { path: on, number: own, .. } if on == path && own == number);
+            let is_it = |state| matches!(state, FragmentState::Away { path: on, number: own, .. } if on == path && own == number);
             self.withdraw(|state, _| is_it(state));
         }
     }
 
     /// The fragment that has been under way for the longest time.
-    fn oldest(&self) -> Option<Oldest> {
+    fn oldest(&self) -> Option<OldestInFlight> {
         let away = self.fragments.iter().filter_map(|fragment| match fragment.state {
-            State::Away { path, number, at } => Some(Oldest { at, path, number }),
+            FragmentState::Away { path, number, at } => Some(OldestInFlight { at, path, number }),
             _ => None,
         });
         away.min()
@@ -436,7 +442,7 @@ impl Outgoing {
     }
 
     /// Gives everything up, and begins a new stream.
-    pub(super) fn give_up(&mut self, done: &mut dyn FnMut(Ticket, Status)) {
+    pub(super) fn give_up(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
         let next = Self::new(self.generation.wrapping_add(1), self.cutting.measures, self.paths.count());
         let old = core::mem::replace(self, Self { armed: self.armed, ..next });
         old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
@@ -446,7 +452,7 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Target;
+    use super::super::MessageTarget;
     use super::*;
     use crate::base::Rank;
     use crate::wire::memory::{MemoryConfig, MemoryFabric};
@@ -455,9 +461,9 @@ mod tests {
     const A: PathId = PathId(0);
     const B: PathId = PathId(1);
 
-    fn sent(next: Option<Next>) -> (u64, PathId) {
+    fn sent(next: Option<SendAction>) -> (u64, PathId) {
         match next {
-            Some(Next::Send { number, path, .. }) => (number, path),
+            Some(SendAction::Send { number, path, .. }) => (number, path),
             other => panic!("nothing left: {other:?}"),
         }
     }
@@ -466,12 +472,12 @@ mod tests {
     #[test]
     fn posted__what_fails_late_on_one_path_says_nothing_of_another() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
-        let measures = Measures::of(fabric.wire(Rank(0)).capabilities(), 64 << 10);
-        let mut stream = Outgoing::new(0, measures, 2);
+        let measures = SegmentationLimits::of(fabric.wire(Rank(0)).capabilities(), 64 << 10);
+        let mut stream = SendStream::new(0, measures, 2);
         let now = LocalNs(5);
-        let target = Target::Inbox { head: crate::base::Head::new() };
+        let target = MessageTarget::Inbox { head: crate::base::Head::new() };
         let body = Span { region: RegionId(0), offset: 0, length: 0 };
-        stream.push(now, Message { target, body, ticket: Ticket { token: None, kept: None } });
+        stream.push(now, Message { target, body, ticket: MessageCompletion { token: None, kept: None } });
         assert_eq!(sent(stream.next(now)), (0, A));
         stream.path_down(now, A);
         assert_eq!(sent(stream.next(now)), (0, B));

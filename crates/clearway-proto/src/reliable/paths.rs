@@ -1,7 +1,7 @@
 //! Which path a fragment takes: the one on which it would arrive first, as far as is known, and none that is silent.
 //!
 //! # Model
-//! Each path has its own window ([`Lane`]). When something was waited for in vain, the peer is asked on every path what it has; it answers on
+//! Each path has its own window ([`StreamPath`]). When something was waited for in vain, the peer is asked on every path what it has; it answers on
 //! the path on which it is asked, so that one that fails hides neither what arrived on others nor which it is. A path on which nothing
 //! was heard while others were is *down*: what was under way there leaves on others, and nothing but questions goes there, ten a second,
 //! until one is answered on it. Where all are down, as when sends are refused everywhere, all are used.
@@ -12,17 +12,17 @@
 use alloc::vec::Vec;
 
 use super::ANSWER_MAX;
-use super::lane::{IsAnswer, Lane};
+use super::lane::{ProbeReply, StreamPath};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::PathId;
 
 /// The paths of a stream; at least one.
 #[derive(Debug)]
-pub(super) struct Paths(Vec<Lane>);
+pub(super) struct StreamPaths(Vec<StreamPath>);
 
-impl Paths {
+impl StreamPaths {
     pub(super) fn new(count: usize) -> Self {
-        Self((0..count.max(1)).map(|_| Lane::new()).collect())
+        Self((0..count.max(1)).map(|_| StreamPath::new()).collect())
     }
 
     pub(super) const fn count(&self) -> usize {
@@ -30,25 +30,25 @@ impl Paths {
     }
 
     /// A path that a fragment of ours left on.
-    pub(super) fn of(&mut self, path: PathId) -> &mut Lane {
+    pub(super) fn of(&mut self, path: PathId) -> &mut StreamPath {
         let last = self.0.len() - 1;
         &mut self.0[usize::from(path.0).min(last)]
     }
 
-    pub(super) fn get(&self, path: PathId) -> Option<&Lane> {
+    pub(super) fn get(&self, path: PathId) -> Option<&StreamPath> {
         self.0.get(usize::from(path.0))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamPath> {
         self.0.iter_mut()
     }
 
     pub(super) fn are_all_down(&self) -> bool {
-        self.0.iter().all(Lane::is_down)
+        self.0.iter().all(StreamPath::is_down)
     }
 
     /// Those that data may take.
-    fn usable(&self) -> impl Iterator<Item = (PathId, &Lane)> {
+    fn usable(&self) -> impl Iterator<Item = (PathId, &StreamPath)> {
         let are_all_down = self.are_all_down();
         let paths = (0..).map(PathId).zip(&self.0);
         paths.filter(move |(_, lane)| are_all_down || !lane.is_down())
@@ -68,7 +68,7 @@ impl Paths {
 
     /// Wants a question on every path.
     pub(super) fn ask_all(&mut self) {
-        self.0.iter_mut().for_each(Lane::want_question);
+        self.0.iter_mut().for_each(StreamPath::want_question);
     }
 
     /// A path that a question is to leave on now, which counts as asked: one is wanted there, or it is down while others are not.
@@ -81,11 +81,11 @@ impl Paths {
     }
 
     /// An acknowledgement came on `path`.
-    pub(super) fn heard(&mut self, now: LocalNs, path: PathId, is_answer: IsAnswer) {
+    pub(super) fn heard(&mut self, now: LocalNs, path: PathId, is_answer: ProbeReply) {
         let are_all_down = self.are_all_down();
         if let Some(lane) = self.0.get_mut(usize::from(path.0)) {
             // Where all are down data is what asks.
-            lane.hear(now, if are_all_down { IsAnswer::Yes } else { is_answer });
+            lane.hear(now, if are_all_down { ProbeReply::Yes } else { is_answer });
         }
     }
 
@@ -116,19 +116,19 @@ mod tests {
 
     #[test]
     fn time_out__a_few_lost_ones_are_chance_until_it_happens_again_and_others_are_heard() {
-        let mut paths = Paths::new(2);
+        let mut paths = StreamPaths::new(2);
         let _ = [0; 2].map(|_| paths.of(A).leave(LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))), "the peer may stand still");
-        paths.heard(LocalNs(61), A, IsAnswer::Yes);
+        paths.heard(LocalNs(61), A, ProbeReply::Yes);
         assert!(!paths.time_out(LocalNs(62), A, LocalNs(10)));
-        paths.heard(LocalNs(63), B, IsAnswer::Yes);
+        paths.heard(LocalNs(63), B, ProbeReply::Yes);
         assert!(paths.time_out(LocalNs(64), A, LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))), "the last one is never left");
     }
 
     #[test]
     fn next_question__one_leaves_on_every_path_when_asked_for() {
-        let mut paths = Paths::new(2);
+        let mut paths = StreamPaths::new(2);
         assert_eq!(paths.next_question(LocalNs(1)), None);
         paths.ask_all();
         let asked = [0; 3].map(|_| paths.next_question(LocalNs(1)));
@@ -137,22 +137,22 @@ mod tests {
 
     #[test]
     fn choose__a_path_that_is_down_gets_questions_until_one_is_answered_on_it() {
-        let mut paths = Paths::new(2);
+        let mut paths = StreamPaths::new(2);
         paths.of(A).go_down(LocalNs(0));
         let soon = LocalNs(0) + Nanos::from_millis(1);
         let later = LocalNs(0) + Nanos::from_millis(200);
         assert_eq!((paths.choose(later), paths.next_question(soon)), (B, None));
-        paths.heard(soon, A, IsAnswer::No);
+        paths.heard(soon, A, ProbeReply::No);
         assert!(paths.of(A).is_down(), "what came late on its way");
         assert_eq!((paths.next_question(later), paths.next_question(later)), (Some(A), None));
         assert_eq!(paths.choose(later), B);
-        paths.heard(later, A, IsAnswer::Yes);
+        paths.heard(later, A, ProbeReply::Yes);
         assert_eq!(paths.choose(later), A);
     }
 
     #[test]
     fn room__where_all_are_down_all_are_used() {
-        let mut paths = Paths::new(2);
+        let mut paths = StreamPaths::new(2);
         for path in [A, B] {
             paths.of(path).go_down(LocalNs(0));
         }

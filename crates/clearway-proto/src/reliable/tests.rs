@@ -8,24 +8,24 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{RandomKey, RandomStream};
 use crate::wire::conformance::{self, Fabric, Need};
-use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire, Rough};
-use crate::wire::{Answer, Arrival, Destination, Missing, Operation, OperationKind, Out, PathId, Wire};
+use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric, MemoryWire};
+use crate::wire::{Arrival, Destination, RefusalReason, Operation, OperationKind, Out, PathId, PostOutcome, Wire};
 
 mod live;
 mod rails;
 mod reuse;
 
 /// Wires of all ranks, and the fabric between them.
-struct Job {
+struct ReliableJob {
     fabric: MemoryFabric,
-    wires: Vec<Reliable<MemoryWire>>,
+    wires: Vec<ReliableWire<MemoryWire>>,
 }
 
-impl Job {
-    fn new(config: MemoryConfig, streams: &Config) -> Self {
+impl ReliableJob {
+    fn new(config: MemoryConfig, streams: &StreamConfig) -> Self {
         let mut fabric = MemoryFabric::new(config);
         let wires = (0..config.ranks).map(|rank| {
-            let wire = Reliable::new(fabric.take(Rank(rank)), config.ranks, streams, 0);
+            let wire = ReliableWire::new(fabric.take(Rank(rank)), config.ranks, streams, 0);
             wire.expect("the memory wire has all that is needed")
         });
         let wires = wires.collect();
@@ -50,17 +50,17 @@ impl Job {
         next.is_some()
     }
 
-    fn wire(&mut self, rank: u32) -> &mut Reliable<MemoryWire> {
+    fn wire(&mut self, rank: u32) -> &mut ReliableWire<MemoryWire> {
         &mut self.wires[rank as usize]
     }
 
-    fn post(&mut self, rank: u32, operation: Operation, heads: &[u8]) -> Answer {
+    fn post(&mut self, rank: u32, operation: Operation, heads: &[u8]) -> PostOutcome {
         let mut answers = Vec::new();
         self.wire(rank).post(&[operation], heads, &mut answers);
         answers[0]
     }
 
-    fn send(&mut self, from: u32, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> Answer {
+    fn send(&mut self, from: u32, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
@@ -75,7 +75,7 @@ impl Job {
     }
 }
 
-impl Fabric for Job {
+impl Fabric for ReliableJob {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -93,7 +93,7 @@ impl Fabric for Job {
 }
 
 fn rough(ranks: u32, seed: u64) -> MemoryConfig {
-    let rough = Rough { doubled: 20_000, late: 30_000, damaged: 20_000 };
+    let rough = FaultInjection { doubled: 20_000, late: 30_000, damaged: 20_000 };
     MemoryConfig { loss_per_million: 50_000, rough, seed, ..MemoryConfig::lossless(ranks) }
 }
 
@@ -105,31 +105,31 @@ fn conformance__a_smooth_and_a_rough_fabric_keep_all_promises() {
         ("reliable over memory", MemoryConfig::lossless(conformance::RANKS)),
         ("reliable over rough memory", rough(conformance::RANKS, 5)),
     ] {
-        let outcomes = conformance::check(wire, &lacks, || Job::new(config, &Config::of(config.ranks)));
+        let outcomes = conformance::check(wire, &lacks, || ReliableJob::new(config, &StreamConfig::of(config.ranks)));
         std::eprint!("{}", outcomes.expect("every promise is kept"));
     }
 }
 
 /// From whom, to whom, in which class.
-type Stream = (u32, u32, Class);
+type StreamId = (u32, u32, Class);
 
 /// Header and body.
-type Sent = (Vec<u8>, Vec<u8>);
+type SentMessage = (Vec<u8>, Vec<u8>);
 
 /// Word, place and bytes.
-type Written = (u64, RemoteSpan, Vec<u8>);
+type WrittenWord = (u64, RemoteSpan, Vec<u8>);
 
 /// What streams shall bring, and has brought.
 #[derive(Default)]
 struct Expected {
-    messages: BTreeMap<Stream, VecDeque<Sent>>,
-    landings: BTreeMap<Stream, VecDeque<Written>>,
+    messages: BTreeMap<StreamId, VecDeque<SentMessage>>,
+    landings: BTreeMap<StreamId, VecDeque<WrittenWord>>,
     tokens: BTreeMap<(u32, u64), u32>,
 }
 
 /// Random traffic among all ranks of a job.
 struct Traffic {
-    job: Job,
+    job: ReliableJob,
     random: RandomStream,
     sources: Vec<RegionId>,
     targets: Vec<RegionId>,
@@ -141,7 +141,8 @@ const SOURCE: u64 = 1 << 17;
 
 impl Traffic {
     fn new(config: MemoryConfig) -> Self {
-        let mut job = Job::new(config, &Config { inbox: Bytes(16 << 10), ..Config::of(config.ranks) });
+        let mut job =
+            ReliableJob::new(config, &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::of(config.ranks) });
         let bytes: Vec<u8> = (0..SOURCE).map(|i| (i ^ i >> 7) as u8).collect();
         let sources = (0..config.ranks).map(|rank| job.memory(rank, &bytes)).collect();
         let targets = (0..config.ranks).map(|rank| job.memory(rank, &vec![0; SOURCE as usize])).collect();
@@ -170,7 +171,7 @@ impl Traffic {
             let head: Vec<u8> =
                 (0..self.random.below(1 + HEAD_MAX as u64)).map(|i| i as u8 ^ self.posted as u8).collect();
             let answer = self.job.send(from, to, class, &head, body, token);
-            if answer == Answer::Posted {
+            if answer == PostOutcome::Posted {
                 self.expected.messages.entry(key).or_default().push_back((head, bytes));
             }
             answer
@@ -192,13 +193,13 @@ impl Traffic {
                 token,
             };
             let answer = self.job.post(from, write, &[]);
-            if answer == Answer::Posted {
+            if answer == PostOutcome::Posted {
                 self.expected.landings.entry(key).or_default().push_back((immediate, into, bytes));
             }
             answer
         };
-        assert!(matches!(answer, Answer::Posted | Answer::NoRoom), "{answer:?}");
-        if let (Some(token), Answer::Posted) = (token, answer) {
+        assert!(matches!(answer, PostOutcome::Posted | PostOutcome::NoRoom), "{answer:?}");
+        if let (Some(token), PostOutcome::Posted) = (token, answer) {
             self.expected.tokens.insert((from, token.0), 0);
         }
         self.posted += 1;
@@ -289,7 +290,7 @@ fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
 
 /// A long write from rank 0 to rank 1; how long it takes until the token is back, and what became of it. A path may be cut when so many
 /// datagrams have left.
-fn write(job: &mut Job, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Status) {
+fn write(job: &mut ReliableJob, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Status) {
     let bytes: Vec<u8> = (0..length).map(|i| (i ^ i >> 9) as u8).collect();
     let source = job.memory(0, &bytes);
     let target = job.memory(1, &vec![0; length as usize]);
@@ -297,7 +298,7 @@ fn write(job: &mut Job, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Stat
     let (path, class, into) = (PathId(0), Class::Bulk, RemoteSpan { region: target, offset: 0 });
     let begin = job.fabric.now();
     let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(1), token: Some(Token(9)) };
-    assert_eq!(job.post(0, write, &[]), Answer::Posted);
+    assert_eq!(job.post(0, write, &[]), PostOutcome::Posted);
     let mut ended = None;
     while ended.is_none() {
         if let Some((path, _)) = cut.filter(|(_, after)| job.wires[0].counters().sent >= *after) {
@@ -323,8 +324,8 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
     const LENGTH: u32 = 4 << 20;
     let config = MemoryConfig { paths: 2, room: 100_000, ..MemoryConfig::lossless(2) };
     let fragments = u64::from(LENGTH) / 1_432 + 1;
-    let (usual, _) = write(&mut Job::new(config, &Config::of(2)), LENGTH, None);
-    let mut job = Job::new(config, &Config::of(2));
+    let (usual, _) = write(&mut ReliableJob::new(config, &StreamConfig::of(2)), LENGTH, None);
+    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
     let (took, status) = write(&mut job, LENGTH, Some((PathId(1), fragments / 3)));
     assert_eq!(status, Status::Complete);
     assert!(took < usual + usual + Nanos::from_millis(50), "{took:?} instead of {usual:?}");
@@ -336,7 +337,7 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
 #[test]
 fn silence__a_peer_that_never_answers_is_given_up() {
     let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
-    let mut job = Job::new(config, &Config { patience: Nanos::from_millis(300), ..Config::of(2) });
+    let mut job = ReliableJob::new(config, &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::of(2) });
     let (took, status) = write(&mut job, 100_000, None);
     assert_eq!(status, Status::Flushed);
     assert!(took >= Nanos::from_millis(300) && took < Nanos::from_millis(600), "{took:?}");
@@ -346,7 +347,7 @@ fn silence__a_peer_that_never_answers_is_given_up() {
 
 #[test]
 fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() {
-    let mut job = Job::new(MemoryConfig::lossless(3), &Config::of(3));
+    let mut job = ReliableJob::new(MemoryConfig::lossless(3), &StreamConfig::of(3));
     let source = job.memory(0, &[3; 4_000]);
     let body = Span { region: source, offset: 0, length: 4_000 };
     job.send(0, 1, Class::Bulk, b"lost", body, Some(Token(1)));
@@ -374,7 +375,7 @@ fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() 
 #[test]
 fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
-    let mut job = Job::new(config, &Config::of(2));
+    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
     let source = job.memory(0, &[5; 40_000]);
     let body = Span { region: source, offset: 0, length: 40_000 };
     job.send(0, 1, Class::Bulk, b"long", body, Some(Token(1)));
@@ -395,12 +396,12 @@ fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
 #[test]
 fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
-    let streams = Config { inbox: Bytes(8 << 10), ..Config::of(2) };
-    let mut job = Job::new(config, &streams);
+    let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::of(2) };
+    let mut job = ReliableJob::new(config, &streams);
     let source = job.memory(0, &[7; 1_000]);
     let body = Span { region: source, offset: 0, length: 1_000 };
     for number in 0..100 {
-        assert_eq!(job.send(0, 1, Class::Bulk, b"x", body, Some(Token(number))), Answer::Posted);
+        assert_eq!(job.send(0, 1, Class::Bulk, b"x", body, Some(Token(number))), PostOutcome::Posted);
     }
     for _ in 0..200 {
         job.pass(Nanos::from_millis(70));
@@ -421,7 +422,7 @@ fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
 
 #[test]
 fn post__what_cannot_be_is_refused_by_name() {
-    let mut job = Job::new(MemoryConfig::lossless(2), &Config::of(2));
+    let mut job = ReliableJob::new(MemoryConfig::lossless(2), &StreamConfig::of(2));
     let own = job.memory(0, &[0; 64]);
     let from = Span { region: own, offset: 0, length: 64 };
     let (path, class) = (PathId(0), Class::Bulk);
@@ -429,22 +430,22 @@ fn post__what_cannot_be_is_refused_by_name() {
         job.post(0, Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(0)) }, &[])
     };
     let beyond = RemoteSpan { region: own, offset: u64::MAX - 3 };
-    assert_eq!(write(Rank(1), from, beyond), Answer::Refused(Missing::Memory));
+    assert_eq!(write(Rank(1), from, beyond), PostOutcome::Refused(RefusalReason::Memory));
     let inbox = RemoteSpan { region: RegionId(0), offset: 0 };
-    assert_eq!(write(Rank(1), from, inbox), Answer::Refused(Missing::Memory), "inboxes are ours");
+    assert_eq!(write(Rank(1), from, inbox), PostOutcome::Refused(RefusalReason::Memory), "inboxes are ours");
     let there = RemoteSpan { region: own, offset: 0 };
-    assert_eq!(write(Rank(2), from, there), Answer::Refused(Missing::Rank));
+    assert_eq!(write(Rank(2), from, there), PostOutcome::Refused(RefusalReason::Rank));
     let ours = Span { region: RegionId(1), ..from };
-    assert_eq!(write(Rank(1), ours, there), Answer::Refused(Missing::Memory));
-    assert_eq!(write(Rank(1), from, there), Answer::Posted);
+    assert_eq!(write(Rank(1), ours, there), PostOutcome::Refused(RefusalReason::Memory));
+    assert_eq!(write(Rank(1), from, there), PostOutcome::Posted);
 }
 
 #[test]
 fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     let config = MemoryConfig { latency: Nanos::from_micros(10), ..MemoryConfig::lossless(2) };
-    let mut job = Job::new(config, &Config::of(2));
+    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
     let mut heard: Vec<String> = Vec::new();
-    let go = |job: &mut Job, heard: &mut Vec<String>| {
+    let go = |job: &mut ReliableJob, heard: &mut Vec<String>| {
         for _ in 0..50 {
             job.pass(Nanos::from_millis(1));
             job.wire(0).harvest(64, &mut |_| {});
@@ -460,7 +461,7 @@ fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     job.send(0, 1, Class::Bulk, b"of the old life", Span::EMPTY, None);
     job.lend();
     let end = job.fabric.take(Rank(0));
-    let fresh = Reliable::new(end, 2, &Config::of(2), 1).expect("all that is needed");
+    let fresh = ReliableWire::new(end, 2, &StreamConfig::of(2), 1).expect("all that is needed");
     job.lend();
     job.wires[0] = fresh;
     job.send(0, 1, Class::Bulk, b"two", Span::EMPTY, None);
@@ -475,7 +476,10 @@ mod strangers {
 
     use proptest::prelude::*;
 
-    use super::super::frame::{Acknowledgement, BITMAP_WORDS, Frame, INBOX, Kind, Piece, Place, Tail};
+    use super::super::frame::{
+        Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, ReliableFrame,
+        ReliableFrameKind,
+    };
     use super::*;
     use crate::base::LocalNs;
     use crate::wire::{Datagram, Effect, Engine, Input, Stamp};
@@ -491,27 +495,34 @@ mod strangers {
         prop_oneof![0u64..20_000, 0u64..1 << 48, Just((1 << 48) - 1)]
     }
 
-    fn tails() -> impl Strategy<Value = Option<Tail>> {
+    fn tails() -> impl Strategy<Value = Option<MessageTrailer>> {
         let message = (any::<u32>(), 0usize..HEAD_MAX).prop_map(|(length, head)| {
-            Some(Tail::Message { length: length % 5_000, head: Head::of(&vec![1; head]).expect("short") })
+            Some(MessageTrailer::Message { length: length % 5_000, head: Head::of(&vec![1; head]).expect("short") })
         });
-        let landed =
-            any::<(u32, Option<u64>)>().prop_map(|(length, immediate)| Some(Tail::Landed { length, immediate }));
+        let landed = any::<(u32, Option<u64>)>()
+            .prop_map(|(length, immediate)| Some(MessageTrailer::Landed { length, immediate }));
         prop_oneof![Just(None), message, landed]
     }
 
-    fn kinds() -> impl Strategy<Value = Kind> {
+    fn kinds() -> impl Strategy<Value = ReliableFrameKind> {
         let regions = prop_oneof![Just(INBOX), Just(INBOXES), any::<u16>().prop_map(RegionId)];
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
         let data =
             (flags, any::<u32>(), regions, offsets(), tails()).prop_map(|(flags, digest, region, offset, tail)| {
                 let (is_open, is_skipped, at_once) = flags;
-                Kind::Data(Piece { is_open, is_skipped, at_once, digest, place: Place { region, offset }, tail })
+                ReliableFrameKind::Data(FragmentHeader {
+                    is_open,
+                    is_skipped,
+                    at_once,
+                    digest,
+                    place: BodyPlacement { region, offset },
+                    tail,
+                })
             });
         let bitmap = prop::array::uniform12(prop_oneof![Just(0u64), any::<u64>()]);
         let answer = (offsets(), any::<u8>(), numbers(), bitmap).prop_map(|(freed, path, newest, bitmap)| {
             let bitmap: [u64; BITMAP_WORDS] = bitmap;
-            Kind::Acknowledgement(Acknowledgement {
+            ReliableFrameKind::Acknowledgement(Acknowledgement {
                 is_marked: true,
                 is_answer: newest % 2 == 0,
                 freed,
@@ -521,13 +532,19 @@ mod strangers {
                 bitmap,
             })
         });
-        let others = prop_oneof![Just(Kind::Damaged), Just(Kind::Refused), Just(Kind::Unknown), Just(Kind::Question)];
+        let others = prop_oneof![
+            Just(ReliableFrameKind::Damaged),
+            Just(ReliableFrameKind::Refused),
+            Just(ReliableFrameKind::Unknown),
+            Just(ReliableFrameKind::Question)
+        ];
         prop_oneof![4 => data, 3 => answer, 2 => others]
     }
 
-    fn frames() -> impl Strategy<Value = (Frame, u32)> {
-        (0u16..3, numbers(), kinds(), prop_oneof![0u32..1_456, Just(u32::MAX)])
-            .prop_map(|(generation, number, kind, body)| (Frame { class: Class::Bulk, generation, number, kind }, body))
+    fn frames() -> impl Strategy<Value = (ReliableFrame, u32)> {
+        (0u16..3, numbers(), kinds(), prop_oneof![0u32..1_456, Just(u32::MAX)]).prop_map(
+            |(generation, number, kind, body)| (ReliableFrame { class: Class::Bulk, generation, number, kind }, body),
+        )
     }
 
     proptest! {
@@ -535,15 +552,15 @@ mod strangers {
         #[test]
         fn input__any_frames_of_a_peer_touch_no_memory_of_ours(said in prop::collection::vec(frames(), 1..60)) {
             let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
-            let streams = Config { inbox: Bytes(INBOX_LENGTH), ..Config::of(2) };
-            let mut node = Node::new(NodeConfig { ranks: 2, below, streams, inboxes: INBOXES, kept: RegionId(1) });
-            let mut out: Out<Event> = Out::with_limit(1024);
+            let streams = StreamConfig { inbox: Bytes(INBOX_LENGTH), ..StreamConfig::of(2) };
+            let mut node = ReliableNode::new(ReliableConfig { ranks: 2, below, streams, inboxes: INBOXES, kept: RegionId(1) });
+            let mut out: Out<ReliableEvent> = Out::with_limit(1024);
             let _ = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
             let body = Span { region: RegionId(5), offset: 0, length: 40_000 };
-            let ticket = Ticket { token: Some(Token(1)), kept: None };
-            let target = Target::Inbox { head: Head::of(b"ours").expect("short") };
+            let ticket = MessageCompletion { token: Some(Token(1)), kept: None };
+            let target = MessageTarget::Inbox { head: Head::of(b"ours").expect("short") };
             let message = Message { target, body, ticket };
-            let own = Command::Send { to: Rank(1), class: Class::Bulk, message };
+            let own = ReliableCommand::Send { to: Rank(1), class: Class::Bulk, message };
             let _ = node.input(LocalNs(0), Input::Command(own), &mut out);
             let mut over = 0;
             for (place, (frame, body)) in said.iter().enumerate() {
@@ -560,7 +577,7 @@ mod strangers {
                 };
                 let _ = node.input(now, Input::Arrival(Arrival::Datagram(datagram)), &mut out);
                 let _ = node.input(now, Input::Tick, &mut out);
-                let effects: Vec<Effect<Event>> = out.effects().to_vec();
+                let effects: Vec<Effect<ReliableEvent>> = out.effects().to_vec();
                 out.clear();
                 prop_assert!(effects.len() <= 2 * WINDOW as usize);
                 for effect in effects {
@@ -573,13 +590,13 @@ mod strangers {
                             }
                             Operation::Digest { token, of } => {
                                 // As memory would answer: places of others do not exist, ours reads as zeros.
-                                let status = if of.region == RegionId(5) || of.region == INBOXES { Status::Complete } else { Status::Refused(Missing::Memory) };
+                                let status = if of.region == RegionId(5) || of.region == INBOXES { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
                                 let done = Arrival::Done { token, status, value: 0, at: now };
                                 let _ = node.input(now, Input::Arrival(done), &mut out);
                             }
                             _ => {}
                         },
-                        Effect::Tell(Event::Done { .. }) => over += 1,
+                        Effect::Tell(ReliableEvent::Done { .. }) => over += 1,
                         Effect::Tell(_) => {}
                     }
                 }

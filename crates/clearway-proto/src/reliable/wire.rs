@@ -1,7 +1,7 @@
 //! A reliable wire made of a lossy one.
 //!
 //! # Model
-//! What is posted becomes a command of [`Node`], what it tells an arrival. Its driver is stepped in every post and every harvest, and between them
+//! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is stepped in every post and every harvest, and between them
 //! when [`Wire::deadline`] says so. Bodies of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are free
 //! again with the next harvest. Two regions of the wire below are ours: inboxes, and bodies of messages without a token.
 //!
@@ -13,13 +13,16 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::frame::OFFSET_LIMIT;
-use super::kept::Kept;
-use super::{Command, Config, Event, HEAD_MAX, Message, Node, NodeConfig, Receipt, Target, Ticket};
+use super::kept::BufferPool;
+use super::{
+    HEAD_MAX, Message, MessageCompletion, MessageTarget, Receipt, ReliableCommand, ReliableConfig, ReliableEvent,
+    ReliableNode, StreamConfig,
+};
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
-    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Missing,
-    Operation, OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, Token, Wire,
-    forward_wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef,
+    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
+    Stamp, Token, Wire, forward_wire,
 };
 
 /// Ranks that a token can name.
@@ -27,16 +30,16 @@ const RANKS_MAX: u32 = 1 << 24;
 
 /// A reliable wire over `W`: ordered messages and one-sided writes, each once, checked from memory to memory.
 #[derive(Debug)]
-pub struct Reliable<W> {
+pub struct ReliableWire<W> {
     below: W,
-    driver: Driver<Node>,
+    driver: Driver<ReliableNode>,
     capabilities: Capabilities,
     ranks: u32,
     inboxes: RegionId,
-    kept: Kept,
+    kept: BufferPool,
     /// Lengths of the regions that were registered here.
     regions: Vec<(RegionId, u64)>,
-    events: VecDeque<Event>,
+    events: VecDeque<ReliableEvent>,
     /// Of the messages given by the last harvest.
     given: Vec<Receipt>,
     next: Option<LocalNs>,
@@ -48,23 +51,23 @@ pub struct Reliable<W> {
     strange: u64,
 }
 
-impl<W: Wire> Reliable<W> {
+impl<W: Wire> ReliableWire<W> {
     /// Makes `below` reliable among `ranks` ranks, all of which do so with the same `config` before they register memory. `incarnation` grows with
     /// every start of this rank.
     ///
     /// # Errors
-    /// [`Missing`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for so many ranks.
-    pub fn new(mut below: W, ranks: u32, config: &Config, incarnation: u32) -> Result<Self, Missing> {
+    /// [`RefusalReason`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for so many ranks.
+    pub fn new(mut below: W, ranks: u32, config: &StreamConfig, incarnation: u32) -> Result<Self, RefusalReason> {
         let capabilities = above(below.capabilities(), config)?;
         if ranks > RANKS_MAX {
-            return Err(Missing::Rank);
+            return Err(RefusalReason::Rank);
         }
         let streams = u64::from(ranks) * Class::ALL.len() as u64;
         let inboxes = below.register(Bytes(config.inbox.0 * streams))?;
-        let kept = below.register(Bytes(Kept::LENGTH))?;
+        let kept = below.register(Bytes(BufferPool::LENGTH))?;
         let (capabilities_below, streams) = (below.capabilities().clone(), config.clone());
-        let node = Node::new(NodeConfig { ranks, below: capabilities_below, streams, inboxes, kept });
-        let kept = Kept::new(kept);
+        let node = ReliableNode::new(ReliableConfig { ranks, below: capabilities_below, streams, inboxes, kept });
+        let kept = BufferPool::new(kept);
         let driver = Driver::boot(node, below.now(), incarnation);
         Ok(Self {
             below,
@@ -94,15 +97,15 @@ impl<W: Wire> Reliable<W> {
         &mut self.below
     }
 
-    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`Command::Forget`]. Its messages that were not harvested are
+    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`ReliableCommand::Forget`]. Its messages that were not harvested are
     /// dropped.
     pub fn forget(&mut self, peer: Rank, incarnation: u32) {
-        let is_of_peer = |event: &Event| match event {
-            Event::Message { from, .. } | Event::Landed { from, .. } => *from == peer,
-            Event::Done { .. } | Event::Room { .. } => false,
+        let is_of_peer = |event: &ReliableEvent| match event {
+            ReliableEvent::Message { from, .. } | ReliableEvent::Landed { from, .. } => *from == peer,
+            ReliableEvent::Done { .. } | ReliableEvent::Room { .. } => false,
         };
         self.events.retain(|event| !is_of_peer(event));
-        self.driver.command(self.below.now(), Command::Forget { peer, incarnation });
+        self.driver.command(self.below.now(), ReliableCommand::Forget { peer, incarnation });
         self.step();
     }
 
@@ -129,46 +132,46 @@ impl<W: Wire> Reliable<W> {
     }
 
     /// Whether `span` lies in memory that was registered here, or that was received.
-    fn check(&self, span: Span) -> Result<(), Missing> {
+    fn check(&self, span: Span) -> Result<(), RefusalReason> {
         if span.length == 0 {
             return Ok(());
         }
         let length = if span.region == RegionId::RECEIVE {
             u64::MAX
         } else {
-            self.regions.iter().find(|(region, _)| *region == span.region).ok_or(Missing::Memory)?.1
+            self.regions.iter().find(|(region, _)| *region == span.region).ok_or(RefusalReason::Memory)?.1
         };
-        let end = span.offset.checked_add(u64::from(span.length)).ok_or(Missing::Memory)?;
-        if end <= length { Ok(()) } else { Err(Missing::Memory) }
+        let end = span.offset.checked_add(u64::from(span.length)).ok_or(RefusalReason::Memory)?;
+        if end <= length { Ok(()) } else { Err(RefusalReason::Memory) }
     }
 
-    fn check_way(&self, to: Rank, path: PathId) -> Result<(), Missing> {
+    fn check_way(&self, to: Rank, path: PathId) -> Result<(), RefusalReason> {
         if path != PathId(0) {
-            return Err(Missing::Path);
+            return Err(RefusalReason::Path);
         }
-        if to.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) }
+        if to.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) }
     }
 
-    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Send { to: Destination::One(to), path, class, head, body, token } => {
                 self.check_way(to, path)?;
-                let head = HeadRef::of(head, heads).ok_or(Missing::Memory)?;
+                let head = HeadRef::of(head, heads).ok_or(RefusalReason::Memory)?;
                 if !self.capabilities.carries(head.len(), body.length as usize) {
-                    return Err(Missing::Length);
+                    return Err(RefusalReason::Length);
                 }
-                let head = Head::of(head).ok_or(Missing::Length)?;
-                self.send(to, class, Target::Inbox { head }, body, token)
+                let head = Head::of(head).ok_or(RefusalReason::Length)?;
+                self.send(to, class, MessageTarget::Inbox { head }, body, token)
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 self.check_way(to, path)?;
                 self.check_place(into, from.length)?;
-                self.send(to, class, Target::Memory { into, immediate }, from, token)
+                self.send(to, class, MessageTarget::Memory { into, immediate }, from, token)
             }
             Operation::Copy { from, into } => {
                 self.check(from).and_then(|()| self.check(into))?;
                 if into.region == RegionId::RECEIVE {
-                    return Err(Missing::Memory);
+                    return Err(RefusalReason::Memory);
                 }
                 Ok(self.forward(Operation::Copy { from: self.translate(from), into }))
             }
@@ -177,38 +180,38 @@ impl<W: Wire> Reliable<W> {
                 Ok(self.forward(Operation::Digest { of: self.translate(of), token }))
             }
             Operation::Abandon { peer } => {
-                self.driver.command(self.below.now(), Command::Abandon(peer));
+                self.driver.command(self.below.now(), ReliableCommand::Abandon(peer));
                 Ok(self.forward(*operation))
             }
-            _ => Err(Missing::Operation(operation.kind())),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
     /// Our own regions have the same numbers at every rank, and are not to be written to.
-    fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), Missing> {
+    fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), RefusalReason> {
         let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
         let is_ours = [self.inboxes, self.kept.region(), RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
-        if end.is_some() && !is_ours { Ok(()) } else { Err(Missing::Memory) }
+        if end.is_some() && !is_ours { Ok(()) } else { Err(RefusalReason::Memory) }
     }
 
-    fn forward(&mut self, operation: Operation) -> Answer {
+    fn forward(&mut self, operation: Operation) -> PostOutcome {
         let mut answers = Vec::with_capacity(1);
         self.below.post(&[operation], &[], &mut answers);
-        answers.pop().unwrap_or(Answer::Refused(Missing::Memory))
+        answers.pop().unwrap_or(PostOutcome::Refused(RefusalReason::Memory))
     }
 
     fn send(
         &mut self,
         to: Rank,
         class: Class,
-        target: Target,
+        target: MessageTarget,
         body: Span,
         token: Option<Token>,
-    ) -> Result<Answer, Missing> {
+    ) -> Result<PostOutcome, RefusalReason> {
         self.check(body)?;
         if !self.driver.engine_mut().has_room(to, class) {
             self.no_room += 1;
-            return Ok(Answer::NoRoom);
+            return Ok(PostOutcome::NoRoom);
         }
         let must_keep = body.length > 0 && (token.is_none() || body.region == RegionId::RECEIVE);
         let kept = if must_keep { self.kept.take(body.length) } else { None };
@@ -216,21 +219,21 @@ impl<W: Wire> Reliable<W> {
             self.no_room += 1;
             self.lost += u64::from(token.is_none());
             self.starved[class.index()] = true;
-            return Ok(Answer::NoRoom);
+            return Ok(PostOutcome::NoRoom);
         }
         if let Some(into) = kept {
             self.forward(Operation::Copy { from: self.translate(body), into });
         }
-        let message = Message { target, body: kept.unwrap_or(body), ticket: Ticket { token, kept } };
+        let message = Message { target, body: kept.unwrap_or(body), ticket: MessageCompletion { token, kept } };
         let now = self.below.now();
-        self.driver.command(now, Command::Send { to, class, message });
-        Ok(Answer::Posted)
+        self.driver.command(now, ReliableCommand::Send { to, class, message });
+        Ok(PostOutcome::Posted)
     }
 
     /// Gives `event`; how many arrivals that were.
-    fn give(&mut self, event: Event, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn give(&mut self, event: ReliableEvent, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         match event {
-            Event::Message { from, class, head, body, at, receipt } => {
+            ReliableEvent::Message { from, class, head, body, at, receipt } => {
                 let body = if body.length == 0 { Span::EMPTY } else { Span { region: RegionId::RECEIVE, ..body } };
                 self.given.push(receipt);
                 let (path, class, at) = (PathId(0), Some(class), Stamp::Taken(at));
@@ -239,22 +242,22 @@ impl<W: Wire> Reliable<W> {
                 1
             }
             // Where no byte was written the peer may name any place.
-            Event::Landed { into, .. } if into.region == RegionId::PROCESS || self.check(into).is_err() => {
+            ReliableEvent::Landed { into, .. } if into.region == RegionId::PROCESS || self.check(into).is_err() => {
                 self.strange += 1;
                 0
             }
-            Event::Landed { from, into, immediate, at } => {
+            ReliableEvent::Landed { from, into, immediate, at } => {
                 sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) });
                 1
             }
-            Event::Done { ticket: Ticket { token, kept }, status } => {
+            ReliableEvent::Done { ticket: MessageCompletion { token, kept }, status } => {
                 let roomy = kept.map_or(0, |kept| self.give_back(kept, sink));
                 if let Some(token) = token {
                     sink(Arrival::Done { token, status, value: 0, at: self.below.now() });
                 }
                 roomy + usize::from(token.is_some())
             }
-            Event::Room { class } => {
+            ReliableEvent::Room { class } => {
                 sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } });
                 1
             }
@@ -271,14 +274,14 @@ impl<W: Wire> Reliable<W> {
 }
 
 /// What a reliable wire over one with `below` can do.
-fn above(below: &Capabilities, config: &Config) -> Result<Capabilities, Missing> {
+fn above(below: &Capabilities, config: &StreamConfig) -> Result<Capabilities, RefusalReason> {
     for needed in [OperationKind::Send, OperationKind::Copy, OperationKind::Digest] {
         if !below.operations.has(needed) {
-            return Err(Missing::Operation(needed));
+            return Err(RefusalReason::Operation(needed));
         }
     }
     if below.head_max < super::frame::FRAME_MAX || below.body_beside(super::frame::FRAME_MAX) == 0 {
-        return Err(Missing::Length);
+        return Err(RefusalReason::Length);
     }
     let kinds = [OperationKind::Send, OperationKind::Write, OperationKind::Copy, OperationKind::Digest];
     let rates = below.paths.iter().copied().collect::<Option<Vec<BitsPerSec>>>();
@@ -297,47 +300,47 @@ fn above(below: &Capabilities, config: &Config) -> Result<Capabilities, Missing>
     })
 }
 
-impl<W: Wire> Wire for Reliable<W> {
+impl<W: Wire> Wire for ReliableWire<W> {
     forward_wire!(below: rank, now, region_mut);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         let region = self.below.register(length)?;
         self.regions.push((region, length.0));
         Ok(region)
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         let length = memory.length();
         let region = self.below.adopt(memory)?;
         self.regions.push((region, length));
         Ok(region)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.check(from)?;
         self.below.copy_out(self.translate(from), into)
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.check(into)?;
-        if into.region == RegionId::RECEIVE { Err(Missing::Memory) } else { self.below.copy_in(into, from) }
+        if into.region == RegionId::RECEIVE { Err(RefusalReason::Memory) } else { self.below.copy_in(into, from) }
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         self.below.region(if region == RegionId::RECEIVE { self.inboxes } else { region })
     }
 
-    fn join(&mut self, _group: GroupId) -> Result<(), Missing> {
-        Err(Missing::Operation(OperationKind::Multicast))
+    fn join(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Operation(OperationKind::Multicast))
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         for operation in operations {
-            let answer = self.start(operation, heads).unwrap_or_else(Answer::Refused);
+            let answer = self.start(operation, heads).unwrap_or_else(PostOutcome::Refused);
             answers.push(answer);
         }
         self.step();
@@ -346,7 +349,7 @@ impl<W: Wire> Wire for Reliable<W> {
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let now = self.below.now();
         for receipt in core::mem::take(&mut self.given) {
-            self.driver.command(now, Command::Free(receipt));
+            self.driver.command(now, ReliableCommand::Free(receipt));
         }
         self.step();
         let mut given = 0;
@@ -368,7 +371,7 @@ impl<W: Wire> Wire for Reliable<W> {
         self.next
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         self.check(of)?;
         self.below.digest(self.translate(of))
     }

@@ -21,7 +21,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Quantile, Reading};
+use super::{Quantile, QuantileValue};
 
 mod wire;
 
@@ -46,20 +46,20 @@ const fn edges(bucket: u16) -> (u64, u64) {
 
 /// One occupied bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
+struct OccupiedBucket {
     bucket: u16,
     count: u64,
 }
 
 /// Exact facts about the finite samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
+struct SampleRange {
     min: u64,
     max: u64,
     sum: u128,
 }
 
-impl Extent {
+impl SampleRange {
     fn merge(self, other: Self) -> Self {
         Self { min: self.min.min(other.min), max: self.max.max(other.max), sum: self.sum.saturating_add(other.sum) }
     }
@@ -68,22 +68,22 @@ impl Extent {
 /// Samples of one quantity, usually nanoseconds, as counts in buckets of at most 1/128 relative width.
 ///
 /// ```
-/// use clearway_proto::stats::{Histogram, Quantile, Reading};
+/// use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
 /// let mut samples: Histogram = (1..=98).collect();
 /// samples.record_infinite(2);
-/// assert_eq!(samples.quantile(Quantile::P50), Reading::Finite(50));
-/// assert_eq!(samples.quantile(Quantile::P99), Reading::Infinite);
+/// assert_eq!(samples.quantile(Quantile::P50), QuantileValue::Finite(50));
+/// assert_eq!(samples.quantile(Quantile::P99), QuantileValue::Infinite);
 /// ```
 ///
 /// # Cost
 /// 16 bytes for each occupied bucket, at most 119 KB. `record` is a binary search, and a move of the buckets above when the
 /// bucket is new.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "wire::Written", into = "wire::Written")]
+#[serde(try_from = "wire::SerializedHistogram", into = "wire::SerializedHistogram")]
 pub struct Histogram {
-    slots: Vec<Slot>,
+    slots: Vec<OccupiedBucket>,
     /// `None` as long as no finite sample was recorded.
-    extent: Option<Extent>,
+    extent: Option<SampleRange>,
     infinite: u64,
 }
 
@@ -111,8 +111,8 @@ impl Histogram {
         if n == 0 {
             return;
         }
-        self.add(Slot { bucket: bucket_of(value), count: n });
-        let new = Extent { min: value, max: value, sum: u128::from(value) * u128::from(n) };
+        self.add(OccupiedBucket { bucket: bucket_of(value), count: n });
+        let new = SampleRange { min: value, max: value, sum: u128::from(value) * u128::from(n) };
         self.extent = Some(self.extent.map_or(new, |old| old.merge(new)));
     }
 
@@ -133,7 +133,7 @@ impl Histogram {
         };
     }
 
-    fn add(&mut self, slot: Slot) {
+    fn add(&mut self, slot: OccupiedBucket) {
         match self.slots.binary_search_by_key(&slot.bucket, |s| s.bucket) {
             Ok(at) => self.slots[at].count = self.slots[at].count.saturating_add(slot.count),
             Err(at) => self.slots.insert(at, slot),
@@ -176,16 +176,16 @@ impl Histogram {
     }
 
     /// The sample of the nearest rank of `quantile`: the upper edge of its bucket, at most 1/128 above the true value.
-    pub fn quantile(&self, quantile: Quantile) -> Reading {
-        let Some(rank) = quantile.rank(self.count()) else { return Reading::Empty };
+    pub fn quantile(&self, quantile: Quantile) -> QuantileValue {
+        let Some(rank) = quantile.rank(self.count()) else { return QuantileValue::Empty };
         let mut seen = 0u64;
         for slot in &self.slots {
             seen = seen.saturating_add(slot.count);
             if seen >= rank {
-                return Reading::Finite(self.upper(slot.bucket));
+                return QuantileValue::Finite(self.upper(slot.bucket));
             }
         }
-        Reading::Infinite
+        QuantileValue::Infinite
     }
 
     /// The largest value that a sample in `bucket` can have had.

@@ -36,5 +36,5 @@ pub use bootstrap::Resampled;
 pub use estimate::Estimate;
 pub use fairness::jain;
 pub use histogram::{Histogram, HistogramError, SurvivalPoint};
-pub use quantile::{Quantile, QuantileError, Reading};
+pub use quantile::{Quantile, QuantileError, QuantileValue};
 pub use sign::MEDIAN_MAX;

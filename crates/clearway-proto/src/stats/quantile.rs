@@ -116,7 +116,7 @@ impl From<Quantile> for String {
 
 /// The answer to "which value is this quantile?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reading {
+pub enum QuantileValue {
     /// There are no samples to answer with.
     Empty,
     /// The value, in the unit that was recorded.
@@ -125,7 +125,7 @@ pub enum Reading {
     Infinite,
 }
 
-impl Reading {
+impl QuantileValue {
     /// The value when there is a finite one.
     pub const fn finite(self) -> Option<u64> {
         match self {

@@ -28,18 +28,18 @@ struct Assembly {
 
 /// What a contribution did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum AssemblyProgress {
     /// It had come before.
     Doubled,
     /// Others are missing.
     Open,
     /// It was the last one.
-    Complete(Complete),
+    Complete(CompleteTimeslice),
 }
 
 /// A timeslice that became complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Complete {
+pub(super) struct CompleteTimeslice {
     pub(super) position: u64,
     pub(super) timeslice: u64,
     /// Between the first and the last contribution.
@@ -109,29 +109,29 @@ impl Assemblies {
         journal: &Journal,
         place: usize,
         [position, timeslice]: [u64; 2],
-    ) -> Progress {
+    ) -> AssemblyProgress {
         if position < self.oldest || self.ahead.contains(&position) {
-            return Progress::Doubled;
+            return AssemblyProgress::Doubled;
         }
         let words = self.members.len();
         let new = || Assembly { timeslice, here: vec![0; words], first: now };
         let assembly = self.open.entry(position).or_insert_with(new);
         let (word, bit) = (&mut assembly.here[place / 64], 1 << (place % 64));
         if *word & bit != 0 {
-            return Progress::Doubled;
+            return AssemblyProgress::Doubled;
         }
         *word |= bit;
         if !is_whole(&self.members, &self.ranges, assembly) {
-            return Progress::Open;
+            return AssemblyProgress::Open;
         }
         match self.complete(now, journal, position) {
-            Some(complete) => Progress::Complete(complete),
-            None => Progress::Open,
+            Some(complete) => AssemblyProgress::Complete(complete),
+            None => AssemblyProgress::Open,
         }
     }
 
     /// What became complete because others are expected than before.
-    pub(super) fn look_again(&mut self, now: LocalNs, journal: &Journal) -> Vec<Complete> {
+    pub(super) fn look_again(&mut self, now: LocalNs, journal: &Journal) -> Vec<CompleteTimeslice> {
         let place = self.place;
         // What stands elsewhere now was sent by inputs that are out; nobody else had come so far.
         self.open.retain(|position, assembly| journal.nth(place, *position) == Some(assembly.timeslice));
@@ -154,13 +154,13 @@ impl Assemblies {
         skipped
     }
 
-    fn complete(&mut self, now: LocalNs, journal: &Journal, position: u64) -> Option<Complete> {
+    fn complete(&mut self, now: LocalNs, journal: &Journal, position: u64) -> Option<CompleteTimeslice> {
         let Assembly { timeslice, here, first } = self.open.remove(&position)?;
         self.pass(position);
         let is_missing =
             |input: &usize| here[input / 64] >> (input % 64) & 1 == 0 && journal.is_missed(*input, timeslice);
         let missing = (0..self.ranges.len()).filter(is_missing).count() as u32;
-        Some(Complete { position, timeslice, took: now.since(first), missing })
+        Some(CompleteTimeslice { position, timeslice, took: now.since(first), missing })
     }
 
     fn pass(&mut self, position: u64) {
@@ -191,10 +191,10 @@ mod tests {
 
     use super::*;
     use crate::base::Rank;
-    use crate::timeslice::layout::Layout;
+    use crate::timeslice::layout::TimesliceLayout;
 
     fn journal() -> Journal {
-        let layout = Layout::new(vec![Rank(0), Rank(1)], vec![Rank(2), Rank(3)], &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2), Rank(3)], &[]).expect("a sound layout");
         Journal::new(&Arc::new(layout))
     }
 
@@ -211,15 +211,15 @@ mod tests {
         let mut landed =
             |now, place, timeslice| assemblies.landed(LocalNs(now), &journal, place, [timeslice / 2, timeslice]);
         let complete = |position, timeslice, took| {
-            Progress::Complete(Complete { position, timeslice, took: Nanos(took), missing: 0 })
+            AssemblyProgress::Complete(CompleteTimeslice { position, timeslice, took: Nanos(took), missing: 0 })
         };
-        assert_eq!(landed(10, 0, 3), Progress::Open);
-        assert_eq!(landed(11, 0, 3), Progress::Doubled);
-        assert_eq!(landed(12, 0, 1), Progress::Open);
+        assert_eq!(landed(10, 0, 3), AssemblyProgress::Open);
+        assert_eq!(landed(11, 0, 3), AssemblyProgress::Doubled);
+        assert_eq!(landed(12, 0, 1), AssemblyProgress::Open);
         assert_eq!(landed(15, 1, 3), complete(1, 3, 5));
-        assert_eq!(landed(16, 1, 3), Progress::Doubled);
+        assert_eq!(landed(16, 1, 3), AssemblyProgress::Doubled);
         assert_eq!(landed(20, 1, 1), complete(0, 1, 8));
-        assert_eq!(landed(21, 1, 1), Progress::Doubled);
+        assert_eq!(landed(21, 1, 1), AssemblyProgress::Doubled);
         assert_eq!((assemblies.row(), assemblies.open()), (2, 0));
     }
 
@@ -227,9 +227,9 @@ mod tests {
     fn look_again__an_input_that_is_out_is_missing_and_not_waited_for() {
         let journal = journal();
         let mut assemblies = assemblies(&journal);
-        assert_eq!(assemblies.landed(LocalNs(10), &journal, 0, [0, 1]), Progress::Open);
+        assert_eq!(assemblies.landed(LocalNs(10), &journal, 0, [0, 1]), AssemblyProgress::Open);
         assemblies.expect(1, None);
-        let complete = Complete { position: 0, timeslice: 1, took: Nanos(20), missing: 1 };
+        let complete = CompleteTimeslice { position: 0, timeslice: 1, took: Nanos(20), missing: 1 };
         assert_eq!(assemblies.look_again(LocalNs(30), &journal), [complete]);
         assert_eq!(assemblies.complete_from(0).collect::<Vec<_>>(), [0]);
     }

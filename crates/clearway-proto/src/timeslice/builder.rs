@@ -29,14 +29,14 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::assembly::{Assemblies, Complete, Progress};
-use super::burden::{Burden, Relief};
-use super::context::{Context, Event, Label, Release};
-use super::frame::{Frame, Mark};
+use super::assembly::{Assemblies, AssemblyProgress, CompleteTimeslice};
+use super::burden::{BuilderLoad, LoadShedder};
+use super::context::{ReleasePolicy, TimesliceContext, TimesliceEvent, TimesliceLabel};
+use super::frame::{TimesliceFrame, WriteImmediate};
 use super::layout::Role;
-use super::membership::{Change, Decision, Journal, Member, Stake};
+use super::membership::{Change, Decision, Journal, RosterMember, Stake};
 use super::outbox::Outbox;
-use super::policy::{Directing, Report};
+use super::policy::{Directing, IntervalReport};
 use super::record::BuilderRecord;
 use crate::base::{LocalNs, Nanos, PeerNs, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
@@ -53,16 +53,16 @@ const MILLION: u64 = 1_000_000;
 
 /// A contribution of which something landed, or which is expected.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct ContributionSlot {
     /// From the region's beginning.
     offset: u64,
     bytes: u32,
     pieces: u8,
-    state: State,
+    state: ContributionState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ContributionState {
     #[default]
     Landing,
     Landed,
@@ -70,7 +70,7 @@ enum State {
 
 /// What the input at the other end has not been told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Owed {
+struct PendingNotices {
     welcome: bool,
     credit: bool,
     ended: bool,
@@ -79,7 +79,7 @@ struct Owed {
     answer: Option<(LocalNs, LocalNs)>,
 }
 
-impl Owed {
+impl PendingNotices {
     fn any(self) -> bool {
         self.welcome || self.credit || self.ended || self.proposal || self.answer.is_some()
     }
@@ -87,11 +87,11 @@ impl Owed {
     /// A frame of `kind` did not leave.
     fn again(&mut self, kind: u8) {
         match kind {
-            Frame::WELCOME => self.welcome = true,
-            Frame::CREDIT => self.credit = true,
-            Frame::PROPOSAL => self.proposal = true,
+            TimesliceFrame::WELCOME => self.welcome = true,
+            TimesliceFrame::CREDIT => self.credit = true,
+            TimesliceFrame::PROPOSAL => self.proposal = true,
             // An old answer is worth nothing; the next question is not far.
-            Frame::ANSWER => {}
+            TimesliceFrame::ANSWER => {}
             _ => self.ended = true,
         }
     }
@@ -99,7 +99,7 @@ impl Owed {
 
 /// A write that came before it could be understood.
 #[derive(Clone, Copy, Debug)]
-struct Early {
+struct EarlyWrite {
     into: Span,
     word: u64,
     at: LocalNs,
@@ -107,7 +107,7 @@ struct Early {
 
 /// The connection of one input.
 #[derive(Debug)]
-struct Line {
+struct InputConnection {
     peer: Rank,
     /// It takes part.
     is_in: bool,
@@ -118,20 +118,20 @@ struct Line {
     /// It was told where its ring is.
     welcomed: bool,
     /// By position, from the first one that is not released.
-    slots: VecDeque<Slot>,
-    early: Vec<Early>,
+    slots: VecDeque<ContributionSlot>,
+    early: Vec<EarlyWrite>,
     granted: u32,
-    owed: Owed,
+    owed: PendingNotices,
     /// Bytes that landed and are not released.
     fill: u64,
     /// Bytes released that the input does not know of.
     untold: u64,
     /// What the input thinks of this builder.
-    burden: Burden,
+    burden: BuilderLoad,
     ended: bool,
 }
 
-impl Line {
+impl InputConnection {
     fn new(peer: Rank, is_in: bool, life: u32) -> Self {
         Self {
             peer,
@@ -142,10 +142,10 @@ impl Line {
             slots: VecDeque::new(),
             early: Vec::new(),
             granted: 0,
-            owed: Owed::default(),
+            owed: PendingNotices::default(),
             fill: 0,
             untold: 0,
-            burden: Burden::default(),
+            burden: BuilderLoad::default(),
             ended: false,
         }
     }
@@ -154,7 +154,7 @@ impl Line {
     fn can_begin(&self) -> bool {
         self.is_in
             && self.hello == Some(self.life)
-            && (self.welcomed || self.slots.iter().all(|slot| slot.state != State::Landed))
+            && (self.welcomed || self.slots.iter().all(|slot| slot.state != ContributionState::Landed))
     }
 }
 
@@ -163,7 +163,7 @@ impl Line {
 pub(super) struct Builder {
     place: usize,
     run: u32,
-    lines: Vec<Line>,
+    lines: Vec<InputConnection>,
     /// The first position that is not released.
     first: u64,
     /// Released ones behind it.
@@ -173,25 +173,25 @@ pub(super) struct Builder {
     outbox: Outbox,
     assemblies: Assemblies,
     policy: Option<Box<dyn Directing>>,
-    relief: Relief,
+    relief: LoadShedder,
     /// When all inputs had said hello.
     barrier: Option<LocalNs>,
     over: bool,
     /// When room is told if nobody is let in before.
     lazy_at: Option<LocalNs>,
-    puts: put::Puts,
+    puts: put::PendingFetches,
     record: BuilderRecord,
 }
 
 impl Builder {
-    pub(super) fn new(place: usize, cx: &Context<'_>) -> Self {
+    pub(super) fn new(place: usize, cx: &TimesliceContext<'_>) -> Self {
         let config = cx.config;
         let inputs = config.layout.inputs();
         let journal = cx.journal;
         let mine = journal.life(journal.member(Role::Builder(place)));
         let line = |(input, peer): (usize, &Rank)| {
             let member = journal.member(Role::Input(input));
-            Line::new(*peer, journal.takes_part(member), journal.life(member).max(mine))
+            InputConnection::new(*peer, journal.takes_part(member), journal.life(member).max(mine))
         };
         let mut builder = Self {
             place,
@@ -203,12 +203,12 @@ impl Builder {
             outbox: Outbox::new(inputs.len()),
             assemblies: Assemblies::new(place, inputs.len(), journal),
             policy: config.policy.directing(place, inputs.len(), journal.round(), config.window, config.dfs),
-            relief: Relief::new(config.layout.weights()[place]),
+            relief: LoadShedder::new(config.layout.weights()[place]),
             // Who comes later does not wait for all.
             barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
-            puts: put::Puts::default(),
+            puts: put::PendingFetches::default(),
             record: BuilderRecord::default(),
         };
         for input in 0..inputs.len() {
@@ -233,14 +233,15 @@ impl Builder {
     /// How many contributions of the input at `place` have landed, modulo 2^32. O(contributions that are not released).
     pub(super) fn landed_of(&self, place: usize) -> Option<u32> {
         let line = self.lines.get(place)?;
-        let landed = line.slots.iter().filter(|slot| slot.state != State::Landing).count();
+        let landed = line.slots.iter().filter(|slot| slot.state != ContributionState::Landing).count();
         Some((self.first as u32).wrapping_add(landed as u32))
     }
 
     /// Where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
     pub(super) fn contribution(&self, place: usize, timeslice: u64, region: Span) -> Option<Span> {
         let behind = self.held.get(&timeslice)? - self.first;
-        let slot = self.lines.get(place)?.slots.get(behind as usize).filter(|slot| slot.state == State::Landed)?;
+        let slot =
+            self.lines.get(place)?.slots.get(behind as usize).filter(|slot| slot.state == ContributionState::Landed)?;
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
@@ -254,17 +255,17 @@ impl Builder {
         self.assemblies.row()
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
+    pub(super) fn arrival(&mut self, cx: &mut TimesliceContext<'_>, place: usize, frame: TimesliceFrame) -> More {
         let line = &mut self.lines[place];
         match frame {
-            Frame::Hello { life } => {
+            TimesliceFrame::Hello { life } => {
                 line.hello = Some(life);
                 self.greet(cx.now, place);
             }
-            Frame::Last { life, timeslices } if line.is_in && life == line.life => {
+            TimesliceFrame::Last { life, timeslices } if line.is_in && life == line.life => {
                 self.expect_until(cx, place, timeslices);
             }
-            Frame::End { life, timeslices } if line.is_in && life == line.life => {
+            TimesliceFrame::End { life, timeslices } if line.is_in && life == line.life => {
                 line.owed.ended = true;
                 line.ended = true;
                 self.outbox.want(place);
@@ -272,9 +273,9 @@ impl Builder {
                     self.expect_until(cx, place, timeslices);
                 }
             }
-            Frame::Burden { life, burden } if life == line.life => line.burden = burden,
-            Frame::Report(report) => self.reported(place, report),
-            Frame::Ask { asked } => {
+            TimesliceFrame::Burden { life, burden } if life == line.life => line.burden = burden,
+            TimesliceFrame::Report(report) => self.reported(place, report),
+            TimesliceFrame::Ask { asked } => {
                 self.lines[place].owed.answer = Some((asked, cx.now));
                 self.outbox.want(place);
             }
@@ -283,16 +284,16 @@ impl Builder {
         self.go_on(cx)
     }
 
-    pub(super) fn other(&mut self, cx: &mut Context<'_>, arrival: &Arrival<'_>) -> More {
+    pub(super) fn other(&mut self, cx: &mut TimesliceContext<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
-            Arrival::Done { token, status, .. } => match Label::of(token) {
-                Some(Label::Frame { place, kind }) => {
+            Arrival::Done { token, status, .. } => match TimesliceLabel::of(token) {
+                Some(TimesliceLabel::Frame { place, kind }) => {
                     if status == Status::NoRoom {
                         self.lines[place as usize].owed.again(kind);
                     }
                     self.outbox.done(place as usize, status);
                 }
-                Some(Label::Write { sequence, .. }) => self.fetched(cx, sequence, status),
+                Some(TimesliceLabel::Write { sequence, .. }) => self.fetched(cx, sequence, status),
                 None => {}
             },
             Arrival::Room { queue } => {
@@ -307,7 +308,14 @@ impl Builder {
     }
 
     /// One write of the input at `place` landed.
-    pub(super) fn landed(&mut self, cx: &mut Context<'_>, place: usize, into: Span, word: u64, at: LocalNs) -> More {
+    pub(super) fn landed(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: usize,
+        into: Span,
+        word: u64,
+        at: LocalNs,
+    ) -> More {
         if !cx.config.policy.is_building() {
             self.record.contributions += 1;
             self.record.bytes += u64::from(into.length);
@@ -321,12 +329,12 @@ impl Builder {
     }
 
     /// The application no longer needs `timeslice`.
-    pub(super) fn release(&mut self, cx: &mut Context<'_>, timeslice: u64) -> More {
+    pub(super) fn release(&mut self, cx: &mut TimesliceContext<'_>, timeslice: u64) -> More {
         self.free(cx, timeslice);
         self.go_on(cx)
     }
 
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         if self.lazy_at.is_some_and(|at| at <= cx.now) {
             self.lazy_at = None;
             for place in 0..self.lines.len() {
@@ -372,7 +380,7 @@ impl Builder {
     }
 
     /// An input reports an interval; what follows from it is proposed to all.
-    fn reported(&mut self, place: usize, report: Report) {
+    fn reported(&mut self, place: usize, report: IntervalReport) {
         let Some(policy) = &mut self.policy else { return };
         let before = policy.proposal();
         policy.reported(place, report);
@@ -393,7 +401,7 @@ impl Builder {
         word: u64,
         at: LocalNs,
     ) -> Option<(u64, u64, u32)> {
-        let (mark, line) = (Mark::of(word), &mut self.lines[place]);
+        let (mark, line) = (WriteImmediate::of(word), &mut self.lines[place]);
         if !line.is_in || !line.welcomed || !mark.is_of(line.life, self.run) {
             self.record.strangers += 1;
             return None;
@@ -407,17 +415,17 @@ impl Builder {
         let Some(timeslice) = timeslice.filter(|_| behind < SLOTS_MAX) else {
             // Its sender may know of a decision that this builder will hear of.
             if line.early.len() < SLOTS_MAX as usize && behind < SLOTS_MAX {
-                line.early.push(Early { into, word, at });
+                line.early.push(EarlyWrite { into, word, at });
             }
             self.record.strangers += 1;
             return None;
         };
         let behind = behind as usize;
         if line.slots.len() <= behind {
-            line.slots.resize_with(behind + 1, Slot::default);
+            line.slots.resize_with(behind + 1, ContributionSlot::default);
         }
         let slot = &mut line.slots[behind];
-        if slot.state != State::Landing {
+        if slot.state != ContributionState::Landing {
             self.record.doubled += 1;
             return None;
         }
@@ -427,34 +435,34 @@ impl Builder {
         if slot.pieces < mark.pieces {
             return None;
         }
-        slot.state = State::Landed;
+        slot.state = ContributionState::Landed;
         line.fill += u64::from(slot.bytes);
         Some((position, timeslice, slot.bytes))
     }
 
     /// A whole contribution is there.
-    fn whole(&mut self, cx: &mut Context<'_>, place: usize, which: [u64; 2], bytes: u32, at: LocalNs) {
+    fn whole(&mut self, cx: &mut TimesliceContext<'_>, place: usize, which: [u64; 2], bytes: u32, at: LocalNs) {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);
         if let Some(policy) = &mut self.policy {
             policy.landed(at, place, bytes);
         }
         match self.assemblies.landed(at, cx.journal, place, which) {
-            Progress::Open => {}
-            Progress::Doubled => self.record.doubled += 1,
-            Progress::Complete(complete) => self.complete(cx, complete),
+            AssemblyProgress::Open => {}
+            AssemblyProgress::Doubled => self.record.doubled += 1,
+            AssemblyProgress::Complete(complete) => self.complete(cx, complete),
         }
     }
 
-    fn complete(&mut self, cx: &mut Context<'_>, complete: Complete) {
-        let Complete { position, timeslice, took, missing } = complete;
+    fn complete(&mut self, cx: &mut TimesliceContext<'_>, complete: CompleteTimeslice) {
+        let CompleteTimeslice { position, timeslice, took, missing } = complete;
         self.record.timeslices += 1;
         self.record.completion.record(took.0);
         let ring = cx.config.ring.0.max(1);
         self.lines.iter().for_each(|line| self.record.fill.record(line.fill * MILLION / ring));
         self.held.insert(timeslice, position);
-        cx.out.tell(Event::Complete { timeslice, position, missing });
-        if cx.config.release == Release::AtOnce {
+        cx.out.tell(TimesliceEvent::Complete { timeslice, position, missing });
+        if cx.config.release == ReleasePolicy::AtOnce {
             self.free(cx, timeslice);
         }
         if cx.journal.epoch() > 0 {
@@ -463,7 +471,7 @@ impl Builder {
     }
 
     /// Gives the room of `timeslice` back in all rings.
-    fn free(&mut self, cx: &mut Context<'_>, timeslice: u64) {
+    fn free(&mut self, cx: &mut TimesliceContext<'_>, timeslice: u64) {
         let Some(position) = self.held.remove(&timeslice) else { return };
         self.freed.insert(position);
         self.pass();
@@ -483,7 +491,7 @@ impl Builder {
         while self.freed.remove(&self.first) {
             self.first += 1;
             for line in &mut self.lines {
-                if let Some(slot) = line.slots.pop_front().filter(|slot| slot.state == State::Landed) {
+                if let Some(slot) = line.slots.pop_front().filter(|slot| slot.state == ContributionState::Landed) {
                     line.fill -= u64::from(slot.bytes);
                     line.untold += u64::from(slot.bytes);
                 }
@@ -493,13 +501,13 @@ impl Builder {
     }
 
     /// Does everything that can be done now.
-    fn go_on(&mut self, cx: &mut Context<'_>) -> More {
+    fn go_on(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         let more = self.let_in(cx.now);
         self.send_frames(cx);
         let mut in_part = self.lines.iter().filter(|line| line.is_in);
         if !self.over && self.barrier.is_some() && in_part.all(|line| line.ended) && self.assemblies.open() == 0 {
             self.over = true;
-            cx.out.tell(Event::Ended);
+            cx.out.tell(TimesliceEvent::Ended);
         }
         more
     }
@@ -518,7 +526,7 @@ impl Builder {
         More::Yes
     }
 
-    fn send_frames(&mut self, cx: &mut Context<'_>) {
+    fn send_frames(&mut self, cx: &mut TimesliceContext<'_>) {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
@@ -527,19 +535,19 @@ impl Builder {
                 let ring = cx.config.ring.0;
                 let offset = cx.config.rings.offset + place as u64 * ring;
                 let ring_at = RemoteSpan { region: cx.config.rings.region, offset };
-                Frame::Welcome { life: line.life, ring: ring_at, length: ring }
+                TimesliceFrame::Welcome { life: line.life, ring: ring_at, length: ring }
             } else if core::mem::take(&mut line.owed.ended) {
-                Frame::Ended { life: line.life }
+                TimesliceFrame::Ended { life: line.life }
             } else if let Some((asked, heard)) = line.owed.answer.take() {
                 let [heard, answered] = [heard, cx.now].map(|at| PeerNs(at.since(self.barrier.unwrap_or(at)).0));
-                Frame::Answer { asked, heard, answered }
+                TimesliceFrame::Answer { asked, heard, answered }
             } else if core::mem::take(&mut line.owed.credit) {
                 line.untold = 0;
-                Frame::Credit { life: line.life, released: self.first as u32, granted: line.granted }
+                TimesliceFrame::Credit { life: line.life, released: self.first as u32, granted: line.granted }
             } else if core::mem::take(&mut line.owed.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {
-                Frame::Proposal(proposal)
+                TimesliceFrame::Proposal(proposal)
             } else {
                 self.outbox.nothing(place);
                 continue;

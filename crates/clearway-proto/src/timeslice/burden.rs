@@ -3,13 +3,13 @@
 //! # Model
 //! Who is slow cannot be told from rates: where one builder holds up everybody, all are equally slow. But at that one something is
 //! *due* nearly always, a contribution whose turn has come and that it has not released, and at the others only now and then. In each interval
-//! of the heartbeat an input looks how much is due at each builder ([`Burdens`]). Over a window of intervals a builder's *speed* is what it released in the time in
+//! of the heartbeat an input looks how much is due at each builder ([`LoadEstimator`]). Over a window of intervals a builder's *speed* is what it released in the time in
 //! which anything was due. A builder is *heavy* that is busy most of the time, not half as fast as the median, and has twice as much due for what
 //! it weighs: where all are busy, piles come and go by chance and speeds are alike; where all wait for a slow input, piles are alike. One that is half as
 //! fast at least, or has no more due than its share, is *light*. An input tells a builder when what it thinks of it has changed.
 //!
 //! A builder that most inputs find heavy asks for a quarter of its turns, one that most find light for twice as many, up to all that it
-//! had ([`Relief`]). Between two changes it waits, and before it asks for more it waits longer each time that more was too much. So one that is
+//! had ([`LoadShedder`]). Between two changes it waits, and before it asks for more it waits longer each time that more was too much. So one that is
 //! ten times slower than the others comes to a sixteenth of its turns, and has all again some time after it is quick again.
 //!
 //! # Source
@@ -43,7 +43,7 @@ const LEAST_PART: u32 = 16;
 
 /// What an input thinks of a builder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Burden {
+pub(super) enum BuilderLoad {
     /// Neither.
     #[default]
     Usual,
@@ -55,7 +55,7 @@ pub(super) enum Burden {
 
 /// What an input sees of a builder at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct BuilderSample {
     /// Contributions that are due.
     pub(super) due: u64,
     /// Contributions that it ever released.
@@ -66,7 +66,7 @@ pub(super) struct Sight {
 
 /// What an input knows of one builder.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pile {
+struct BuilderQueue {
     /// What it weighs; none while nothing is dealt to it.
     weight: Option<u32>,
     /// Due in this window, added up over its intervals, and in how many of these there was anything.
@@ -76,39 +76,39 @@ struct Pile {
     released: [u64; 2],
     /// Windows in a row in which it was heavy.
     heavy: u32,
-    burden: Burden,
+    burden: BuilderLoad,
 }
 
 /// An input's side.
 #[derive(Debug)]
-pub(super) struct Burdens {
-    piles: Vec<Pile>,
+pub(super) struct LoadEstimator {
+    piles: Vec<BuilderQueue>,
     intervals: u32,
 }
 
-impl Burdens {
+impl LoadEstimator {
     /// Of so many builders.
     pub(super) fn new(builders: usize) -> Self {
-        Self { piles: vec![Pile::default(); builders], intervals: 0 }
+        Self { piles: vec![BuilderQueue::default(); builders], intervals: 0 }
     }
 
     /// The builder at `place` is another one than before.
     pub(super) fn forget(&mut self, place: usize) {
-        self.piles[place] = Pile::default();
+        self.piles[place] = BuilderQueue::default();
     }
 
     /// What it thinks of the builder at `place`.
-    pub(super) fn of(&self, place: usize) -> Burden {
+    pub(super) fn of(&self, place: usize) -> BuilderLoad {
         self.piles[place].burden
     }
 
     /// An interval has passed. `sight` says what is seen of the builder at a place; none where nothing is dealt to it. Says
     /// whether a window is over.
-    pub(super) fn interval(&mut self, sight: impl Fn(usize) -> Option<Sight>) -> bool {
+    pub(super) fn interval(&mut self, sight: impl Fn(usize) -> Option<BuilderSample>) -> bool {
         for (place, pile) in self.piles.iter_mut().enumerate() {
             let sight = sight(place);
             pile.weight = sight.map(|sight| sight.weight.max(1));
-            if let Some(Sight { due, released, .. }) = sight {
+            if let Some(BuilderSample { due, released, .. }) = sight {
                 pile.sum += due;
                 pile.busy += u32::from(due > 0);
                 pile.released[0] = released;
@@ -116,20 +116,20 @@ impl Burdens {
         }
         self.intervals += 1;
         let there = || self.piles.iter().filter(|pile| pile.weight.is_some());
-        let [_, released] = middle(there().map(Pile::released).collect());
+        let [_, released] = middle(there().map(BuilderQueue::released).collect());
         if self.intervals < WINDOW || released < RELEASES && self.intervals < WINDOW_MOST {
             return false;
         }
         // Of two builders, the other one is the measure.
-        let [share, _] = middle(there().map(Pile::share).collect());
-        let [_, speed] = middle(there().filter_map(Pile::speed).collect());
+        let [share, _] = middle(there().map(BuilderQueue::share).collect());
+        let [_, speed] = middle(there().filter_map(BuilderQueue::speed).collect());
         self.piles.iter_mut().for_each(|pile| pile.look(self.intervals, share, speed));
         self.intervals = 0;
         true
     }
 }
 
-impl Pile {
+impl BuilderQueue {
     /// Contributions that it released in this window.
     fn released(&self) -> u64 {
         let [now, before] = self.released;
@@ -153,9 +153,9 @@ impl Pile {
             let is_heavy = is_slow && 2 * self.busy >= intervals && self.share() > share.saturating_mul(TIMES);
             self.heavy = if is_heavy { self.heavy + 1 } else { 0 };
             self.burden = match self.heavy {
-                0 if !is_slow || self.share() <= share => Burden::Light,
-                0 | 1 => Burden::Usual,
-                _ => Burden::Heavy,
+                0 if !is_slow || self.share() <= share => BuilderLoad::Light,
+                0 | 1 => BuilderLoad::Usual,
+                _ => BuilderLoad::Heavy,
             };
         }
         let [released, _] = self.released;
@@ -171,7 +171,7 @@ fn middle(mut values: Vec<u64>) -> [u64; 2] {
 
 /// A builder's side.
 #[derive(Debug)]
-pub(super) struct Relief {
+pub(super) struct LoadShedder {
     /// What it weighs with all its turns.
     full: u32,
     rest: u32,
@@ -180,7 +180,7 @@ pub(super) struct Relief {
     patience: u32,
 }
 
-impl Relief {
+impl LoadShedder {
     /// Of a builder that weighs `full`.
     pub(super) const fn new(full: u32) -> Self {
         Self { full, rest: REST, light: 0, patience: PATIENCE[0] }
@@ -192,12 +192,12 @@ impl Relief {
     }
 
     /// An interval has passed in which it weighed `weight`, and inputs had these `burdens` of it. Says what it shall weigh.
-    pub(super) fn interval(&mut self, weight: u32, burdens: impl Iterator<Item = Burden>) -> Option<u32> {
+    pub(super) fn interval(&mut self, weight: u32, burdens: impl Iterator<Item = BuilderLoad>) -> Option<u32> {
         let (mut all, mut heavy, mut light) = (0, 0, 0);
         for burden in burdens {
             all += 1;
-            heavy += u32::from(burden == Burden::Heavy);
-            light += u32::from(burden == Burden::Light);
+            heavy += u32::from(burden == BuilderLoad::Heavy);
+            light += u32::from(burden == BuilderLoad::Light);
         }
         self.light = if 2 * light > all { self.light + 1 } else { 0 };
         if self.rest > 0 {

@@ -8,19 +8,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::burden::Sight;
-use super::context::Slots;
+use super::burden::BuilderSample;
+use super::context::WriteSlots;
 use super::frame::sequence_between;
 use super::membership::Journal;
 use super::policy::{Cause, Policy};
-use super::ring::{Place, Ring};
+use super::ring::{Ring, RingRange};
 use super::supply::Supply;
 use crate::base::Rank;
 use crate::wire::{RegionId, RemoteSpan};
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionState {
     /// The builder has not named its ring.
     Calling,
     Open,
@@ -33,24 +33,24 @@ pub(super) enum Stage {
 
 /// A contribution that is not released.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct UnreleasedContribution {
     pub(super) timeslice: u64,
     /// The timeslice as of which it was due.
     pub(super) turn: u64,
     pub(super) position: u64,
-    pub(super) place: Place,
+    pub(super) place: RingRange,
 }
 
 /// The way to one builder.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct BuilderConnection {
     pub(super) peer: Rank,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectionState,
     /// The epoch in which the younger of the two joined.
     pub(super) life: u32,
     pub(super) into: RemoteSpan,
     pub(super) ring: Ring,
-    pub(super) sent: VecDeque<Sent>,
+    pub(super) sent: VecDeque<UnreleasedContribution>,
     /// The position of the next contribution in the builder's order.
     pub(super) position: u64,
     /// Its timeslice; none when there is nothing more for this builder.
@@ -79,8 +79,8 @@ pub(super) struct Connection {
     pub(super) tells_burden: bool,
 }
 
-impl Connection {
-    pub(super) fn new(peer: Rank, stage: Stage, life: u32) -> Self {
+impl BuilderConnection {
+    pub(super) fn new(peer: Rank, stage: ConnectionState, life: u32) -> Self {
         Self {
             peer,
             stage,
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// The contribution whose position ends in these bits, if it is not released.
-    pub(super) fn unreleased(&self, sequence: u32) -> Option<Sent> {
+    pub(super) fn unreleased(&self, sequence: u32) -> Option<UnreleasedContribution> {
         let first = self.sent.front()?.position;
         let position = first + u64::from(sequence_between(first, sequence));
         let at = self.sent.binary_search_by_key(&position, |sent| sent.position).ok()?;
@@ -121,7 +121,7 @@ impl Connection {
 /// What a policy is shown.
 #[derive(Debug)]
 pub(super) struct Connections {
-    pub(super) all: Vec<Connection>,
+    pub(super) all: Vec<BuilderConnection>,
     pub(super) journal: Arc<Journal>,
     /// The timeslices that this input has something for.
     pub(super) range: Range<u64>,
@@ -129,7 +129,7 @@ pub(super) struct Connections {
     pub(super) horizon: Option<u64>,
     pub(super) supply: Supply,
     pub(super) policy: Policy,
-    pub(super) slots: Slots,
+    pub(super) slots: WriteSlots,
 }
 
 impl Connections {
@@ -160,7 +160,7 @@ impl Connections {
 
     /// How many contributions that are due before timeslice `end` were not posted.
     pub(super) fn unsent_before(&self, end: u64) -> u64 {
-        let count = |(place, connection): (usize, &Connection)| {
+        let count = |(place, connection): (usize, &BuilderConnection)| {
             connection.next.map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
         };
         self.all.iter().enumerate().map(count).sum()
@@ -168,19 +168,19 @@ impl Connections {
 
     /// How many contributions that were due before timeslice `end` were posted and are not released.
     pub(super) fn unreleased_before(&self, end: u64) -> u64 {
-        let count = |connection: &Connection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
+        let count = |connection: &BuilderConnection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
         self.all.iter().map(count).sum()
     }
 
     /// What is seen of the builder at `place` where everything before timeslice `end` is due; none when nothing is dealt to it.
-    pub(super) fn sight(&self, place: usize, end: u64) -> Option<Sight> {
+    pub(super) fn sight(&self, place: usize, end: u64) -> Option<BuilderSample> {
         let connection = &self.all[place];
-        if connection.stage != Stage::Open || self.journal.weight(place) == 0 {
+        if connection.stage != ConnectionState::Open || self.journal.weight(place) == 0 {
             return None;
         }
         let unsent = self.journal.count(place, connection.position, &self.range, end);
         let weight = self.journal.weight(place);
-        Some(Sight { due: connection.sent.len() as u64 + unsent, released: connection.released, weight })
+        Some(BuilderSample { due: connection.sent.len() as u64 + unsent, released: connection.released, weight })
     }
 
     /// Whether the next contribution to the builder at `place` could be posted now.

@@ -2,24 +2,24 @@
 
 use alloc::sync::Arc;
 
-use super::frame::{Frame, SEQUENCE_MASK};
-use super::layout::Layout;
+use super::frame::{SEQUENCE_MASK, TimesliceFrame};
+use super::layout::TimesliceLayout;
 use super::membership::Journal;
 use super::policy::{Dfs, Policy, Window};
-use super::supply::Source;
+use super::supply::ContributionSource;
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use crate::wire::{Destination, Missing, Out, Span, Token};
+use crate::wire::{Destination, RefusalReason, Out, Span, Token};
 
 /// Writes that an input may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub struct WriteSlots {
     /// To one builder.
     pub for_one: u32,
     /// To all.
     pub in_all: u32,
 }
 
-impl Slots {
+impl WriteSlots {
     /// What `policy` was published with, or was measured to need.
     pub const fn of(policy: Policy) -> Self {
         match policy {
@@ -36,7 +36,7 @@ impl Slots {
 
 /// When the room of a timeslice at its builder is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
+pub enum ReleasePolicy {
     /// As soon as it is complete: nobody looks at it.
     AtOnce,
     /// When the application says so, by [`super::Command::Release`].
@@ -45,13 +45,13 @@ pub enum Release {
 
 /// What a node knows from its beginning.
 #[derive(Clone, Debug)]
-pub struct NodeConfig {
+pub struct TimesliceConfig {
     /// This rank.
     pub rank: Rank,
     /// Tells jobs apart that the same ranks do one after the other; a number other than those of the few before.
     pub run: u16,
     /// Who is what.
-    pub layout: Arc<Layout>,
+    pub layout: Arc<TimesliceLayout>,
     /// Who may send what when.
     pub policy: Policy,
     /// Bounds of a builder's window, where the policy grants.
@@ -59,15 +59,15 @@ pub struct NodeConfig {
     /// Constants of the Data-Flow Scheduler, where it is the policy.
     pub dfs: Dfs,
     /// An input's contributions.
-    pub source: Source,
+    pub source: ContributionSource,
     /// Writes that an input has under way.
-    pub slots: Slots,
+    pub slots: WriteSlots,
     /// A builder's memory: one ring after the other, in the order of the inputs.
     pub rings: Span,
     /// The length of one ring.
     pub ring: Bytes,
     /// When a builder's rings get their room back.
-    pub release: Release,
+    pub release: ReleasePolicy,
     /// How often a node says that it is there. None: nobody is watched, and who dies is waited for.
     pub heartbeat: Option<Nanos>,
     /// The class of contributions.
@@ -78,7 +78,7 @@ pub struct NodeConfig {
 
 /// What the application is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TimesliceEvent {
     /// All peers are there; contributions can leave.
     Ready,
     /// An input's memory of all timeslices below this one is free.
@@ -109,7 +109,7 @@ pub enum Event {
     },
     /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
     Out,
-    /// Builder, beside [`Event::Out`]: a timeslice that it had told to be complete is built by another one, and is to be thrown away.
+    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had told to be complete is built by another one, and is to be thrown away.
     Void {
         /// Which.
         timeslice: u64,
@@ -138,13 +138,13 @@ pub enum Event {
         /// To whom.
         peer: Rank,
         /// What it lacks.
-        missing: Missing,
+        missing: RefusalReason,
     },
 }
 
 /// How operations are recognised when they end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Label {
+pub(super) enum TimesliceLabel {
     /// A header of a kind to the peer at a place.
     Frame { place: u32, kind: u8 },
     /// A write of a contribution, or a put: builder, number (its low bits), piece. A builder's fetch: input, number.
@@ -155,7 +155,7 @@ pub(super) enum Label {
 const PLACE_BITS: u32 = 24;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
-impl Label {
+impl TimesliceLabel {
     /// As a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or kind, 56 whether it is a write.
     pub(super) const fn token(self) -> Token {
         match self {
@@ -180,18 +180,18 @@ impl Label {
 }
 
 /// What a part needs to act.
-pub(super) struct Context<'a> {
+pub(super) struct TimesliceContext<'a> {
     pub(super) now: LocalNs,
-    pub(super) config: &'a NodeConfig,
+    pub(super) config: &'a TimesliceConfig,
     /// What is decided so far.
     pub(super) journal: &'a Arc<Journal>,
-    pub(super) out: &'a mut Out<Event>,
+    pub(super) out: &'a mut Out<TimesliceEvent>,
 }
 
-impl Context<'_> {
+impl TimesliceContext<'_> {
     /// Sends a header to the peer at `place`.
-    pub(super) fn send(&mut self, to: Rank, place: usize, frame: Frame) {
-        let token = Label::Frame { place: place as u32, kind: frame.kind() }.token();
+    pub(super) fn send(&mut self, to: Rank, place: usize, frame: TimesliceFrame) {
+        let token = TimesliceLabel::Frame { place: place as u32, kind: frame.kind() }.token();
         let mut head = frame.encode();
         head.put(&self.config.run.to_le_bytes());
         self.out.send(Destination::One(to), self.config.control, head.bytes(), Span::EMPTY, Some(token));
@@ -204,11 +204,12 @@ mod tests {
 
     #[test]
     fn label__comes_back_from_its_token() {
-        for label in
-            [Label::Frame { place: 9_999, kind: 5 }, Label::Write { place: 4_095, sequence: 0xff_fffe, piece: 3 }]
-        {
-            assert_eq!(Label::of(label.token()), Some(label));
+        for label in [
+            TimesliceLabel::Frame { place: 9_999, kind: 5 },
+            TimesliceLabel::Write { place: 4_095, sequence: 0xff_fffe, piece: 3 },
+        ] {
+            assert_eq!(TimesliceLabel::of(label.token()), Some(label));
         }
-        assert_eq!(Label::of(Token(u64::MAX)), None);
+        assert_eq!(TimesliceLabel::of(Token(u64::MAX)), None);
     }
 }

@@ -33,8 +33,8 @@
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
 
-use super::burden::Burden;
-use super::policy::{Proposal, Report};
+use super::burden::BuilderLoad;
+use super::policy::{IntervalReport, Proposal};
 use crate::base::{ByteReader, Head, LocalNs, Nanos, PeerNs};
 use crate::wire::{RegionId, RemoteSpan};
 
@@ -53,7 +53,7 @@ pub(super) const PIECES_MAX: usize = 4;
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum TimesliceFrame {
     /// An input is there.
     Hello {
         /// Of the connection.
@@ -101,12 +101,12 @@ pub(super) enum Frame {
         /// Of the connection.
         life: u32,
         /// That.
-        burden: Burden,
+        burden: BuilderLoad,
     },
     /// The job ends early.
     Abort,
     /// What an input measured of an interval.
-    Report(Report),
+    Report(IntervalReport),
     /// What a builder wants of an interval.
     Proposal(Proposal),
     /// What does your clock show?
@@ -134,7 +134,7 @@ pub(super) enum Frame {
     },
 }
 
-impl Frame {
+impl TimesliceFrame {
     /// The first byte of its header.
     pub(super) const fn kind(&self) -> u8 {
         match self {
@@ -195,7 +195,7 @@ impl Frame {
             }
             Self::Burden { life, burden } => head.put(&life.to_le_bytes()).put(&[burden as u8]),
             Self::Abort => &mut head,
-            Self::Report(Report { interval, rounds, start, duration })
+            Self::Report(IntervalReport { interval, rounds, start, duration })
             | Self::Proposal(Proposal { interval, rounds, start, duration }) => head
                 .put(&interval.to_le_bytes())
                 .put(&rounds.to_le_bytes())
@@ -214,7 +214,7 @@ impl Frame {
         head
     }
 
-    /// Reads a header; `None` when the bytes are nothing that [`Frame::encode`] writes.
+    /// Reads a header; `None` when the bytes are nothing that [`TimesliceFrame::encode`] writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = ByteReader::new(bytes);
         let frame = match rest.u8()? {
@@ -230,7 +230,7 @@ impl Frame {
             Self::ENDED => Self::Ended { life: rest.u32()? },
             Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.u8()?)? },
             6 => Self::Abort,
-            Self::REPORT => Self::Report(Report {
+            Self::REPORT => Self::Report(IntervalReport {
                 interval: rest.u32()?,
                 rounds: rest.u32()?,
                 start: Nanos(rest.u64()?),
@@ -257,11 +257,11 @@ impl Frame {
     }
 }
 
-const fn burden(byte: u8) -> Option<Burden> {
+const fn burden(byte: u8) -> Option<BuilderLoad> {
     match byte {
-        0 => Some(Burden::Usual),
-        1 => Some(Burden::Heavy),
-        2 => Some(Burden::Light),
+        0 => Some(BuilderLoad::Usual),
+        1 => Some(BuilderLoad::Heavy),
+        2 => Some(BuilderLoad::Light),
         _ => None,
     }
 }
@@ -274,7 +274,7 @@ pub(super) fn of_run(head: &[u8], run: u16) -> Option<&[u8]> {
 
 /// The word that comes with every write of a contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct WriteImmediate {
     /// The low half of the timeslice's number.
     pub(super) timeslice: u32,
     /// The low bits of the contribution's position.
@@ -285,7 +285,7 @@ pub(super) struct Mark {
     life: u32,
 }
 
-impl Mark {
+impl WriteImmediate {
     /// Marks one of `pieces` writes of the contribution at `position`, which belongs to `timeslice`, on a connection in `life` of a run.
     pub(super) const fn new(timeslice: u64, position: u64, pieces: u8, [life, run]: [u32; 2]) -> Self {
         let sequence = position as u32 & SEQUENCE_MASK;
@@ -332,28 +332,34 @@ mod tests {
     fn parse__reads_literal_bytes() {
         let welcome = [2, 7, 0, 0, 0, 3, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0];
         let ring = RemoteSpan { region: RegionId(3), offset: 4096 };
-        let frame = Frame::Welcome { life: 7, ring, length: 0x20000 };
-        assert_eq!(Frame::parse(&welcome), Some(frame));
+        let frame = TimesliceFrame::Welcome { life: 7, ring, length: 0x20000 };
+        assert_eq!(TimesliceFrame::parse(&welcome), Some(frame));
         assert_eq!(frame.encode().bytes(), welcome);
         let credit = [3, 9, 0, 0, 0, 5, 0, 0, 0, 255, 255, 255, 255];
-        assert_eq!(Frame::parse(&credit), Some(Frame::Credit { life: 9, released: 5, granted: u32::MAX }));
+        assert_eq!(
+            TimesliceFrame::parse(&credit),
+            Some(TimesliceFrame::Credit { life: 9, released: 5, granted: u32::MAX })
+        );
         let end = [4, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(Frame::parse(&end), Some(Frame::End { life: 2, timeslices: 1 }));
+        assert_eq!(TimesliceFrame::parse(&end), Some(TimesliceFrame::End { life: 2, timeslices: 1 }));
         let answer =
             [&[10][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
-        let frame = Frame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
-        assert_eq!((Frame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
-        let heavy = Frame::Burden { life: 4, burden: Burden::Heavy };
+        let frame = TimesliceFrame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
+        assert_eq!((TimesliceFrame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
+        let heavy = TimesliceFrame::Burden { life: 4, burden: BuilderLoad::Heavy };
         assert_eq!(
-            (Frame::parse(&[12, 4, 0, 0, 0, 1]), heavy.encode().bytes()),
+            (TimesliceFrame::parse(&[12, 4, 0, 0, 0, 1]), heavy.encode().bytes()),
             (Some(heavy), &[12, 4, 0, 0, 0, 1][..])
         );
         let put = [13, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0];
         let from = RemoteSpan { region: RegionId(2), offset: 256 };
-        let frame = Frame::Put { into: 16, from, length: 64 };
-        assert_eq!((Frame::parse(&put), frame.encode().bytes()), (Some(frame), &put[..]));
-        let ended = Frame::parse(&[5, 3, 0, 0, 0]);
-        assert_eq!((ended, Frame::parse(&[6])), (Some(Frame::Ended { life: 3 }), Some(Frame::Abort)));
+        let frame = TimesliceFrame::Put { into: 16, from, length: 64 };
+        assert_eq!((TimesliceFrame::parse(&put), frame.encode().bytes()), (Some(frame), &put[..]));
+        let ended = TimesliceFrame::parse(&[5, 3, 0, 0, 0]);
+        assert_eq!(
+            (ended, TimesliceFrame::parse(&[6])),
+            (Some(TimesliceFrame::Ended { life: 3 }), Some(TimesliceFrame::Abort))
+        );
     }
 
     #[test]
@@ -361,7 +367,7 @@ mod tests {
         for bytes in
             [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[13], &[12, 0, 0, 0, 0, 3], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
         {
-            assert_eq!(Frame::parse(bytes), None, "{bytes:?}");
+            assert_eq!(TimesliceFrame::parse(bytes), None, "{bytes:?}");
         }
     }
 
@@ -373,16 +379,16 @@ mod tests {
 
     #[test]
     fn mark__comes_back_from_its_word() {
-        let mark = Mark::new(0x1_2345_6789, 0xff00_0001, 4, [0x41, 0]);
+        let mark = WriteImmediate::new(0x1_2345_6789, 0xff00_0001, 4, [0x41, 0]);
         assert_eq!(mark.word(), 0x0700_0001_2345_6789);
-        assert_eq!(Mark::of(mark.word()), mark);
+        assert_eq!(WriteImmediate::of(mark.word()), mark);
         assert!(mark.is_of(1, 0) && mark.is_of(0x41, 0) && !mark.is_of(2, 0) && !mark.is_of(1, 1));
-        assert_eq!(Mark::new(0, 0, 1, [0, 3]).word(), 0x6000_0000_0000_0000);
+        assert_eq!(WriteImmediate::new(0, 0, 1, [0, 3]).word(), 0x6000_0000_0000_0000);
     }
 
     #[test]
     fn behind__counts_across_the_end_of_the_bits() {
-        assert_eq!(Mark::new(0, 0x0100_0002, 1, [0; 2]).behind(0x00ff_fffe), Some(4));
-        assert_eq!(Mark::new(0, 5, 1, [0; 2]).behind(6), None);
+        assert_eq!(WriteImmediate::new(0, 0x0100_0002, 1, [0; 2]).behind(0x00ff_fffe), Some(4));
+        assert_eq!(WriteImmediate::new(0, 5, 1, [0; 2]).behind(6), None);
     }
 }

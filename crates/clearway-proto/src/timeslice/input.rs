@@ -25,18 +25,18 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::burden::Burdens;
-use super::connection::{Connection, Connections, Sent, Stage};
-use super::context::{Context, Event, Label};
-use super::frame::{Frame, Mark, PIECES_MAX};
+use super::burden::LoadEstimator;
+use super::connection::{BuilderConnection, ConnectionState, Connections, UnreleasedContribution};
+use super::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
+use super::frame::{PIECES_MAX, TimesliceFrame, WriteImmediate};
 use super::layout::Role;
 use super::outbox::Outbox;
-use super::policy::{Cause, Choice, Policy, Report, Sending};
-use super::record::{Blocked, InputRecord};
+use super::policy::{Cause, Choice, IntervalReport, Policy, Sending};
+use super::record::{BlockedTimes, InputRecord};
 use super::ring::Ring;
-use super::supply::{Pieces, Supply};
+use super::supply::{ContributionSpans, Supply};
 use crate::base::{LocalNs, Nanos, Rank};
-use crate::clock::Exchange;
+use crate::clock::ClockExchange;
 use crate::wire::{Arrival, More, Operation, PathId, RemoteSpan, Status};
 
 /// How often a peer that has not answered is asked again. Only lossy wires need it.
@@ -50,7 +50,7 @@ const HALF: u32 = 1 << 31;
 
 /// The state of an input.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct InputNode {
     place: usize,
     connections: Connections,
     policy: Box<dyn Sending>,
@@ -66,22 +66,22 @@ pub(super) struct Input {
     again: VecDeque<(u32, u32, u8)>,
     retry_at: Option<LocalNs>,
     /// The latest reports of the policy, and how many there were.
-    reports: VecDeque<Report>,
+    reports: VecDeque<IntervalReport>,
     reports_made: u64,
-    burdens: Burdens,
-    blocked: Blocked,
+    burdens: LoadEstimator,
+    blocked: BlockedTimes,
     record: InputRecord,
 }
 
-impl Input {
-    pub(super) fn new(place: usize, cx: &Context<'_>) -> Self {
+impl InputNode {
+    pub(super) fn new(place: usize, cx: &TimesliceContext<'_>) -> Self {
         let config = cx.config;
         let journal = cx.journal.clone();
         let me = journal.member(Role::Input(place));
         let connection = |(builder, peer): (usize, &Rank)| {
             let member = journal.member(Role::Builder(builder));
-            let stage = if journal.takes_part(member) { Stage::Calling } else { Stage::Out };
-            Connection::new(*peer, stage, journal.life(member).max(journal.life(me)))
+            let stage = if journal.takes_part(member) { ConnectionState::Calling } else { ConnectionState::Out };
+            BuilderConnection::new(*peer, stage, journal.life(member).max(journal.life(me)))
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
         let first = journal.range(place).start;
@@ -101,7 +101,7 @@ impl Input {
             place,
             policy,
             outbox: Outbox::new(connections.all.len()),
-            burdens: Burdens::new(connections.all.len()),
+            burdens: LoadEstimator::new(connections.all.len()),
             connections,
             // Who joins later has said that it wants to begin.
             begun: first > 0,
@@ -114,7 +114,7 @@ impl Input {
             retry_at: None,
             reports: VecDeque::new(),
             reports_made: 0,
-            blocked: Blocked::default(),
+            blocked: BlockedTimes::default(),
             record: InputRecord::default(),
         }
     }
@@ -129,20 +129,20 @@ impl Input {
         self.reached
     }
 
-    pub(super) fn boot(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn boot(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         (0..self.connections.all.len()).for_each(|place| self.outbox.want(place));
         self.retry_at = Some(cx.now + RETRY);
         self.go_on(cx)
     }
 
     /// Contributions may leave as soon as every builder is there.
-    pub(super) fn begin(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn begin(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         self.begun = true;
         self.go_on(cx)
     }
 
     /// One more contribution.
-    pub(super) fn give(&mut self, cx: &mut Context<'_>, pieces: Pieces) -> More {
+    pub(super) fn give(&mut self, cx: &mut TimesliceContext<'_>, pieces: ContributionSpans) -> More {
         self.connections.supply.give(pieces);
         if self.ready {
             self.look_at_length(cx);
@@ -151,7 +151,7 @@ impl Input {
     }
 
     /// The stream ends before `timeslice`.
-    pub(super) fn finish(&mut self, cx: &mut Context<'_>, timeslice: u64) -> More {
+    pub(super) fn finish(&mut self, cx: &mut TimesliceContext<'_>, timeslice: u64) -> More {
         self.connections.supply.finish(timeslice.max(self.reached));
         self.connections.look_up_all(self.place);
         self.policy.redealt(cx.now, &self.connections);
@@ -160,26 +160,30 @@ impl Input {
         self.go_on(cx)
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut Context<'_>, place: usize, frame: Frame) -> More {
+    pub(super) fn arrival(&mut self, cx: &mut TimesliceContext<'_>, place: usize, frame: TimesliceFrame) -> More {
         let mine = self.connections.all[place].life;
         match frame {
-            Frame::Welcome { life, ring, length } if life == mine => self.welcome(cx, place, ring, length),
-            Frame::Credit { life, released, granted } if life == mine => self.credit(cx, place, released, granted),
-            Frame::Ended { life } if life == mine => self.has_ended(cx, place),
-            Frame::Proposal(proposal) => self.policy.proposed(proposal),
-            Frame::Answer { asked, heard, answered } => {
-                self.policy.answered(place, Exchange { asked, heard, answered, back: cx.now });
+            TimesliceFrame::Welcome { life, ring, length } if life == mine => self.welcome(cx, place, ring, length),
+            TimesliceFrame::Credit { life, released, granted } if life == mine => {
+                self.credit(cx, place, released, granted)
+            }
+            TimesliceFrame::Ended { life } if life == mine => self.has_ended(cx, place),
+            TimesliceFrame::Proposal(proposal) => self.policy.proposed(proposal),
+            TimesliceFrame::Answer { asked, heard, answered } => {
+                self.policy.answered(place, ClockExchange { asked, heard, answered, back: cx.now });
             }
             _ => self.record.strangers += 1,
         }
         self.go_on(cx)
     }
 
-    pub(super) fn other(&mut self, cx: &mut Context<'_>, arrival: &Arrival<'_>) -> More {
+    pub(super) fn other(&mut self, cx: &mut TimesliceContext<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
-            Arrival::Done { token, status, .. } => match Label::of(token) {
-                Some(Label::Frame { place, kind }) => self.framed(place as usize, kind, status),
-                Some(Label::Write { place, sequence, piece }) => self.written(cx, place, sequence, piece, status),
+            Arrival::Done { token, status, .. } => match TimesliceLabel::of(token) {
+                Some(TimesliceLabel::Frame { place, kind }) => self.framed(place as usize, kind, status),
+                Some(TimesliceLabel::Write { place, sequence, piece }) => {
+                    self.written(cx, place, sequence, piece, status)
+                }
                 None => {}
             },
             Arrival::Room { queue } if queue.class() == Some(cx.config.control) => {
@@ -194,9 +198,9 @@ impl Input {
         self.go_on(cx)
     }
 
-    pub(super) fn tick(&mut self, cx: &mut Context<'_>) -> More {
+    pub(super) fn tick(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         if self.retry_at.is_some_and(|at| at <= cx.now) {
-            let waits = |stage| matches!(stage, Stage::Calling | Stage::Ending);
+            let waits = |stage| matches!(stage, ConnectionState::Calling | ConnectionState::Ending);
             let places = self.connections.all.iter().enumerate().filter(|(_, connection)| waits(connection.stage));
             places.for_each(|(place, _)| self.outbox.want(place));
             self.retry_at = Some(cx.now + RETRY).filter(|_| self.waits_for_an_answer());
@@ -224,13 +228,16 @@ impl Input {
     }
 
     fn waits_for_an_answer(&self) -> bool {
-        self.connections.all.iter().any(|connection| matches!(connection.stage, Stage::Calling | Stage::Ending))
+        self.connections
+            .all
+            .iter()
+            .any(|connection| matches!(connection.stage, ConnectionState::Calling | ConnectionState::Ending))
     }
 
-    fn welcome(&mut self, cx: &mut Context<'_>, place: usize, ring: RemoteSpan, length: u64) {
+    fn welcome(&mut self, cx: &mut TimesliceContext<'_>, place: usize, ring: RemoteSpan, length: u64) {
         let connection = &mut self.connections.all[place];
-        if connection.stage == Stage::Calling {
-            (connection.stage, connection.into, connection.ring) = (Stage::Open, ring, Ring::new(length));
+        if connection.stage == ConnectionState::Calling {
+            (connection.stage, connection.into, connection.ring) = (ConnectionState::Open, ring, Ring::new(length));
             if connection.tells_end {
                 self.outbox.want(place);
             }
@@ -240,17 +247,17 @@ impl Input {
     }
 
     /// Begins when every builder has named its ring.
-    fn look_if_ready(&mut self, cx: &mut Context<'_>) {
-        if !self.ready && self.connections.all.iter().all(|connection| connection.stage != Stage::Calling) {
+    fn look_if_ready(&mut self, cx: &mut TimesliceContext<'_>) {
+        if !self.ready && self.connections.all.iter().all(|connection| connection.stage != ConnectionState::Calling) {
             self.ready = true;
             self.retry_at = None;
             self.policy.began(cx.now);
-            cx.out.tell(Event::Ready);
+            cx.out.tell(TimesliceEvent::Ready);
             self.look_at_length(cx);
         }
     }
 
-    fn credit(&mut self, cx: &mut Context<'_>, place: usize, released: u32, granted: u32) {
+    fn credit(&mut self, cx: &mut TimesliceContext<'_>, place: usize, released: u32, granted: u32) {
         if cx.config.policy == Policy::Put {
             return self.taken_in(place, granted);
         }
@@ -279,7 +286,7 @@ impl Input {
     }
 
     /// Takes notice of what the builder at `place` says to have released.
-    fn hear_released(&mut self, cx: &mut Context<'_>, place: usize) {
+    fn hear_released(&mut self, cx: &mut TimesliceContext<'_>, place: usize) {
         let connection = &mut self.connections.all[place];
         let released = connection.said;
         connection.released = released;
@@ -292,18 +299,18 @@ impl Input {
             self.record.released += 1;
         }
         if let Some(timeslice) = free {
-            cx.out.tell(Event::Free { timeslice });
+            cx.out.tell(TimesliceEvent::Free { timeslice });
         }
     }
 
     /// Says so when there is a contribution that no ring will ever hold.
-    fn look_at_length(&mut self, cx: &mut Context<'_>) {
+    fn look_at_length(&mut self, cx: &mut TimesliceContext<'_>) {
         let named = self.connections.all.iter().map(|connection| connection.ring.length()).filter(|length| *length > 0);
         let shortest = named.min().unwrap_or(u64::MAX);
         let bytes = self.connections.supply.longest();
         if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
             self.told_too_long = true;
-            cx.out.tell(Event::TooLong { bytes, ring: shortest });
+            cx.out.tell(TimesliceEvent::TooLong { bytes, ring: shortest });
         }
     }
 
@@ -311,31 +318,32 @@ impl Input {
     fn try_to_end(&mut self) {
         let all = &mut self.connections.all;
         let ends = self.connections.range.end < u64::MAX && self.ready;
-        if !ends || !all.iter().all(|connection| connection.stage == Stage::Out || connection.is_drained()) {
+        if !ends || !all.iter().all(|connection| connection.stage == ConnectionState::Out || connection.is_drained()) {
             return;
         }
         for (place, connection) in all.iter_mut().enumerate() {
-            if connection.stage == Stage::Open {
-                connection.stage = Stage::Ending;
+            if connection.stage == ConnectionState::Open {
+                connection.stage = ConnectionState::Ending;
                 self.outbox.want(place);
             }
         }
     }
 
-    fn has_ended(&mut self, cx: &mut Context<'_>, place: usize) {
+    fn has_ended(&mut self, cx: &mut TimesliceContext<'_>, place: usize) {
         let connection = &mut self.connections.all[place];
-        if connection.stage == Stage::Ending {
-            connection.stage = Stage::Ended;
+        if connection.stage == ConnectionState::Ending {
+            connection.stage = ConnectionState::Ended;
             self.look_if_ended(cx);
         }
     }
 
     /// Says so when every builder knows that the stream has ended.
-    fn look_if_ended(&mut self, cx: &mut Context<'_>) {
-        let over = |connection: &Connection| matches!(connection.stage, Stage::Ended | Stage::Out);
+    fn look_if_ended(&mut self, cx: &mut TimesliceContext<'_>) {
+        let over =
+            |connection: &BuilderConnection| matches!(connection.stage, ConnectionState::Ended | ConnectionState::Out);
         if !self.ended && self.ready && self.connections.all.iter().all(over) {
             self.ended = true;
-            cx.out.tell(Event::Ended);
+            cx.out.tell(TimesliceEvent::Ended);
         }
     }
 
@@ -345,7 +353,7 @@ impl Input {
     }
 
     /// Does everything that can be done now.
-    fn go_on(&mut self, cx: &mut Context<'_>) -> More {
+    fn go_on(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         let more = self.post_contributions(cx);
         while let Some(report) = self.policy.report() {
             self.take_report(report);
@@ -361,7 +369,7 @@ impl Input {
         more
     }
 
-    fn post_contributions(&mut self, cx: &mut Context<'_>) -> More {
+    fn post_contributions(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         if !self.begun || !self.ready {
             return More::No;
         }
@@ -392,14 +400,14 @@ impl Input {
     }
 
     /// Writes the next contribution to the builder at `place`, which has room; says whose turn it was.
-    fn post(&mut self, cx: &mut Context<'_>, place: usize) -> Option<u64> {
+    fn post(&mut self, cx: &mut TimesliceContext<'_>, place: usize) -> Option<u64> {
         let connection = &mut self.connections.all[place];
         let (timeslice, turn, position) = (connection.next?, connection.turn, connection.position);
         let pieces = self.connections.supply.pieces(timeslice)?;
         if cx.config.policy.is_building() {
             let at = connection.ring.place(pieces.length())?;
             connection.ring.take(at);
-            connection.sent.push_back(Sent { timeslice, turn, position, place: at });
+            connection.sent.push_back(UnreleasedContribution { timeslice, turn, position, place: at });
         }
         connection.posted = connection.posted.wrapping_add(1);
         connection.position = position + 1;
@@ -414,7 +422,7 @@ impl Input {
     }
 
     /// Posts one write of the contribution at a position that ends in `sequence` to the builder at `place`.
-    fn write(&mut self, cx: &mut Context<'_>, place: usize, sequence: u32, piece: u8) {
+    fn write(&mut self, cx: &mut TimesliceContext<'_>, place: usize, sequence: u32, piece: u8) {
         let connection = &mut self.connections.all[place];
         let (timeslice, position, offset) = if cx.config.policy.is_building() {
             let Some(sent) = connection.unreleased(sequence) else { return };
@@ -426,7 +434,8 @@ impl Input {
         let spans = pieces.spans();
         let before: u64 = spans[..usize::from(piece)].iter().map(|span| u64::from(span.length)).sum();
         let RemoteSpan { region, offset: ring } = connection.into;
-        let (from, token) = (spans[usize::from(piece)], Label::Write { place: place as u32, sequence, piece }.token());
+        let (from, token) =
+            (spans[usize::from(piece)], TimesliceLabel::Write { place: place as u32, sequence, piece }.token());
         if cx.config.policy == Policy::Put {
             put::send(cx, connection.peer, from, before, token);
         } else {
@@ -437,7 +446,13 @@ impl Input {
                 from,
                 into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
                 immediate: Some(
-                    Mark::new(timeslice, position, spans.len() as u8, [connection.life, cx.config.run.into()]).word(),
+                    WriteImmediate::new(
+                        timeslice,
+                        position,
+                        spans.len() as u8,
+                        [connection.life, cx.config.run.into()],
+                    )
+                    .word(),
                 ),
                 token: Some(token),
             });
@@ -452,9 +467,9 @@ impl Input {
             && let Some(connection) = self.connections.all.get_mut(place)
         {
             match kind {
-                Frame::REPORT => connection.reported = connection.reported.saturating_sub(1),
-                Frame::LAST => connection.tells_end = true,
-                Frame::BURDEN => connection.tells_burden = true,
+                TimesliceFrame::REPORT => connection.reported = connection.reported.saturating_sub(1),
+                TimesliceFrame::LAST => connection.tells_end = true,
+                TimesliceFrame::BURDEN => connection.tells_burden = true,
                 _ => {}
             }
         }
@@ -463,7 +478,7 @@ impl Input {
     }
 
     /// A write is over.
-    fn written(&mut self, cx: &mut Context<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
+    fn written(&mut self, cx: &mut TimesliceContext<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
         if cx.config.policy == Policy::Put && status == Status::Complete {
             // It has left; the builder says when it is there.
             return;
@@ -473,14 +488,14 @@ impl Input {
         self.writes = self.writes.saturating_sub(1);
         match status {
             Status::NoRoom => self.again.push_back((place, sequence, piece)),
-            Status::Refused(missing) => cx.out.tell(Event::Refused { peer: connection.peer, missing }),
+            Status::Refused(missing) => cx.out.tell(TimesliceEvent::Refused { peer: connection.peer, missing }),
             _ if connection.is_drained() => self.try_to_end(),
             _ => {}
         }
     }
 
     /// Writes that found no room try again.
-    fn room(&mut self, cx: &mut Context<'_>) {
+    fn room(&mut self, cx: &mut TimesliceContext<'_>) {
         for _ in 0..self.again.len() {
             if let Some((place, sequence, piece)) = self.again.pop_front() {
                 self.write(cx, place as usize, sequence, piece);
@@ -489,7 +504,7 @@ impl Input {
     }
 
     /// Every builder shall know `report`. Builders that are more than [`REPORTS_MAX`] behind miss some.
-    fn take_report(&mut self, report: Report) {
+    fn take_report(&mut self, report: IntervalReport) {
         if self.reports.len() == REPORTS_MAX {
             self.reports.pop_front();
         }
@@ -499,7 +514,7 @@ impl Input {
     }
 
     /// The next report for the builder at `place`.
-    fn next_report(&mut self, place: usize) -> Option<Report> {
+    fn next_report(&mut self, place: usize) -> Option<IntervalReport> {
         let first = self.reports_made - self.reports.len() as u64;
         let connection = &mut self.connections.all[place];
         let next = connection.reported.max(first);
@@ -508,30 +523,31 @@ impl Input {
         Some(report)
     }
 
-    fn send_frames(&mut self, cx: &mut Context<'_>) {
+    fn send_frames(&mut self, cx: &mut TimesliceContext<'_>) {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
-            let Connection { peer, stage, life, asks, tells_end, tells_burden, .. } = self.connections.all[place];
+            let BuilderConnection { peer, stage, life, asks, tells_end, tells_burden, .. } =
+                self.connections.all[place];
             let end = self.connections.range.end;
             let frame = match stage {
-                Stage::Calling => Frame::Hello { life },
-                Stage::Ending => Frame::End { life, timeslices: end },
-                Stage::Open if tells_end => {
+                ConnectionState::Calling => TimesliceFrame::Hello { life },
+                ConnectionState::Ending => TimesliceFrame::End { life, timeslices: end },
+                ConnectionState::Open if tells_end => {
                     self.connections.all[place].tells_end = false;
-                    Frame::Last { life, timeslices: end }
+                    TimesliceFrame::Last { life, timeslices: end }
                 }
-                Stage::Open if tells_burden => {
+                ConnectionState::Open if tells_burden => {
                     self.connections.all[place].tells_burden = false;
-                    Frame::Burden { life, burden: self.burdens.of(place) }
+                    TimesliceFrame::Burden { life, burden: self.burdens.of(place) }
                 }
-                Stage::Open if asks => {
+                ConnectionState::Open if asks => {
                     self.connections.all[place].asks = false;
-                    Frame::Ask { asked: cx.now }
+                    TimesliceFrame::Ask { asked: cx.now }
                 }
-                Stage::Open | Stage::Ended | Stage::Out => {
-                    match self.next_report(place).filter(|_| stage != Stage::Out) {
-                        Some(report) => Frame::Report(report),
+                ConnectionState::Open | ConnectionState::Ended | ConnectionState::Out => {
+                    match self.next_report(place).filter(|_| stage != ConnectionState::Out) {
+                        Some(report) => TimesliceFrame::Report(report),
                         None => {
                             self.outbox.nothing(place);
                             continue;

@@ -5,7 +5,7 @@
 //! they join. Whose turn it is from the beginning follows from the weights of those that are there.
 //!
 //! In turn means by place, so the order of ranks decides who sends to whom at a time. Where the network has *neighbourhoods* (groups of a
-//! dragonfly, parts of a tree) with fewer cables between them than within, [`Layout::spread`] chooses an order that loads these cables evenly.
+//! dragonfly, parts of a tree) with fewer cables between them than within, [`TimesliceLayout::spread`] chooses an order that loads these cables evenly.
 //!
 //! # Not here
 //! Who takes part later, and what is dealt then: `membership`.
@@ -30,7 +30,7 @@ pub enum Role {
 
 /// The inputs and builders of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct TimesliceLayout {
     inputs: Vec<Rank>,
     builders: Vec<Rank>,
     roles: Vec<Option<Role>>,
@@ -63,7 +63,7 @@ impl core::fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-impl Layout {
+impl TimesliceLayout {
     /// These inputs and builders; `weights` says how many turns each builder has, and is empty where all have one.
     ///
     /// # Errors
@@ -175,10 +175,10 @@ mod tests {
     use super::*;
 
     /// `each` inputs and builders in each of `parts` neighbourhoods, ranks of one beside each other.
-    fn neighbours(parts: u32, each: u32) -> (Layout, impl Fn(Rank) -> u32 + Copy) {
+    fn neighbours(parts: u32, each: u32) -> (TimesliceLayout, impl Fn(Rank) -> u32 + Copy) {
         let count = parts * each;
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();
-        let layout = Layout::new(ranks(0..count), ranks(count..2 * count), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..count), ranks(count..2 * count), &[]).expect("a sound layout");
         (layout, move |rank: Rank| rank.0 % count / each)
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn spread__keeps_every_rank_and_its_weight_and_tells_its_place() {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();
         let weights: Vec<u32> = (1..=11).collect();
-        let layout = Layout::new(ranks(0..7), ranks(7..18), &weights).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..7), ranks(7..18), &weights).expect("a sound layout");
         let layout = layout.spread(|rank| rank.0 * rank.0 % 5);
         for (place, rank) in layout.inputs().iter().enumerate() {
             assert_eq!(layout.role(*rank), Some(Role::Input(place)));
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn role__is_by_place() {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout = Layout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
         assert_eq!(layout.role(Rank(1)), Some(Role::Input(1)));
         assert_eq!(layout.role(Rank(4)), Some(Role::Builder(2)));
         assert_eq!(layout.role(Rank(5)), None);
@@ -240,9 +240,9 @@ mod tests {
     #[test]
     fn new__refuses_what_is_no_layout() {
         let one = || alloc::vec![Rank(0)];
-        assert_eq!(Layout::new(one(), Vec::new(), &[]).err(), Some(LayoutError::Empty));
-        assert_eq!(Layout::new(one(), one(), &[]).err(), Some(LayoutError::Twice(Rank(0))));
-        assert_eq!(Layout::new(one(), alloc::vec![Rank(1)], &[0]).err(), Some(LayoutError::Weights));
-        assert_eq!(Layout::new(one(), alloc::vec![Rank(1)], &[u32::MAX]).err(), Some(LayoutError::Weights));
+        assert_eq!(TimesliceLayout::new(one(), Vec::new(), &[]).err(), Some(LayoutError::Empty));
+        assert_eq!(TimesliceLayout::new(one(), one(), &[]).err(), Some(LayoutError::Twice(Rank(0))));
+        assert_eq!(TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[0]).err(), Some(LayoutError::Weights));
+        assert_eq!(TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[u32::MAX]).err(), Some(LayoutError::Weights));
     }
 }

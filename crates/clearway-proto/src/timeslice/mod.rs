@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Timeslice `t` is the contributions of all inputs to it, gathered at one builder, which every node can compute
-//! ([`Layout`]). A builder keeps a ring for each input; an input writes its contribution into its ring, one-sided, and
+//! ([`TimesliceLayout`]). A builder keeps a ring for each input; an input writes its contribution into its ring, one-sided, and
 //! the builder tells it what is free again. Which builder an input serves next, and which input a builder lets in, is the
 //! *policy* ([`Policy`]): the only part in which schedulers differ.
 //!
@@ -51,9 +51,9 @@ mod swarm;
 #[cfg(test)]
 mod tests;
 
-pub use context::{Event, NodeConfig, Release, Slots};
-pub use layout::{Layout, LayoutError, Role};
-pub use node::{Command, Node};
+pub use context::{ReleasePolicy, TimesliceConfig, TimesliceEvent, WriteSlots};
+pub use layout::{LayoutError, Role, TimesliceLayout};
+pub use node::{TimesliceCommand, TimesliceNode};
 pub use policy::{Cause, Dfs, Policy, SpeedUp, Window};
-pub use record::{BuilderRecord, InputRecord, IntervalRecord, Record};
-pub use supply::{Pieces, Sizes, Source};
+pub use record::{BuilderRecord, InputRecord, IntervalRecord, TimesliceRecord};
+pub use supply::{ContributionSizes, ContributionSource, ContributionSpans};

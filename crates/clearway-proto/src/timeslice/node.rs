@@ -11,23 +11,25 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::builder::Builder;
-use super::context::{Context, Event, Label, NodeConfig};
-use super::frame::{Frame, of_run};
-use super::input::Input;
+use super::context::{TimesliceConfig, TimesliceContext, TimesliceEvent, TimesliceLabel};
+use super::frame::{TimesliceFrame, of_run};
+use super::input::InputNode;
 use super::layout::Role;
-use super::membership::{self, Change, Decision, FIRST_KIND, Journal, Member, Membership, Stake, Wish};
-use super::record::Record;
-use super::supply::Pieces;
+use super::membership::{
+    self, Change, Decision, FIRST_KIND, Journal, Membership, ProposedDecision, RosterMember, Stake,
+};
+use super::record::TimesliceRecord;
+use super::supply::ContributionSpans;
 use crate::base::{LocalNs, Rank};
 use crate::wire::{Arrival, Destination, Engine, More, Operation, Out, Span};
 
 /// What the application may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum TimesliceCommand {
     /// Input: contributions may leave as soon as every builder is there.
     Begin,
     /// Input: the contribution to the next timeslice, for [`super::Source::Given`].
-    Give(Pieces),
+    Give(ContributionSpans),
     /// Input: the stream ends before this timeslice, or where it has come to if that is later. All inputs must be told of the
     /// same end: what only some contribute to is never complete.
     Finish {
@@ -39,9 +41,9 @@ pub enum Command {
         /// Which.
         timeslice: u64,
     },
-    /// A rank that is out wants to take part, from some timeslice on that [`Event::Joined`] tells.
+    /// A rank that is out wants to take part, from some timeslice on that [`TimesliceEvent::Joined`] tells.
     Join,
-    /// A rank wants nothing more to be dealt to it; [`Event::Retired`] tells from when on.
+    /// A rank wants nothing more to be dealt to it; [`TimesliceEvent::Retired`] tells from when on.
     Retire,
     /// A builder shall have so many sixteenths of the turns of an equal one.
     Weigh {
@@ -53,8 +55,8 @@ pub enum Command {
 }
 
 #[derive(Debug)]
-enum Part {
-    Input(Box<Input>),
+enum NodeRole {
+    Input(Box<InputNode>),
     Builder(Box<Builder>),
     /// No part in the job, for now.
     Idle,
@@ -64,40 +66,40 @@ enum Part {
 
 /// The engine of timeslice building.
 #[derive(Debug)]
-pub struct Node {
-    config: NodeConfig,
-    part: Part,
+pub struct TimesliceNode {
+    config: TimesliceConfig,
+    part: NodeRole,
     journal: Arc<Journal>,
     /// None where nobody is watched.
     membership: Option<Box<Membership>>,
 }
 
-impl Node {
+impl TimesliceNode {
     /// A rank of a job, as `config` says.
-    pub fn new(config: NodeConfig) -> Self {
+    pub fn new(config: TimesliceConfig) -> Self {
         let mut out = Out::with_limit(0);
         let journal = Arc::new(Journal::new(&config.layout));
         let me = journal.member_of(config.rank);
-        let cx = Context { now: LocalNs(0), config: &config, journal: &journal, out: &mut out };
-        let part = me.filter(|me| journal.takes_part(*me)).map_or(Part::Idle, |me| part(me, &cx));
+        let cx = TimesliceContext { now: LocalNs(0), config: &config, journal: &journal, out: &mut out };
+        let part = me.filter(|me| journal.takes_part(*me)).map_or(NodeRole::Idle, |me| part(me, &cx));
         let beats = me.zip(config.heartbeat);
         let membership = beats.map(|(me, interval)| Box::new(Membership::new(me, journal.clone(), interval)));
         Self { config, part, journal, membership }
     }
 
     /// What was counted since the last call, up to `now`.
-    pub fn take_record(&mut self, now: LocalNs) -> Option<Record> {
+    pub fn take_record(&mut self, now: LocalNs) -> Option<TimesliceRecord> {
         match &mut self.part {
-            Part::Input(input) => Some(Record::Input(input.take_record(now))),
-            Part::Builder(builder) => Some(Record::Builder(builder.take_record())),
-            Part::Idle | Part::Aborted => None,
+            NodeRole::Input(input) => Some(TimesliceRecord::Input(input.take_record(now))),
+            NodeRole::Builder(builder) => Some(TimesliceRecord::Builder(builder.take_record())),
+            NodeRole::Idle | NodeRole::Aborted => None,
         }
     }
 
     /// Builder: where the contribution of the input at `place` to `timeslice` lies, from completion to release.
     pub fn contribution(&self, place: usize, timeslice: u64) -> Option<Span> {
         match &self.part {
-            Part::Builder(builder) => builder.contribution(place, timeslice, self.config.rings),
+            NodeRole::Builder(builder) => builder.contribution(place, timeslice, self.config.rings),
             _ => None,
         }
     }
@@ -105,7 +107,7 @@ impl Node {
     /// Builder: the position of the first timeslice of its order that is not complete.
     pub fn row(&self) -> Option<u64> {
         match &self.part {
-            Part::Builder(builder) => Some(builder.row()),
+            NodeRole::Builder(builder) => Some(builder.row()),
             _ => None,
         }
     }
@@ -119,7 +121,7 @@ impl Node {
     /// Builder: the first input whose contribution to the oldest timeslice in the making is missing.
     pub fn awaited(&self) -> Option<Rank> {
         match &self.part {
-            Part::Builder(builder) => self.config.layout.inputs().get(builder.awaited()?).copied(),
+            NodeRole::Builder(builder) => self.config.layout.inputs().get(builder.awaited()?).copied(),
             _ => None,
         }
     }
@@ -127,7 +129,7 @@ impl Node {
     /// Builder: how many contributions of the input at `place` have landed, modulo 2^32.
     pub fn landed(&self, place: usize) -> Option<u32> {
         match &self.part {
-            Part::Builder(builder) => builder.landed_of(place),
+            NodeRole::Builder(builder) => builder.landed_of(place),
             _ => None,
         }
     }
@@ -135,7 +137,7 @@ impl Node {
     /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {
-            Part::Input(input) => Some(input.reached()),
+            NodeRole::Input(input) => Some(input.reached()),
             _ => None,
         }
     }
@@ -146,85 +148,89 @@ impl Node {
         &self.journal
     }
 
-    fn command(&mut self, now: LocalNs, command: Command, out: &mut Out<Event>) -> More {
-        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+    fn command(&mut self, now: LocalNs, command: TimesliceCommand, out: &mut Out<TimesliceEvent>) -> More {
+        let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
         match (command, &mut self.part) {
-            (Command::Begin, Part::Input(input)) => input.begin(cx),
-            (Command::Give(pieces), Part::Input(input)) => input.give(cx, pieces),
-            (Command::Finish { timeslice }, Part::Input(input)) => input.finish(cx, timeslice),
-            (Command::Release { timeslice }, Part::Builder(builder)) => builder.release(cx, timeslice),
-            (Command::Abort, _) => {
+            (TimesliceCommand::Begin, NodeRole::Input(input)) => input.begin(cx),
+            (TimesliceCommand::Give(pieces), NodeRole::Input(input)) => input.give(cx, pieces),
+            (TimesliceCommand::Finish { timeslice }, NodeRole::Input(input)) => input.finish(cx, timeslice),
+            (TimesliceCommand::Release { timeslice }, NodeRole::Builder(builder)) => builder.release(cx, timeslice),
+            (TimesliceCommand::Abort, _) => {
                 self.abort(self.config.rank, out);
                 More::No
             }
-            (Command::Join | Command::Retire | Command::Weigh { .. }, _) => self.wish(now, command, out),
+            (TimesliceCommand::Join | TimesliceCommand::Retire | TimesliceCommand::Weigh { .. }, _) => {
+                self.wish(now, command, out)
+            }
             _ => More::No,
         }
     }
 
     /// Tells every peer and stops.
-    fn abort(&mut self, by: Rank, out: &mut Out<Event>) {
+    fn abort(&mut self, by: Rank, out: &mut Out<TimesliceEvent>) {
         let peers = match &self.part {
-            Part::Input(_) => self.config.layout.builders(),
-            Part::Builder(_) => self.config.layout.inputs(),
-            Part::Idle | Part::Aborted => return,
+            NodeRole::Input(_) => self.config.layout.builders(),
+            NodeRole::Builder(_) => self.config.layout.inputs(),
+            NodeRole::Idle | NodeRole::Aborted => return,
         };
-        let cx = &mut Context { now: LocalNs(0), config: &self.config, journal: &self.journal, out };
-        peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, Frame::Abort));
-        self.part = Part::Aborted;
+        let cx = &mut TimesliceContext { now: LocalNs(0), config: &self.config, journal: &self.journal, out };
+        peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, TimesliceFrame::Abort));
+        self.part = NodeRole::Aborted;
         self.membership = None;
-        out.tell(Event::Aborted { by });
+        out.tell(TimesliceEvent::Aborted { by });
     }
 
-    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], body: Span, out: &mut Out<Event>) -> More {
+    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], body: Span, out: &mut Out<TimesliceEvent>) -> More {
         let Some(head) = of_run(head, self.config.run) else { return More::No };
         if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
             return self.about_members(now, from, head, out);
         }
-        let (Some(frame), Some(role)) = (Frame::parse(head), self.config.layout.role(from)) else { return More::No };
-        if frame == Frame::Abort {
+        let (Some(frame), Some(role)) = (TimesliceFrame::parse(head), self.config.layout.role(from)) else {
+            return More::No;
+        };
+        if frame == TimesliceFrame::Abort {
             self.abort(from, out);
             return More::No;
         }
-        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+        let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
         match (&mut self.part, role) {
-            (Part::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
-            (Part::Builder(builder), Role::Input(place)) => match frame {
-                Frame::Put { into, from, length } => builder.put(cx, place, (into, from, length), body),
+            (NodeRole::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
+            (NodeRole::Builder(builder), Role::Input(place)) => match frame {
+                TimesliceFrame::Put { into, from, length } => builder.put(cx, place, (into, from, length), body),
                 frame => builder.arrival(cx, place, frame),
             },
             _ => More::No,
         }
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<Event>) -> More {
+    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<TimesliceEvent>) -> More {
         match *arrival {
             Arrival::Datagram(datagram) => {
                 return self.datagram(now, datagram.from, datagram.head, datagram.body, out);
             }
             Arrival::Landed { from, into, immediate, at } => {
                 let at = at.instant();
-                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
-                if let (Part::Builder(builder), Some(Role::Input(place))) =
+                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
+                if let (NodeRole::Builder(builder), Some(Role::Input(place))) =
                     (&mut self.part, self.config.layout.role(from))
                 {
                     return builder.landed(cx, place, into, immediate, at);
                 }
             }
             Arrival::Done { token, status, .. }
-                if let Some(Label::Frame { place, kind: kind @ FIRST_KIND.. }) = Label::of(token) =>
+                if let Some(TimesliceLabel::Frame { place, kind: kind @ FIRST_KIND.. }) = TimesliceLabel::of(token) =>
             {
                 if let Some(membership) = &mut self.membership {
-                    membership.done(Member(place), kind, status);
+                    membership.done(RosterMember(place), kind, status);
                 }
                 return self.go_on(now, out);
             }
             _ => {
-                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
                 let more = match &mut self.part {
-                    Part::Input(input) => input.other(cx, arrival),
-                    Part::Builder(builder) => builder.other(cx, arrival),
-                    Part::Idle | Part::Aborted => More::No,
+                    NodeRole::Input(input) => input.other(cx, arrival),
+                    NodeRole::Builder(builder) => builder.other(cx, arrival),
+                    NodeRole::Idle | NodeRole::Aborted => More::No,
                 };
                 return if self.has_room(arrival) && self.go_on(now, out) == More::Yes { More::Yes } else { more };
             }
@@ -242,35 +248,40 @@ impl Node {
         has
     }
 
-    fn boot(&mut self, now: LocalNs, incarnation: u32, out: &mut Out<Event>) -> More {
+    fn boot(&mut self, now: LocalNs, incarnation: u32, out: &mut Out<TimesliceEvent>) -> More {
         if let Some(membership) = &mut self.membership {
             membership.boot(now, incarnation);
             // Who was restarted has lost what it had, and is another one.
             if !membership.is_in() {
-                self.part = Part::Idle;
+                self.part = NodeRole::Idle;
             }
         }
-        let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+        let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
         match &mut self.part {
-            Part::Input(part) => part.boot(cx),
+            NodeRole::Input(part) => part.boot(cx),
             _ => More::No,
         }
     }
 }
 
 /// The part of `me`, who takes part.
-fn part(me: Member, cx: &Context<'_>) -> Part {
+fn part(me: RosterMember, cx: &TimesliceContext<'_>) -> NodeRole {
     match cx.journal.role(me) {
-        Role::Input(place) => Part::Input(Box::new(Input::new(place, cx))),
-        Role::Builder(place) => Part::Builder(Box::new(Builder::new(place, cx))),
+        Role::Input(place) => NodeRole::Input(Box::new(InputNode::new(place, cx))),
+        Role::Builder(place) => NodeRole::Builder(Box::new(Builder::new(place, cx))),
     }
 }
 
-impl Engine for Node {
-    type Command = Command;
-    type Event = Event;
+impl Engine for TimesliceNode {
+    type Command = TimesliceCommand;
+    type Event = TimesliceEvent;
 
-    fn input(&mut self, now: LocalNs, input: crate::wire::Input<'_, Command>, out: &mut Out<Event>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: crate::wire::Input<'_, TimesliceCommand>,
+        out: &mut Out<TimesliceEvent>,
+    ) -> More {
         use crate::wire::Input as Given;
         match input {
             Given::Arrival(arrival) => self.arrival(now, &arrival, out),
@@ -278,11 +289,11 @@ impl Engine for Node {
             Given::Boot { incarnation } => self.boot(now, incarnation, out),
             Given::Tick => {
                 let beat = self.beat(now, out);
-                let cx = &mut Context { now, config: &self.config, journal: &self.journal, out };
+                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
                 let more = match &mut self.part {
-                    Part::Input(part) => part.tick(cx),
-                    Part::Builder(part) => part.tick(cx),
-                    Part::Idle | Part::Aborted => More::No,
+                    NodeRole::Input(part) => part.tick(cx),
+                    NodeRole::Builder(part) => part.tick(cx),
+                    NodeRole::Idle | NodeRole::Aborted => More::No,
                 };
                 if beat == More::Yes { beat } else { more }
             }
@@ -291,9 +302,9 @@ impl Engine for Node {
 
     fn deadline(&self) -> Option<LocalNs> {
         let part = match &self.part {
-            Part::Input(part) => part.deadline(),
-            Part::Builder(part) => part.deadline(),
-            Part::Idle | Part::Aborted => None,
+            NodeRole::Input(part) => part.deadline(),
+            NodeRole::Builder(part) => part.deadline(),
+            NodeRole::Idle | NodeRole::Aborted => None,
         };
         let beat = self.membership.as_ref().map(|membership| membership.deadline());
         [part, beat].into_iter().flatten().min()

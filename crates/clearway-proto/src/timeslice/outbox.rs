@@ -15,7 +15,7 @@ use crate::wire::Status;
 
 /// What is under way to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum OutboxState {
     #[default]
     Idle,
     /// It stands in the queue.
@@ -28,7 +28,7 @@ enum State {
 /// Needs of one node, by the place of its peers.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    states: Vec<State>,
+    states: Vec<OutboxState>,
     queue: VecDeque<u32>,
     full: bool,
 }
@@ -36,18 +36,18 @@ pub(super) struct Outbox {
 impl Outbox {
     /// For `peers` peers.
     pub(super) fn new(peers: usize) -> Self {
-        Self { states: vec![State::Idle; peers], queue: VecDeque::new(), full: false }
+        Self { states: vec![OutboxState::Idle; peers], queue: VecDeque::new(), full: false }
     }
 
     /// The peer at `place` is owed a header.
     pub(super) fn want(&mut self, place: usize) {
         match self.states[place] {
-            State::Idle => {
-                self.states[place] = State::Queued;
+            OutboxState::Idle => {
+                self.states[place] = OutboxState::Queued;
                 self.queue.push_back(place as u32);
             }
-            State::UnderWay => self.states[place] = State::UnderWayAndNeeded,
-            State::Queued | State::UnderWayAndNeeded => {}
+            OutboxState::UnderWay => self.states[place] = OutboxState::UnderWayAndNeeded,
+            OutboxState::Queued | OutboxState::UnderWayAndNeeded => {}
         }
     }
 
@@ -57,16 +57,16 @@ impl Outbox {
             return None;
         }
         let place = self.queue.pop_front()? as usize;
-        self.states[place] = State::UnderWay;
+        self.states[place] = OutboxState::UnderWay;
         Some(place)
     }
 
     /// The header to the peer at `place` has left, or has not.
     pub(super) fn done(&mut self, place: usize, status: Status) {
         let Some(state) = self.states.get_mut(place) else { return };
-        let again = *state == State::UnderWayAndNeeded || status == Status::NoRoom;
+        let again = *state == OutboxState::UnderWayAndNeeded || status == Status::NoRoom;
         self.full |= status == Status::NoRoom;
-        *state = State::Idle;
+        *state = OutboxState::Idle;
         if again {
             self.want(place);
         }
@@ -74,7 +74,7 @@ impl Outbox {
 
     /// Nothing was owed to the peer at `place` after all.
     pub(super) fn nothing(&mut self, place: usize) {
-        self.states[place] = State::Idle;
+        self.states[place] = OutboxState::Idle;
     }
 
     /// There is room again.

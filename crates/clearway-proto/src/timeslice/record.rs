@@ -68,7 +68,7 @@ pub struct BuilderRecord {
 /// What a rank counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Record {
+pub enum TimesliceRecord {
     /// It is an input.
     Input(InputRecord),
     /// It is a builder.
@@ -77,12 +77,12 @@ pub enum Record {
 
 /// Adds up for how long which cause held an input.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Blocked {
+pub(super) struct BlockedTimes {
     since: Option<(LocalNs, Cause)>,
     sums: [Nanos; Cause::ALL.len()],
 }
 
-impl Blocked {
+impl BlockedTimes {
     /// From `now` on `cause` holds it, or nothing does.
     pub(super) fn turn(&mut self, now: LocalNs, cause: Option<Cause>) {
         if let Some((since, cause)) = self.since {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn blocked__adds_up_by_cause() {
-        let mut blocked = Blocked::default();
+        let mut blocked = BlockedTimes::default();
         blocked.turn(LocalNs(10), Some(Cause::NoCredit));
         blocked.turn(LocalNs(15), None);
         blocked.turn(LocalNs(20), Some(Cause::NoMicroslices));

@@ -20,7 +20,7 @@ pub(super) struct Ring {
 
 /// A place in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RingRange {
     /// Bytes from the ring's beginning.
     pub(super) offset: u64,
     /// The counter at its beginning.
@@ -36,7 +36,7 @@ impl Ring {
     }
 
     /// The place of a contribution of `bytes` that were to be sent now; `None` while the ring has no room.
-    pub(super) const fn place(&self, bytes: u64) -> Option<Place> {
+    pub(super) const fn place(&self, bytes: u64) -> Option<RingRange> {
         if bytes > self.length {
             return None;
         }
@@ -45,11 +45,11 @@ impl Ring {
         let (offset, begin) = if bytes > left { (0, self.head + left) } else { (offset, self.head) };
         let end = begin + bytes;
         let tail = if self.head == self.tail { begin } else { self.tail };
-        if end - tail > self.length { None } else { Some(Place { offset, begin, end }) }
+        if end - tail > self.length { None } else { Some(RingRange { offset, begin, end }) }
     }
 
     /// `place` is taken.
-    pub(super) const fn take(&mut self, place: Place) {
+    pub(super) const fn take(&mut self, place: RingRange) {
         if self.head == self.tail {
             self.tail = place.begin;
         }
@@ -76,14 +76,14 @@ mod tests {
     fn place__skips_the_end_of_the_ring() {
         let mut ring = Ring::new(100);
         let first = ring.place(60).expect("it is empty");
-        assert_eq!(first, Place { offset: 0, begin: 0, end: 60 });
+        assert_eq!(first, RingRange { offset: 0, begin: 0, end: 60 });
         ring.take(first);
         assert_eq!(ring.place(60), None);
         let third = ring.place(30).expect("there are forty left");
         ring.take(third);
         ring.release(60);
         let second = ring.place(50).expect("the first was released");
-        assert_eq!(second, Place { offset: 0, begin: 100, end: 150 });
+        assert_eq!(second, RingRange { offset: 0, begin: 100, end: 150 });
         ring.take(second);
         assert_eq!(ring.place(11), None, "the ten skipped bytes count as used");
     }
@@ -109,7 +109,7 @@ mod tests {
         }
         assert_eq!(ring.place(1), None);
         ring.release(32);
-        assert_eq!(ring.place(32), Some(Place { offset: 0, begin: 96, end: 128 }));
+        assert_eq!(ring.place(32), Some(RingRange { offset: 0, begin: 96, end: 128 }));
         assert_eq!(ring.place(97), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::wire::Span;
 
 /// How long contributions are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizes {
+pub enum ContributionSizes {
     /// All the same.
     Constant(Bytes),
     /// Evenly drawn between two lengths, the second one included; the same for the same key and timeslice.
@@ -28,7 +28,7 @@ pub enum Sizes {
 /// Beside each contribution FLESnet sends one message of 16 and two of 64 bytes (CUG 2019, slide 14).
 const BESIDE: [u32; 3] = [16, 64, 64];
 
-impl Sizes {
+impl ContributionSizes {
     /// Bytes of the short messages of [`Self::Mixed`].
     pub const BESIDE: Bytes = Bytes((BESIDE[0] + BESIDE[1] + BESIDE[2]) as u64);
 
@@ -47,21 +47,21 @@ impl Sizes {
 
 /// Where contributions come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ContributionSource {
     /// Every contribution is there from the beginning, at the beginning of the same memory.
-    Endless(Span, Sizes),
+    Endless(Span, ContributionSizes),
     /// The application gives them.
     Given,
 }
 
 /// One contribution: at most four spans, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pieces {
+pub struct ContributionSpans {
     spans: [Span; PIECES_MAX],
     count: u8,
 }
 
-impl Pieces {
+impl ContributionSpans {
     /// These spans; empty ones are left out. `None` when more than four are left, or none.
     pub fn new(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
         let mut pieces = Self { spans: [Span::EMPTY; PIECES_MAX], count: 0 };
@@ -86,14 +86,14 @@ impl Pieces {
 /// A contribution that the application gave.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    pieces: Pieces,
+    pieces: ContributionSpans,
     released: bool,
 }
 
 /// The contributions of an input.
 #[derive(Debug)]
 pub(super) struct Supply {
-    source: Source,
+    source: ContributionSource,
     /// Timeslices below this one were given back.
     first: u64,
     entries: VecDeque<Entry>,
@@ -105,11 +105,14 @@ pub(super) struct Supply {
 
 impl Supply {
     /// From timeslice `first` on.
-    pub(super) const fn new(source: Source, first: u64) -> Self {
+    pub(super) const fn new(source: ContributionSource, first: u64) -> Self {
         let longest = match source {
-            Source::Endless(_, Sizes::Constant(length) | Sizes::Between(_, length, _)) => length.0,
-            Source::Endless(_, Sizes::Mixed(length)) => length.0 + Sizes::BESIDE.0,
-            Source::Given => 0,
+            ContributionSource::Endless(
+                _,
+                ContributionSizes::Constant(length) | ContributionSizes::Between(_, length, _),
+            ) => length.0,
+            ContributionSource::Endless(_, ContributionSizes::Mixed(length)) => length.0 + ContributionSizes::BESIDE.0,
+            ContributionSource::Given => 0,
         };
         Self { source, first, entries: VecDeque::new(), end: None, longest }
     }
@@ -117,8 +120,8 @@ impl Supply {
     /// Timeslices below this one can be sent, or were.
     pub(super) fn ready(&self) -> u64 {
         let ready = match self.source {
-            Source::Endless(..) => u64::MAX,
-            Source::Given => self.first + self.entries.len() as u64,
+            ContributionSource::Endless(..) => u64::MAX,
+            ContributionSource::Given => self.first + self.entries.len() as u64,
         };
         ready.min(self.end.unwrap_or(u64::MAX))
     }
@@ -139,28 +142,32 @@ impl Supply {
     }
 
     /// One more contribution.
-    pub(super) fn give(&mut self, pieces: Pieces) {
+    pub(super) fn give(&mut self, pieces: ContributionSpans) {
         self.longest = self.longest.max(pieces.length());
         self.entries.push_back(Entry { pieces, released: false });
     }
 
     /// The contribution to `timeslice`, which is ready and not released.
-    pub(super) fn pieces(&self, timeslice: u64) -> Option<Pieces> {
+    pub(super) fn pieces(&self, timeslice: u64) -> Option<ContributionSpans> {
         match self.source {
-            Source::Endless(memory, Sizes::Mixed(length)) => {
-                let most = u64::from(memory.length).saturating_sub(Sizes::BESIDE.0);
+            ContributionSource::Endless(memory, ContributionSizes::Mixed(length)) => {
+                let most = u64::from(memory.length).saturating_sub(ContributionSizes::BESIDE.0);
                 let mut offset = memory.offset;
-                Pieces::new([length.0.clamp(1, most.max(1)) as u32].into_iter().chain(BESIDE).map(|length| {
-                    let span = Span { offset, length, ..memory };
-                    offset += u64::from(length);
-                    span
-                }))
+                ContributionSpans::new([length.0.clamp(1, most.max(1)) as u32].into_iter().chain(BESIDE).map(
+                    |length| {
+                        let span = Span { offset, length, ..memory };
+                        offset += u64::from(length);
+                        span
+                    },
+                ))
             }
-            Source::Endless(memory, sizes) => {
+            ContributionSource::Endless(memory, sizes) => {
                 let length = sizes.of(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
-                Pieces::new([Span { length, ..memory }])
+                ContributionSpans::new([Span { length, ..memory }])
             }
-            Source::Given => self.entries.get(timeslice.checked_sub(self.first)? as usize).map(|entry| entry.pieces),
+            ContributionSource::Given => {
+                self.entries.get(timeslice.checked_sub(self.first)? as usize).map(|entry| entry.pieces)
+            }
         }
     }
 
@@ -188,40 +195,43 @@ mod tests {
 
     #[test]
     fn release__gives_memory_back_in_order() {
-        let mut supply = Supply::new(Source::Given, 0);
-        (0..3).for_each(|i| supply.give(Pieces::new([span(i * 8, 8)]).expect("one piece")));
+        let mut supply = Supply::new(ContributionSource::Given, 0);
+        (0..3).for_each(|i| supply.give(ContributionSpans::new([span(i * 8, 8)]).expect("one piece")));
         assert_eq!(supply.ready(), 3);
         assert_eq!(supply.release(1), None);
         assert_eq!(supply.release(0), Some(2));
         assert_eq!(supply.release(0), None, "it was given back");
         assert_eq!(supply.release(7), None, "it is not there");
-        assert_eq!(supply.pieces(2), Pieces::new([span(16, 8)]));
+        assert_eq!(supply.pieces(2), ContributionSpans::new([span(16, 8)]));
         supply.finish(1);
         assert_eq!(supply.end(), Some(3), "what was given will be sent");
     }
 
     #[test]
     fn pieces__are_the_spans_that_are_not_empty() {
-        let pieces = Pieces::new([span(0, 4), Span::EMPTY, span(8, 2)]).expect("two pieces");
+        let pieces = ContributionSpans::new([span(0, 4), Span::EMPTY, span(8, 2)]).expect("two pieces");
         assert_eq!(pieces.spans(), [span(0, 4), span(8, 2)]);
         assert_eq!(pieces.length(), 6);
-        assert_eq!(Pieces::new([Span::EMPTY]), None);
-        assert_eq!(Pieces::new([span(0, 1); 5]), None);
+        assert_eq!(ContributionSpans::new([Span::EMPTY]), None);
+        assert_eq!(ContributionSpans::new([span(0, 1); 5]), None);
     }
 
     #[test]
     fn sizes__a_mix_is_four_messages_behind_each_other() {
-        let supply = Supply::new(Source::Endless(span(8, 244), Sizes::Mixed(Bytes(100))), 0);
-        assert_eq!(supply.pieces(7), Pieces::new([span(8, 100), span(108, 16), span(124, 64), span(188, 64)]));
-        assert_eq!((supply.longest(), Sizes::Mixed(Bytes(100)).of(1)), (244, Bytes(244)));
+        let supply = Supply::new(ContributionSource::Endless(span(8, 244), ContributionSizes::Mixed(Bytes(100))), 0);
+        assert_eq!(
+            supply.pieces(7),
+            ContributionSpans::new([span(8, 100), span(108, 16), span(124, 64), span(188, 64)])
+        );
+        assert_eq!((supply.longest(), ContributionSizes::Mixed(Bytes(100)).of(1)), (244, Bytes(244)));
     }
 
     #[test]
     fn sizes__are_a_function_of_the_timeslice() {
-        let sizes = Sizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
+        let sizes = ContributionSizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
         assert!((0..100).all(|t| (10..=12).contains(&sizes.of(t).0) && sizes.of(t) == sizes.of(t)));
         assert_eq!((0..100).map(|t| sizes.of(t).0).max(), Some(12));
-        let mut supply = Supply::new(Source::Endless(span(0, 11), sizes), 0);
+        let mut supply = Supply::new(ContributionSource::Endless(span(0, 11), sizes), 0);
         assert!((0..100).all(|t| supply.pieces(t).is_some_and(|pieces| pieces.length() <= 11)));
         supply.finish(5);
         assert_eq!(supply.ready(), 5);

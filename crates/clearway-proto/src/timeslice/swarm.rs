@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::membership::{Change, Journal, Member};
+use super::membership::{Change, Journal, RosterMember};
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
@@ -24,7 +24,7 @@ const LATE: LocalNs = LocalNs(100_000_000);
 const STRIKES: u64 = 700_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum SwarmFault {
     /// It never runs again.
     Kill,
     /// It begins anew after so long, and asks to join.
@@ -45,13 +45,13 @@ enum Fault {
 }
 
 /// A wire whose rank has a clock of its own, and hears so much at a time.
-struct Afflicted<'a> {
+struct FaultyWire<'a> {
     wire: &'a mut MemoryWire,
     now: LocalNs,
     most: usize,
 }
 
-impl Wire for Afflicted<'_> {
+impl Wire for FaultyWire<'_> {
     forward_wire!(
         wire: rank, capabilities, memory, groups, post, deadline, counters
     );
@@ -67,8 +67,8 @@ impl Wire for Afflicted<'_> {
 }
 
 /// One rank of a trial.
-struct Process {
-    driver: Option<Driver<Node>>,
+struct SwarmProcess {
+    driver: Option<Driver<TimesliceNode>>,
     /// It does not run before this.
     sleeps_until: u64,
     is_slow: bool,
@@ -86,7 +86,7 @@ struct Process {
     wake: Option<LocalNs>,
 }
 
-impl Process {
+impl SwarmProcess {
     /// What its clock shows when the fabric's shows `now`.
     fn clock(&mut self, now: LocalNs) -> LocalNs {
         Self::shown(self.ahead, &mut self.shown, now)
@@ -100,25 +100,25 @@ impl Process {
 
 /// A timeslice that a builder told to be complete.
 #[derive(Clone, Debug)]
-struct Built {
+struct BuiltTimeslice {
     rank: Rank,
     life: u32,
     /// Inputs whose contribution was there.
     with: BTreeSet<usize>,
 }
 
-struct Trial {
+struct SwarmTrial {
     stream: RandomStream,
     inputs: u32,
     builders: u32,
     policy: Policy,
     timeslices: u64,
     ring: u64,
-    layout: Arc<Layout>,
+    layout: Arc<TimesliceLayout>,
     fabric: MemoryFabric,
-    processes: Vec<Process>,
-    faults: BTreeMap<u64, Vec<(u32, Fault)>>,
-    built: BTreeMap<u64, Vec<Built>>,
+    processes: Vec<SwarmProcess>,
+    faults: BTreeMap<u64, Vec<(u32, SwarmFault)>>,
+    built: BTreeMap<u64, Vec<BuiltTimeslice>>,
     void: BTreeSet<(Rank, u32, u64)>,
     releases: BTreeMap<(u64, u64), (Rank, u32, u64)>,
     helpless: bool,
@@ -137,11 +137,11 @@ fn faults(
     stream: &mut RandomStream,
     [inputs, builders]: [u32; 2],
     absent: &[Rank],
-) -> BTreeMap<u64, Vec<(u32, Fault)>> {
+) -> BTreeMap<u64, Vec<(u32, SwarmFault)>> {
     let mut below = |bound: u64| stream.below(bound);
     let ranks = inputs + builders;
     let members = ranks - absent.len() as u32;
-    let mut faults: BTreeMap<u64, Vec<(u32, Fault)>> = BTreeMap::new();
+    let mut faults: BTreeMap<u64, Vec<(u32, SwarmFault)>> = BTreeMap::new();
     // Fewer than half are struck by what can put them out, so that the others can always decide; one input and one builder
     // never are.
     let mut safe = [below(u64::from(inputs)) as u32, inputs + 1 + below(u64::from(builders) - 1) as u32].to_vec();
@@ -150,17 +150,17 @@ fn faults(
     for _ in 0..below(6) {
         let (at, rank) = (below(STRIKES), below(u64::from(ranks)) as u32);
         let fault = match below(10) {
-            0 => Fault::Kill,
-            1 => Fault::Restart(1 + below(400_000)),
-            2 | 3 => Fault::Pause(10_000 + below(600_000)),
-            4 => Fault::Jump(below(1_000_000)),
-            5 => Fault::Slow,
-            6 => Fault::Retire,
-            7 => Fault::SetBack(below(400_000)),
-            8 => Fault::Drop(below(400_000)),
-            _ => Fault::Weigh(1 + below(40) as u32),
+            0 => SwarmFault::Kill,
+            1 => SwarmFault::Restart(1 + below(400_000)),
+            2 | 3 => SwarmFault::Pause(10_000 + below(600_000)),
+            4 => SwarmFault::Jump(below(1_000_000)),
+            5 => SwarmFault::Slow,
+            6 => SwarmFault::Retire,
+            7 => SwarmFault::SetBack(below(400_000)),
+            8 => SwarmFault::Drop(below(400_000)),
+            _ => SwarmFault::Weigh(1 + below(40) as u32),
         };
-        if matches!(fault, Fault::Kill | Fault::Restart(_) | Fault::Pause(_) | Fault::Retire) {
+        if matches!(fault, SwarmFault::Kill | SwarmFault::Restart(_) | SwarmFault::Pause(_) | SwarmFault::Retire) {
             if strikes == 0 || safe.contains(&rank) {
                 continue;
             }
@@ -169,11 +169,11 @@ fn faults(
         }
         faults.entry(at).or_default().push((rank, fault));
     }
-    absent.iter().for_each(|rank| faults.entry(below(STRIKES)).or_default().push((rank.0, Fault::Join)));
+    absent.iter().for_each(|rank| faults.entry(below(STRIKES)).or_default().push((rank.0, SwarmFault::Join)));
     faults
 }
 
-impl Trial {
+impl SwarmTrial {
     fn new(seed: u64) -> Self {
         let mut stream = RandomKey::new(seed).purpose("timeslice swarm").stream();
         let mut below = |bound: u64| stream.below(bound);
@@ -183,10 +183,10 @@ impl Trial {
         let ranks = inputs + builders;
         let absent = if below(4) == 0 && builders > 2 { std::vec![Rank(inputs)] } else { Vec::new() };
         let faults = faults(&mut stream, [inputs, builders], &absent);
-        let layout = Layout::new((0..inputs).map(Rank).collect(), (inputs..ranks).map(Rank).collect(), &[]);
+        let layout = TimesliceLayout::new((0..inputs).map(Rank).collect(), (inputs..ranks).map(Rank).collect(), &[]);
         let layout = Arc::new(layout.and_then(|layout| layout.without(&absent)).expect("a sound layout"));
         let fabric = MemoryFabric::new(MemoryConfig { latency: LATENCY, ..MemoryConfig::lossless(ranks) });
-        let process = |rank: u32| Process {
+        let process = |rank: u32| SwarmProcess {
             driver: None,
             sleeps_until: 0,
             is_slow: false,
@@ -230,18 +230,18 @@ impl Trial {
         let wire = self.fabric.wire(Rank(rank));
         let length = self.ring * u64::from(self.inputs);
         let region = wire.register(Bytes(length)).expect("there is room");
-        let node = Node::new(NodeConfig {
+        let node = TimesliceNode::new(TimesliceConfig {
             rank: Rank(rank),
             run: 0,
             layout: self.layout.clone(),
             policy: self.policy,
             window: Window { least: 2, most: 8 },
             dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
-            source: Source::Given,
-            slots: Slots::of(self.policy),
+            source: ContributionSource::Given,
+            slots: WriteSlots::of(self.policy),
             rings: Span { region, offset: 0, length: length as u32 },
             ring: Bytes(self.ring),
-            release: Release::ByCommand,
+            release: ReleasePolicy::ByCommand,
             heartbeat: Some(BEAT),
             class: Class::Bulk,
             control: Class::Control,
@@ -249,7 +249,7 @@ impl Trial {
         self.processes[rank as usize].driver = Some(Driver::boot(node, now, incarnation));
     }
 
-    fn command(&mut self, rank: u32, command: Command) {
+    fn command(&mut self, rank: u32, command: TimesliceCommand) {
         let process = &mut self.processes[rank as usize];
         let now = process.clock(self.fabric.now());
         if let Some(driver) = &mut process.driver {
@@ -271,32 +271,32 @@ impl Trial {
             for at in 0..length as usize {
                 bytes[offset as usize + at] = content(rank as usize, timeslice, at);
             }
-            all.push(Pieces::new([Span { region, offset, length }]).expect("contributions are not empty"));
+            all.push(ContributionSpans::new([Span { region, offset, length }]).expect("contributions are not empty"));
             offset += u64::from(length);
         }
-        all.into_iter().for_each(|pieces| self.command(rank, Command::Give(pieces)));
-        self.command(rank, Command::Finish { timeslice: self.timeslices });
-        self.command(rank, Command::Begin);
+        all.into_iter().for_each(|pieces| self.command(rank, TimesliceCommand::Give(pieces)));
+        self.command(rank, TimesliceCommand::Finish { timeslice: self.timeslices });
+        self.command(rank, TimesliceCommand::Begin);
     }
 
-    fn strike(&mut self, rank: u32, fault: Fault) {
+    fn strike(&mut self, rank: u32, fault: SwarmFault) {
         let now = self.fabric.now().0;
         let process = &mut self.processes[rank as usize];
         match fault {
-            Fault::Kill => process.driver = None,
-            Fault::Restart(after) => {
+            SwarmFault::Kill => process.driver = None,
+            SwarmFault::Restart(after) => {
                 process.driver = None;
                 process.sleeps_until = now + after;
-                self.faults.entry(now + after).or_default().push((rank, Fault::Join));
+                self.faults.entry(now + after).or_default().push((rank, SwarmFault::Join));
             }
-            Fault::Pause(length) => process.sleeps_until = now + length,
-            Fault::Jump(by) => process.ahead += by as i64,
-            Fault::SetBack(by) => process.ahead -= by as i64,
-            Fault::Drop(length) => process.narrow_until = now + length,
-            Fault::Slow => process.is_slow = true,
-            Fault::Retire => self.command(rank, Command::Retire),
-            Fault::Weigh(weight) => self.command(rank, Command::Weigh { weight }),
-            Fault::Join => {
+            SwarmFault::Pause(length) => process.sleeps_until = now + length,
+            SwarmFault::Jump(by) => process.ahead += by as i64,
+            SwarmFault::SetBack(by) => process.ahead -= by as i64,
+            SwarmFault::Drop(length) => process.narrow_until = now + length,
+            SwarmFault::Slow => process.is_slow = true,
+            SwarmFault::Retire => self.command(rank, TimesliceCommand::Retire),
+            SwarmFault::Weigh(weight) => self.command(rank, TimesliceCommand::Weigh { weight }),
+            SwarmFault::Join => {
                 if process.driver.is_none() {
                     // What had come for the dead is gone with it.
                     while self.fabric.wire(Rank(rank)).harvest(1000, &mut |_| {}) > 0 {}
@@ -304,14 +304,14 @@ impl Trial {
                     self.boot(rank, 1);
                 }
                 self.processes[rank as usize].persistent = true;
-                self.command(rank, Command::Join);
+                self.command(rank, TimesliceCommand::Join);
             }
         }
     }
 
     /// Whether every rank that takes part has ended.
     fn is_over(&self) -> bool {
-        let over = |process: &Process| process.driver.is_none() || process.ended || process.out;
+        let over = |process: &SwarmProcess| process.driver.is_none() || process.ended || process.out;
         self.faults.is_empty() && self.processes.iter().all(over)
     }
 
@@ -324,7 +324,7 @@ impl Trial {
             while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
                 let (rank, life, timeslice) = entry.remove();
                 if self.processes[rank.index()].lives == life {
-                    self.command(rank.0, Command::Release { timeslice });
+                    self.command(rank.0, TimesliceCommand::Release { timeslice });
                 }
             }
             (0..self.processes.len()).for_each(|rank| self.step(rank));
@@ -353,9 +353,9 @@ impl Trial {
         }
         let mut events = Vec::new();
         let is_narrow = process.narrow_until > now.0;
-        let shown = Process::shown(process.ahead, &mut process.shown, now);
+        let shown = SwarmProcess::shown(process.ahead, &mut process.shown, now);
         let most = if is_narrow { 1 } else { usize::MAX };
-        let mut wire = Afflicted { wire: self.fabric.wire(Rank(rank as u32)), now: shown, most };
+        let mut wire = FaultyWire { wire: self.fabric.wire(Rank(rank as u32)), now: shown, most };
         let progress = driver.step(&mut wire, &mut |event| events.push(event));
         process.wake = progress.next.map(|next| LocalNs(next.0.saturating_add_signed(-process.ahead)));
         if is_narrow {
@@ -365,28 +365,28 @@ impl Trial {
         events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
     }
 
-    fn hear(&mut self, rank: Rank, event: Event) {
+    fn hear(&mut self, rank: Rank, event: TimesliceEvent) {
         let process = &mut self.processes[rank.index()];
         match event {
-            Event::Complete { timeslice, .. } => self.complete(rank, timeslice),
-            Event::Void { timeslice } => drop(self.void.insert((rank, process.lives, timeslice))),
-            Event::Ended => process.ended = true,
-            Event::Joined { timeslice } => {
+            TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice),
+            TimesliceEvent::Void { timeslice } => drop(self.void.insert((rank, process.lives, timeslice))),
+            TimesliceEvent::Ended => process.ended = true,
+            TimesliceEvent::Joined { timeslice } => {
                 (process.out, process.ended) = (false, false);
                 process.lives += 1;
                 if rank.0 < self.inputs {
                     self.feed(rank.0, timeslice);
                 }
             }
-            Event::Out => {
+            TimesliceEvent::Out => {
                 process.out = true;
                 if process.persistent {
-                    self.command(rank.0, Command::Join);
+                    self.command(rank.0, TimesliceCommand::Join);
                 }
             }
-            Event::Helpless => self.helpless = true,
-            Event::Refused { missing, .. } => panic!("{missing}"),
-            Event::TooLong { .. } | Event::Aborted { .. } => panic!("{event:?}"),
+            TimesliceEvent::Helpless => self.helpless = true,
+            TimesliceEvent::Refused { missing, .. } => panic!("{missing}"),
+            TimesliceEvent::TooLong { .. } | TimesliceEvent::Aborted { .. } => panic!("{event:?}"),
             _ => {}
         }
     }
@@ -404,7 +404,7 @@ impl Trial {
             assert_eq!(wrong, None, "timeslice {timeslice}, input {place}");
             with.insert(place);
         }
-        self.built.entry(timeslice).or_default().push(Built { rank, life, with });
+        self.built.entry(timeslice).or_default().push(BuiltTimeslice { rank, life, with });
         let due = self.fabric.now().0 + self.stream.below(20_000);
         self.releases.insert((due, self.stream.below(u64::MAX)), (rank, life, timeslice));
     }
@@ -425,9 +425,9 @@ impl Trial {
     fn check(&mut self) {
         let last = self.journal();
         let mut journal = Journal::new(&self.layout);
-        let mut ever_out: BTreeSet<Member> = BTreeSet::new();
+        let mut ever_out: BTreeSet<RosterMember> = BTreeSet::new();
         // Of each builder and life that was ended: what it has built by decision.
-        let mut lives: BTreeMap<Member, u32> = BTreeMap::new();
+        let mut lives: BTreeMap<RosterMember, u32> = BTreeMap::new();
         let mut settled: BTreeMap<(Rank, u32), BTreeSet<u64>> = BTreeMap::new();
         for epoch in 1..=last.epoch() {
             let decision = last.decision(epoch).expect("it was decided");
@@ -444,12 +444,12 @@ impl Trial {
             }
             journal = journal.with(decision).expect("it was decided");
         }
-        let counts = |built: &&Built, timeslice: u64| {
+        let counts = |built: &&BuiltTimeslice, timeslice: u64| {
             settled.get(&(built.rank, built.life)).is_none_or(|all| all.contains(&timeslice))
         };
         for timeslice in 0..self.timeslices {
             let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
-            let valid: Vec<&Built> = all.iter().filter(|built| counts(built, timeslice)).collect();
+            let valid: Vec<&BuiltTimeslice> = all.iter().filter(|built| counts(built, timeslice)).collect();
             assert!(valid.len() <= 1, "timeslice {timeslice} was built twice: {valid:?}");
             if self.helpless {
                 continue;
@@ -469,7 +469,7 @@ impl Trial {
 }
 
 fn run(seed: u64) {
-    let mut trial = Trial::new(seed);
+    let mut trial = SwarmTrial::new(seed);
     let plan = (trial.inputs, trial.builders, trial.policy, trial.timeslices, trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         trial.run();

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::collections::BTreeMap;
 
-use super::frame::{Frame, Mark};
+use super::frame::{TimesliceFrame, WriteImmediate};
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
@@ -12,7 +12,7 @@ use crate::wire::{Arrival, Datagram, Driver, Engine, Input, Out, PathId, RegionI
 
 /// What a job is made of.
 #[derive(Clone, Copy)]
-struct Shape {
+struct JobShape {
     run: u16,
     inputs: u32,
     builders: u32,
@@ -20,11 +20,11 @@ struct Shape {
     ring: u64,
     window: Window,
     room: usize,
-    release: Release,
+    release: ReleasePolicy,
     heartbeat: Option<Nanos>,
 }
 
-const SMALL: Shape = Shape {
+const SMALL: JobShape = JobShape {
     run: 0,
     inputs: 3,
     builders: 2,
@@ -32,7 +32,7 @@ const SMALL: Shape = Shape {
     ring: 4096,
     window: Window { least: 2, most: 8 },
     room: 64,
-    release: Release::AtOnce,
+    release: ReleasePolicy::AtOnce,
     heartbeat: None,
 };
 
@@ -42,10 +42,10 @@ fn content(place: usize, timeslice: u64, at: usize) -> u8 {
 }
 
 /// All ranks of a job on one memory fabric.
-struct Job {
-    shape: Shape,
+struct TimesliceJob {
+    shape: JobShape,
     fabric: MemoryFabric,
-    drivers: Vec<Driver<Node>>,
+    drivers: Vec<Driver<TimesliceNode>>,
     /// Timeslices complete, with their builder.
     built: BTreeMap<u64, Rank>,
     ended: Vec<Rank>,
@@ -53,17 +53,17 @@ struct Job {
     too_long: Vec<(u64, u64)>,
 }
 
-impl Job {
-    fn new(shape: Shape, source: Source) -> Self {
+impl TimesliceJob {
+    fn new(shape: JobShape, source: ContributionSource) -> Self {
         let ranks = shape.inputs + shape.builders;
         let mut fabric =
             MemoryFabric::new(MemoryConfig { room: shape.room, latency: Nanos(1000), ..MemoryConfig::lossless(ranks) });
         let (inputs, builders) = ((0..shape.inputs).map(Rank), (shape.inputs..ranks).map(Rank));
-        let layout = Arc::new(Layout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout"));
+        let layout = Arc::new(TimesliceLayout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout"));
         let driver = |rank| {
             let length = shape.ring * u64::from(shape.inputs);
             let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
-            let node = Node::new(NodeConfig {
+            let node = TimesliceNode::new(TimesliceConfig {
                 rank: Rank(rank),
                 run: shape.run,
                 layout: layout.clone(),
@@ -71,7 +71,7 @@ impl Job {
                 window: shape.window,
                 dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
                 source,
-                slots: Slots::of(shape.policy),
+                slots: WriteSlots::of(shape.policy),
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(shape.ring),
                 release: shape.release,
@@ -93,7 +93,7 @@ impl Job {
         }
     }
 
-    fn command(&mut self, rank: u32, command: Command) {
+    fn command(&mut self, rank: u32, command: TimesliceCommand) {
         let now = self.fabric.now();
         self.drivers[rank as usize].command(now, command);
     }
@@ -118,12 +118,12 @@ impl Job {
                     Span { region, offset, length: head },
                     Span { region, offset: offset + u64::from(head), length: rest },
                 ];
-                all.push(Pieces::new(spans).expect("contributions are not empty"));
+                all.push(ContributionSpans::new(spans).expect("contributions are not empty"));
                 offset += u64::from(length);
             }
-            all.into_iter().for_each(|pieces| self.command(place, Command::Give(pieces)));
-            self.command(place, Command::Finish { timeslice: timeslices });
-            self.command(place, Command::Begin);
+            all.into_iter().for_each(|pieces| self.command(place, TimesliceCommand::Give(pieces)));
+            self.command(place, TimesliceCommand::Finish { timeslice: timeslices });
+            self.command(place, TimesliceCommand::Begin);
         }
     }
 
@@ -147,21 +147,21 @@ impl Job {
         }
     }
 
-    fn hear(&mut self, rank: Rank, event: Event) {
+    fn hear(&mut self, rank: Rank, event: TimesliceEvent) {
         match event {
-            Event::Complete { timeslice, missing, .. } => {
+            TimesliceEvent::Complete { timeslice, missing, .. } => {
                 assert_eq!(missing, 0);
                 assert_eq!(self.built.insert(timeslice, rank), None, "timeslice {timeslice} was built twice");
-                if self.shape.release == Release::ByCommand {
+                if self.shape.release == ReleasePolicy::ByCommand {
                     self.check_contents(rank, timeslice);
                     let now = self.fabric.now();
-                    self.drivers[rank.index()].command(now, Command::Release { timeslice });
+                    self.drivers[rank.index()].command(now, TimesliceCommand::Release { timeslice });
                 }
             }
-            Event::Ended => self.ended.push(rank),
-            Event::Aborted { .. } => self.aborted.push(rank),
-            Event::Refused { missing, .. } => panic!("{missing}"),
-            Event::TooLong { bytes, ring } => self.too_long.push((bytes, ring)),
+            TimesliceEvent::Ended => self.ended.push(rank),
+            TimesliceEvent::Aborted { .. } => self.aborted.push(rank),
+            TimesliceEvent::Refused { missing, .. } => panic!("{missing}"),
+            TimesliceEvent::TooLong { bytes, ring } => self.too_long.push((bytes, ring)),
             _ => {}
         }
     }
@@ -177,7 +177,7 @@ impl Job {
         }
     }
 
-    fn record(&mut self, rank: u32) -> Record {
+    fn record(&mut self, rank: u32) -> TimesliceRecord {
         let now = self.fabric.now();
         self.drivers[rank as usize].engine_mut().take_record(now).expect("it has a role")
     }
@@ -190,8 +190,8 @@ const LATE: LocalNs = LocalNs(60_000_000_000);
 fn job__every_byte_comes_to_its_timeslice_once_and_the_stream_ends() {
     for policy in BUILDING {
         for (inputs, builders, ring) in [(1, 1, 600), (3, 2, 700), (2, 5, 4096), (8, 8, 2000)] {
-            let shape = Shape { inputs, builders, policy, ring, release: Release::ByCommand, ..SMALL };
-            let mut job = Job::new(shape, Source::Given);
+            let shape = JobShape { inputs, builders, policy, ring, release: ReleasePolicy::ByCommand, ..SMALL };
+            let mut job = TimesliceJob::new(shape, ContributionSource::Given);
             job.feed(200, |timeslice| 1 + (timeslice * 37 % 500) as u32);
             job.run(LATE);
             assert_eq!(job.built.len(), 200, "{policy:?}, {inputs} to {builders}");
@@ -206,8 +206,8 @@ fn job__every_byte_comes_to_its_timeslice_once_and_the_stream_ends() {
 #[test]
 fn job__a_narrow_transmit_queue_delays_and_loses_nothing() {
     for policy in BUILDING {
-        let shape = Shape { inputs: 4, builders: 4, policy, room: 2, release: Release::ByCommand, ..SMALL };
-        let mut job = Job::new(shape, Source::Given);
+        let shape = JobShape { inputs: 4, builders: 4, policy, room: 2, release: ReleasePolicy::ByCommand, ..SMALL };
+        let mut job = TimesliceJob::new(shape, ContributionSource::Given);
         job.feed(60, |timeslice| 100 + timeslice as u32);
         job.run(LATE);
         assert_eq!((job.built.len(), job.ended.len()), (60, 8), "{policy:?}");
@@ -217,8 +217,9 @@ fn job__a_narrow_transmit_queue_delays_and_loses_nothing() {
 #[test]
 fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
     for policy in BUILDING {
-        let shape = Shape { inputs: 2, builders: 1, policy, ring: 1000, ..SMALL };
-        let mut job = Job::new(Shape { release: Release::ByCommand, ..shape }, Source::Given);
+        let shape = JobShape { inputs: 2, builders: 1, policy, ring: 1000, ..SMALL };
+        let mut job =
+            TimesliceJob::new(JobShape { release: ReleasePolicy::ByCommand, ..shape }, ContributionSource::Given);
         // Nobody hears of completion: nothing is ever released.
         job.feed(50, |_| 300);
         for _ in 0..2000 {
@@ -229,7 +230,7 @@ fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
             job.fabric.advance(next);
         }
         job.fabric.advance(job.fabric.now() + Nanos(1000));
-        let Record::Input(input) = job.record(0) else { panic!("rank 0 is an input") };
+        let TimesliceRecord::Input(input) = job.record(0) else { panic!("rank 0 is an input") };
         assert_eq!((input.contributions, input.released), (3, 0), "{policy:?}: three contributions of 300 fit 1000");
         assert!(input.blocked[Cause::NoCredit as usize] > Nanos(0));
     }
@@ -238,19 +239,20 @@ fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
 #[test]
 fn job__an_endless_source_needs_no_commands() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
-    let sizes = Sizes::Between(Bytes(100), Bytes(500), RandomKey::new(5));
+    let sizes = ContributionSizes::Between(Bytes(100), Bytes(500), RandomKey::new(5));
     for policy in BUILDING {
-        let mut job = Job::new(Shape { policy, ..SMALL }, Source::Endless(memory, sizes));
-        (0..3).for_each(|rank| job.command(rank, Command::Begin));
+        let mut job = TimesliceJob::new(JobShape { policy, ..SMALL }, ContributionSource::Endless(memory, sizes));
+        (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
         job.run(LocalNs(2_000_000));
-        let Record::Builder(builder) = job.record(3) else { panic!("rank 3 is a builder") };
+        let TimesliceRecord::Builder(builder) = job.record(3) else { panic!("rank 3 is a builder") };
         assert!(builder.timeslices > 100, "{policy:?}: {builder:?}");
         assert_eq!(builder.doubled + builder.strangers, 0);
         let expected: u64 = (0..builder.timeslices).map(|row| 3 * sizes.of(row * 2).0).sum();
         assert!(builder.bytes >= expected, "{policy:?}: at least what is complete has landed");
-        let reached = |job: &mut Job, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let reached =
+            |job: &mut TimesliceJob, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
         let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
-        (0..3).for_each(|rank| job.command(rank, Command::Finish { timeslice }));
+        (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Finish { timeslice }));
         job.run(LATE);
         assert_eq!(job.ended.len(), 5, "{policy:?}");
     }
@@ -259,32 +261,35 @@ fn job__an_endless_source_needs_no_commands() {
 #[test]
 fn job__raw_writes_are_counted_and_build_nothing() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
-    let source = Source::Endless(memory, Sizes::Constant(Bytes(512)));
-    let mut job = Job::new(Shape { policy: Policy::Raw, ..SMALL }, source);
-    (0..3).for_each(|rank| job.command(rank, Command::Begin));
+    let source = ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(512)));
+    let mut job = TimesliceJob::new(JobShape { policy: Policy::Raw, ..SMALL }, source);
+    (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
     job.run(LocalNs(100_000));
-    let Record::Builder(builder) = job.record(4) else { panic!("rank 4 is a builder") };
+    let TimesliceRecord::Builder(builder) = job.record(4) else { panic!("rank 4 is a builder") };
     assert!(builder.contributions > 50);
     assert_eq!((builder.bytes, builder.timeslices), (builder.contributions * 512, 0));
 }
 
 #[test]
 fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
-    for (sizes, messages) in [(Sizes::Constant(Bytes(512)), 1), (Sizes::Mixed(Bytes(20_000)), 4)] {
+    for (sizes, messages) in
+        [(ContributionSizes::Constant(Bytes(512)), 1), (ContributionSizes::Mixed(Bytes(20_000)), 4)]
+    {
         let length = sizes.of(0).0;
         let memory = Span { region: RegionId(0), offset: 0, length: length as u32 };
-        let shape = Shape { policy: Policy::Put, ring: 1 << 16, ..SMALL };
-        let mut job = Job::new(shape, Source::Endless(memory, sizes));
-        (0..3).for_each(|rank| job.command(rank, Command::Begin));
+        let shape = JobShape { policy: Policy::Put, ring: 1 << 16, ..SMALL };
+        let mut job = TimesliceJob::new(shape, ContributionSource::Endless(memory, sizes));
+        (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
         job.run(LocalNs(200_000));
-        let reached = |job: &mut Job, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let reached =
+            |job: &mut TimesliceJob, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
         let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
-        (0..3).for_each(|rank| job.command(rank, Command::Finish { timeslice }));
+        (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Finish { timeslice }));
         job.run(LATE);
         assert_eq!(job.ended.len(), 5, "{sizes:?}: every put was acknowledged");
         let mut records = (3..5).map(|rank| match job.record(rank) {
-            Record::Builder(builder) => builder,
-            Record::Input(_) => panic!("rank {rank} is a builder"),
+            TimesliceRecord::Builder(builder) => builder,
+            TimesliceRecord::Input(_) => panic!("rank {rank} is a builder"),
         });
         assert!(records.all(|builder| {
             let expected = builder.contributions / messages * length;
@@ -296,10 +301,10 @@ fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
 #[test]
 fn job__an_abort_reaches_everybody_and_silences_them() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
-    let mut job = Job::new(SMALL, Source::Endless(memory, Sizes::Constant(Bytes(64))));
-    (0..3).for_each(|rank| job.command(rank, Command::Begin));
+    let mut job = TimesliceJob::new(SMALL, ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))));
+    (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
     job.run(LocalNs(50_000));
-    job.command(1, Command::Abort);
+    job.command(1, TimesliceCommand::Abort);
     job.run(LATE);
     let mut aborted = job.aborted.clone();
     aborted.sort();
@@ -310,12 +315,12 @@ fn job__an_abort_reaches_everybody_and_silences_them() {
 #[test]
 fn job__a_token_builder_lets_in_no_more_than_its_window() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
-    let shape = Shape { inputs: 8, builders: 1, window: Window::fixed(3), ..SMALL };
-    let mut job = Job::new(shape, Source::Endless(memory, Sizes::Constant(Bytes(64))));
-    (0..8).for_each(|rank| job.command(rank, Command::Begin));
+    let shape = JobShape { inputs: 8, builders: 1, window: Window::fixed(3), ..SMALL };
+    let mut job = TimesliceJob::new(shape, ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))));
+    (0..8).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
     for steps in 1..400 {
         job.run(LocalNs(steps * 500));
-        let reached = |driver: &mut Driver<Node>| driver.engine_mut().reached().expect("it is an input");
+        let reached = |driver: &mut Driver<TimesliceNode>| driver.engine_mut().reached().expect("it is an input");
         let sent: Vec<_> = job.drivers[..8].iter_mut().map(reached).collect();
         let spread = sent.iter().max().expect("eight") - sent.iter().min().expect("eight");
         assert!(spread <= 2, "inputs stay within a row of each other: {sent:?}");
@@ -324,7 +329,7 @@ fn job__a_token_builder_lets_in_no_more_than_its_window() {
 
 #[test]
 fn job__a_contribution_longer_than_a_ring_is_told_once_by_its_input() {
-    let mut job = Job::new(Shape { ring: 100, ..SMALL }, Source::Given);
+    let mut job = TimesliceJob::new(JobShape { ring: 100, ..SMALL }, ContributionSource::Given);
     job.feed(4, |timeslice| if timeslice < 2 { 50 } else { 101 });
     job.run(LATE);
     assert_eq!(job.too_long, [(101, 100); 3]);
@@ -332,20 +337,20 @@ fn job__a_contribution_longer_than_a_ring_is_told_once_by_its_input() {
 }
 
 /// Gives `rank` an arrival that no peer of this program would send; what it then counts as strange.
-fn strange(job: &mut Job, rank: u32, arrival: Arrival<'_>) -> u64 {
+fn strange(job: &mut TimesliceJob, rank: u32, arrival: Arrival<'_>) -> u64 {
     let mut out = Out::with_limit(64);
     let now = job.fabric.now();
     let _ = job.drivers[rank as usize].engine_mut().input(now, Input::Arrival(arrival), &mut out);
     match job.record(rank) {
-        Record::Input(input) => input.strangers,
-        Record::Builder(builder) => builder.strangers + builder.doubled,
+        TimesliceRecord::Input(input) => input.strangers,
+        TimesliceRecord::Builder(builder) => builder.strangers + builder.doubled,
     }
 }
 
 #[test]
 fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
     for policy in BUILDING {
-        let mut job = Job::new(Shape { policy, ..SMALL }, Source::Given);
+        let mut job = TimesliceJob::new(JobShape { policy, ..SMALL }, ContributionSource::Given);
         let heads = (0..=9_u8).flat_map(|kind| [0, 0xff, 0x7f].map(|fill| (kind, fill)));
         job.run(LocalNs(5_000));
         for (kind, fill) in heads {
@@ -380,11 +385,11 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
 #[test]
 fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
     for policy in BUILDING {
-        let mut job = Job::new(Shape { run: 1, policy, ..SMALL }, Source::Given);
+        let mut job = TimesliceJob::new(JobShape { run: 1, policy, ..SMALL }, ContributionSource::Given);
         job.run(LocalNs(5_000));
         // An end that an input repeated because its answer was late, and that it was late itself; and a write of a rank that was out.
-        let end = [Frame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()].concat();
-        let word = Mark::new(0, 0, 1, [0, 0]).word();
+        let end = [TimesliceFrame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()].concat();
+        let word = WriteImmediate::new(0, 0, 1, [0, 0]).word();
         for (input, builder) in (0..3).flat_map(|input| [(input, 3), (input, 4)]) {
             let at = Stamp::Taken(job.fabric.now());
             let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
@@ -403,7 +408,7 @@ fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
 
 #[test]
 fn job__nonsense_about_members_decides_nothing() {
-    let mut job = Job::new(Shape { heartbeat: Some(Nanos(20_000)), ..SMALL }, Source::Given);
+    let mut job = TimesliceJob::new(JobShape { heartbeat: Some(Nanos(20_000)), ..SMALL }, ContributionSource::Given);
     job.run(LocalNs(50_000));
     for (kind, fill) in (16..=24_u8).flat_map(|kind| [0, 0xff, 0x7f].map(|fill| (kind, fill))) {
         for length in 0..70 {
@@ -428,10 +433,11 @@ fn job__nonsense_about_members_decides_nothing() {
 
 #[test]
 fn job__watching_costs_each_rank_three_messages_in_an_interval() {
-    let mut job = Job::new(Shape { heartbeat: Some(Nanos(100_000)), ..SMALL }, Source::Given);
+    let mut job = TimesliceJob::new(JobShape { heartbeat: Some(Nanos(100_000)), ..SMALL }, ContributionSource::Given);
     job.feed(40, |_| 100);
     job.run(LocalNs(10_050_000));
-    let sent = |job: &mut Job| (0..5).map(|rank| job.fabric.wire(Rank(rank)).counters().sent).collect::<Vec<_>>();
+    let sent =
+        |job: &mut TimesliceJob| (0..5).map(|rank| job.fabric.wire(Rank(rank)).counters().sent).collect::<Vec<_>>();
     let before = sent(&mut job);
     job.run(LocalNs(20_050_000));
     let more: Vec<u64> = sent(&mut job).iter().zip(before).map(|(after, before)| after - before).collect();

@@ -19,9 +19,9 @@ const TOKEN_BITS: u32 = 58;
 /// As many engines as the other bits can name.
 const ENGINES_MAX: usize = 1 << (u64::BITS - TOKEN_BITS);
 
-/// What [`Beside`] may be asked.
+/// What [`EngineMux`] may be asked.
 #[derive(Debug)]
-pub enum Ask<C, E: Engine> {
+pub enum MuxCommand<C, E: Engine> {
     /// Something of the one engine.
     One(C),
     /// One more of the others, which is booted at once.
@@ -32,7 +32,7 @@ pub enum Ask<C, E: Engine> {
 
 /// What is told, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<A, B> {
+pub enum MuxEvent<A, B> {
     /// By the one engine.
     One(A),
     /// By the other with this number.
@@ -40,22 +40,22 @@ pub enum Told<A, B> {
 }
 
 /// One engine and others, at most 63.
-pub struct Beside<A: Engine, B: Engine> {
-    one: Wishes<A>,
-    others: Vec<Wishes<B>>,
+pub struct EngineMux<A: Engine, B: Engine> {
+    one: MuxedEngine<A>,
+    others: Vec<MuxedEngine<B>>,
     incarnation: u32,
     /// Who is first at the next tick: zero for the one, then the others.
     first: usize,
 }
 
 /// An engine, and what it wrote in one step.
-struct Wishes<E: Engine> {
+struct MuxedEngine<E: Engine> {
     engine: E,
     out: Out<E::Event>,
     wants_more: bool,
 }
 
-impl<E: Engine> Wishes<E> {
+impl<E: Engine> MuxedEngine<E> {
     const fn new(engine: E) -> Self {
         Self { engine, out: Out::growing(0), wants_more: false }
     }
@@ -102,10 +102,10 @@ fn labelled(token: Token, number: usize) -> Token {
     Token(token.0 | (number as u64) << TOKEN_BITS)
 }
 
-impl<A: Engine, B: Engine> Beside<A, B> {
+impl<A: Engine, B: Engine> EngineMux<A, B> {
     /// `one` engine, and none beside it yet.
     pub const fn new(one: A) -> Self {
-        Self { one: Wishes::new(one), others: Vec::new(), incarnation: 0, first: 0 }
+        Self { one: MuxedEngine::new(one), others: Vec::new(), incarnation: 0, first: 0 }
     }
 
     /// The other engine with this number, for taking results out.
@@ -118,15 +118,15 @@ impl<A: Engine, B: Engine> Beside<A, B> {
         number: usize,
         now: LocalNs,
         input: Input<'_, B::Command>,
-        out: &mut Out<Told<A::Event, B::Event>>,
+        out: &mut Out<MuxEvent<A::Event, B::Event>>,
     ) {
         if let Some(other) = self.others.get_mut(number) {
-            other.give(number + 1, now, input, out, |event| Told::Of(number, event));
+            other.give(number + 1, now, input, out, |event| MuxEvent::Of(number, event));
         }
     }
 
     /// Ticks who wants it; whoever finds no room is first the next time.
-    fn tick(&mut self, now: LocalNs, out: &mut Out<Told<A::Event, B::Event>>) {
+    fn tick(&mut self, now: LocalNs, out: &mut Out<MuxEvent<A::Event, B::Event>>) {
         let count = 1 + self.others.len();
         let first = self.first;
         for turn in (first..count).chain(0..first) {
@@ -142,13 +142,13 @@ impl<A: Engine, B: Engine> Beside<A, B> {
             match other {
                 _ if !wants => {}
                 Some(number) => self.give_other(number, now, Input::Tick, out),
-                None => self.one.give(0, now, Input::Tick, out, Told::One),
+                None => self.one.give(0, now, Input::Tick, out, MuxEvent::One),
             }
         }
         self.first = (first + 1) % count;
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<Told<A::Event, B::Event>>) {
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<MuxEvent<A::Event, B::Event>>) {
         let own = |token: Token| Token(token.0 & ((1 << TOKEN_BITS) - 1));
         let of_one = match arrival {
             Arrival::Done { token, status, value, at } => {
@@ -160,33 +160,37 @@ impl<A: Engine, B: Engine> Beside<A, B> {
         if let Some((token, arrival)) = of_one {
             match ((token.0 >> TOKEN_BITS) as usize).checked_sub(1) {
                 Some(number) => self.give_other(number, now, Input::Arrival(arrival), out),
-                None => self.one.give(0, now, Input::Arrival(arrival), out, Told::One),
+                None => self.one.give(0, now, Input::Arrival(arrival), out, MuxEvent::One),
             }
             return;
         }
-        self.one.give(0, now, Input::Arrival(arrival), out, Told::One);
+        self.one.give(0, now, Input::Arrival(arrival), out, MuxEvent::One);
         (0..self.others.len()).for_each(|number| self.give_other(number, now, Input::Arrival(arrival), out));
     }
 }
 
-impl<A: Engine, B: Engine> Engine for Beside<A, B> {
-    type Command = Ask<A::Command, B>;
-    type Event = Told<A::Event, B::Event>;
+impl<A: Engine, B: Engine> Engine for EngineMux<A, B> {
+    type Command = MuxCommand<A::Command, B>;
+    type Event = MuxEvent<A::Event, B::Event>;
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<Self::Event>) -> More {
         match input {
             Input::Boot { incarnation } => {
                 self.incarnation = incarnation;
-                self.one.give(0, now, Input::Boot { incarnation }, out, Told::One);
+                self.one.give(0, now, Input::Boot { incarnation }, out, MuxEvent::One);
             }
             Input::Tick => self.tick(now, out),
             Input::Arrival(arrival) => self.arrival(now, arrival, out),
-            Input::Command(Ask::One(command)) => self.one.give(0, now, Input::Command(command), out, Told::One),
-            Input::Command(Ask::Of(number, command)) => self.give_other(number, now, Input::Command(command), out),
-            Input::Command(Ask::Add(engine)) => {
+            Input::Command(MuxCommand::One(command)) => {
+                self.one.give(0, now, Input::Command(command), out, MuxEvent::One)
+            }
+            Input::Command(MuxCommand::Of(number, command)) => {
+                self.give_other(number, now, Input::Command(command), out)
+            }
+            Input::Command(MuxCommand::Add(engine)) => {
                 let number = self.others.len();
                 assert!(number + 1 < ENGINES_MAX, "a token has room for so many engines");
-                self.others.push(Wishes::new(engine));
+                self.others.push(MuxedEngine::new(engine));
                 let incarnation = self.incarnation;
                 self.give_other(number, now, Input::Boot { incarnation }, out);
             }
@@ -250,12 +254,13 @@ mod tests {
     fn beside__each_engine_hears_its_own_and_ends_its_own() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
         let mut drivers = [0, 1].map(|_| {
-            let mut driver = Driver::boot(Beside::new(Letter::new(b'a')), LocalNs(0), 0);
-            driver.command(LocalNs(0), Ask::Add(Letter::new(b'b')));
-            driver.command(LocalNs(0), Ask::Add(Letter::new(b'c')));
+            let mut driver = Driver::boot(EngineMux::new(Letter::new(b'a')), LocalNs(0), 0);
+            driver.command(LocalNs(0), MuxCommand::Add(Letter::new(b'b')));
+            driver.command(LocalNs(0), MuxCommand::Add(Letter::new(b'c')));
             driver
         });
-        let asks = [Ask::Of(1, LocalNs(1_000)), Ask::One(LocalNs(2_000)), Ask::Of(1, LocalNs(3_000))];
+        let asks =
+            [MuxCommand::Of(1, LocalNs(1_000)), MuxCommand::One(LocalNs(2_000)), MuxCommand::Of(1, LocalNs(3_000))];
         for (ask, due) in asks.into_iter().zip([1_000, 2_000, 3_000]) {
             drivers[0].command(fabric.now(), ask);
             fabric.advance(LocalNs(due));
@@ -264,7 +269,7 @@ mod tests {
         let mut told = Vec::new();
         fabric.advance(fabric.now() + Nanos::from_millis(1));
         drivers[1].step(fabric.wire(Rank(1)), &mut |event| told.push(event));
-        assert_eq!(told, [Told::Of(1, b'c'), Told::One(b'a'), Told::Of(1, b'c')]);
+        assert_eq!(told, [MuxEvent::Of(1, b'c'), MuxEvent::One(b'a'), MuxEvent::Of(1, b'c')]);
         let sender = drivers[0].engine_mut();
         let done = [0, 1].map(|number| sender.other(number).map(|engine| engine.done));
         assert_eq!((sender.one.engine.done, done), (1, [Some(0), Some(2)]));
@@ -274,10 +279,10 @@ mod tests {
     #[test]
     fn beside__without_room_the_next_is_first_the_next_time() {
         let due = |letter| Letter { due: Some(LocalNs(5)), ..Letter::new(letter) };
-        let mut beside = Beside::new(due(b'a'));
+        let mut beside = EngineMux::new(due(b'a'));
         let mut out = Out::with_limit(8);
         for letter in *b"bc" {
-            assert_eq!(beside.input(LocalNs(0), Input::Command(Ask::Add(due(letter))), &mut out), More::No);
+            assert_eq!(beside.input(LocalNs(0), Input::Command(MuxCommand::Add(due(letter))), &mut out), More::No);
         }
         let mut sent = Vec::new();
         for _ in 0..3 {

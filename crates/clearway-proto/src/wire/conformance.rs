@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 
 #[cfg(doc)]
 use super::Capabilities;
-use super::foreign::Words;
-use super::{AdoptedMemory, FileId, OperationKind, Reach, Wire};
+use super::foreign::WordMemory;
+use super::{AdoptedMemory, FileId, MemoryAccess, OperationKind, Wire};
 use crate::base::Rank;
 
 /// Some ends of the wire under test.
@@ -27,8 +27,8 @@ pub trait Fabric {
 
     /// `length` bytes of memory that the wire did not allocate, and that its ends can adopt; `None` where ends cannot be given any, for
     /// example in other processes.
-    fn foreign(&mut self, length: usize, reach: Reach) -> Option<AdoptedMemory> {
-        Some(Arc::new(Words::new(length, reach)))
+    fn foreign(&mut self, length: usize, reach: MemoryAccess) -> Option<AdoptedMemory> {
+        Some(Arc::new(WordMemory::new(length, reach)))
     }
 
     /// Lets time pass, long enough that what was posted has usually arrived: one latency of virtual time, or a wait for
@@ -69,7 +69,7 @@ impl Need {
         };
         has && match self {
             Self::Operation(OperationKind::File) => fabric.open_file(Rank(0)).is_some(),
-            Self::Adoption | Self::AnyLocal => fabric.foreign(8, Reach::Peers).is_some(),
+            Self::Adoption | Self::AnyLocal => fabric.foreign(8, MemoryAccess::Peers).is_some(),
             _ => true,
         }
     }

@@ -14,8 +14,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::{
-    APPLY_MAX, Answer, Arrival, Effect, Engine, Fault, HeadRef, Input, Missing, More, Operation, OperationKind, Out,
-    SHOW_MAX, Span, Status, Token, Wire, bytes_of,
+    APPLY_MAX, Arrival, Effect, Engine, Fault, HeadRef, Input, RefusalReason, More, Operation, OperationKind, Out,
+    PostOutcome, SHOW_MAX, Span, Status, Token, Wire, bytes_of,
 };
 use crate::base::{LocalNs, Rank};
 
@@ -47,7 +47,7 @@ pub struct Progress {
 
 /// An operation that waits for its time, with its own copy of the header.
 #[derive(Debug)]
-struct Held {
+struct DeferredOperation {
     operation: Operation,
     head: Vec<u8>,
 }
@@ -57,14 +57,14 @@ struct Held {
 pub struct Driver<E: Engine> {
     engine: E,
     out: Out<E::Event>,
-    held: BTreeMap<(LocalNs, u64), Held>,
+    held: BTreeMap<(LocalNs, u64), DeferredOperation>,
     held_count: u64,
     completed: VecDeque<(Token, Status, u64)>,
     wants_more: bool,
     batch: Vec<Operation>,
     /// Headers of held operations that leave together.
     heads: Vec<u8>,
-    answers: Vec<Answer>,
+    answers: Vec<PostOutcome>,
     /// Bytes to be shown in the next round.
     shown: VecDeque<(Token, Vec<u8>)>,
     /// The answer of an applier, and records that give no reference.
@@ -214,7 +214,7 @@ impl<E: Engine> Driver<E> {
         while let Some(entry) = self.held.first_entry()
             && entry.key().0 <= now
         {
-            let Held { mut operation, head: bytes } = entry.remove();
+            let DeferredOperation { mut operation, head: bytes } = entry.remove();
             if let Some(own) = operation.own_bytes() {
                 *own = HeadRef { start: heads.len() as u32, length: bytes.len() as u16 };
                 heads.extend_from_slice(&bytes);
@@ -268,7 +268,7 @@ impl<E: Engine> Driver<E> {
             kept.extend_from_slice(own.of(heads).unwrap_or_default());
             *own = HeadRef { start: 0, length: kept.len() as u16 };
         }
-        self.held.insert((at, self.held_count), Held { operation, head: kept });
+        self.held.insert((at, self.held_count), DeferredOperation { operation, head: kept });
         self.held_count += 1;
     }
 
@@ -318,21 +318,21 @@ impl<E: Engine> Driver<E> {
         operation: &Operation,
         heads: &[u8],
         applier: &mut Option<&mut dyn Applier>,
-    ) -> Result<Option<(Status, u64)>, Missing> {
+    ) -> Result<Option<(Status, u64)>, RefusalReason> {
         match *operation {
             Operation::CopyChecked { from, into, digest, .. } => {
                 let found = wire.digest(from)?;
                 if found == digest {
                     self.answers.clear();
                     wire.post(&[Operation::Copy { from, into }], &[], &mut self.answers);
-                    if let Some(Answer::Refused(missing)) = self.answers.first() {
+                    if let Some(PostOutcome::Refused(missing)) = self.answers.first() {
                         return Err(*missing);
                     }
                 }
                 Ok(Some((Status::Complete, u64::from(found))))
             }
             Operation::Store { bytes, into } => {
-                wire.copy_in(into, bytes.of(heads).ok_or(Missing::Memory)?)?;
+                wire.copy_in(into, bytes.of(heads).ok_or(RefusalReason::Memory)?)?;
                 Ok(None)
             }
             Operation::Show { of, token } => {
@@ -343,7 +343,7 @@ impl<E: Engine> Driver<E> {
                 Ok(None)
             }
             Operation::Apply { of, from, answer, .. } => {
-                let applier = applier.as_deref_mut().ok_or(Missing::Operation(OperationKind::Apply))?;
+                let applier = applier.as_deref_mut().ok_or(RefusalReason::Operation(OperationKind::Apply))?;
                 let (length, room) = (within(of.length, APPLY_MAX)?, within(answer.length, APPLY_MAX)?);
                 let [answered, copied] = &mut self.scratch;
                 answered.clear();
@@ -364,7 +364,7 @@ impl<E: Engine> Driver<E> {
                 wire.copy_in(Span { length: written as u32, ..answer }, &answered[..written])?;
                 Ok(Some((Status::Complete, written as u64)))
             }
-            _ => Err(Missing::Operation(operation.kind())),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
@@ -374,22 +374,22 @@ impl<E: Engine> Driver<E> {
         assert_eq!(self.answers.len(), operations.len(), "a wire answers every operation");
         for (operation, answer) in operations.iter().zip(&self.answers) {
             let Some(token) = operation.token() else {
-                self.refused += u64::from(matches!(answer, Answer::Refused(_)));
+                self.refused += u64::from(matches!(answer, PostOutcome::Refused(_)));
                 continue;
             };
             match *answer {
-                Answer::Done(value) => self.completed.push_back((token, Status::Complete, value)),
-                Answer::NoRoom => self.completed.push_back((token, Status::NoRoom, 0)),
-                Answer::Refused(missing) => self.completed.push_back((token, Status::Refused(missing), 0)),
-                Answer::Posted => {}
+                PostOutcome::Done(value) => self.completed.push_back((token, Status::Complete, value)),
+                PostOutcome::NoRoom => self.completed.push_back((token, Status::NoRoom, 0)),
+                PostOutcome::Refused(missing) => self.completed.push_back((token, Status::Refused(missing), 0)),
+                PostOutcome::Posted => {}
             }
         }
     }
 }
 
 /// A length that is allowed.
-fn within(length: u32, most: usize) -> Result<usize, Missing> {
-    if length as usize <= most { Ok(length as usize) } else { Err(Missing::Length) }
+fn within(length: u32, most: usize) -> Result<usize, RefusalReason> {
+    if length as usize <= most { Ok(length as usize) } else { Err(RefusalReason::Length) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Other threads, processes and disks change such memory at any time, so no reference to its bytes is ever given out: a wire copies
-//! bytes in and out, changes words, and takes digests, by the methods of [`Foreign`]. Each of them may refuse, for example while the
+//! bytes in and out, changes words, and takes digests, by the methods of [`ForeignMemory`]. Each of them may refuse, for example while the
 //! owner has lent a part of the memory to a thread. Whoever implements the trait answers for the soundness of its accesses; this crate
 //! has no address in any interface.
 //!
@@ -18,12 +18,12 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{AtomicKind, Missing};
+use super::{AtomicKind, RefusalReason};
 use crate::base::Crc32c;
 
 /// Who may name foreign memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum MemoryAccess {
     /// This rank's operations and those of its peers. Peers name it by the number of its region.
     Peers,
     /// This rank's operations only. A wire has one such memory at most, [`RegionId::PROCESS`](super::RegionId::PROCESS).
@@ -33,44 +33,44 @@ pub enum Reach {
 /// Memory that a wire did not allocate, and that others change meanwhile.
 ///
 /// All offsets count bytes from the beginning. The beginning lies at a multiple of 4096. Every method fails with
-/// [`Missing::Memory`] when the bytes leave the memory or their owner does not let them be touched now; nothing is changed then.
-pub trait Foreign: Debug + Send + Sync {
+/// [`RefusalReason::Memory`] when the bytes leave the memory or their owner does not let them be touched now; nothing is changed then.
+pub trait ForeignMemory: Debug + Send + Sync {
     /// Bytes in all; constant.
     fn length(&self) -> u64;
 
     /// Who may name it; constant.
-    fn reach(&self) -> Reach {
-        Reach::Peers
+    fn reach(&self) -> MemoryAccess {
+        MemoryAccess::Peers
     }
 
     /// Copies bytes from `at` on into `into`.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing>;
+    /// [`RefusalReason::Memory`].
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason>;
 
     /// Copies `from` to the bytes from `at` on.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing>;
+    /// [`RefusalReason::Memory`].
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason>;
 
     /// Changes the 64-bit word at `at`, a multiple of 8, as one atomic step among all threads; returns its old value.
     ///
     /// # Errors
-    /// [`Missing::Memory`], also when `at` is no multiple of 8.
-    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing>;
+    /// [`RefusalReason::Memory`], also when `at` is no multiple of 8.
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason>;
 
     /// CRC-32C of `length` bytes from `at` on.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    fn digest(&self, at: u64, length: u32) -> Result<u32, Missing> {
+    /// [`RefusalReason::Memory`].
+    fn digest(&self, at: u64, length: u32) -> Result<u32, RefusalReason> {
         let (mut piece, mut crc) = ([0; PIECE], Crc32c::new());
         let mut done = 0;
         while done < length {
             let part = &mut piece[..(length - done).min(PIECE as u32) as usize];
-            self.read(at.checked_add(u64::from(done)).ok_or(Missing::Memory)?, part)?;
+            self.read(at.checked_add(u64::from(done)).ok_or(RefusalReason::Memory)?, part)?;
             crc.update(part);
             done += part.len() as u32;
         }
@@ -85,34 +85,38 @@ pub trait Foreign: Debug + Send + Sync {
 }
 
 /// Foreign memory as a wire keeps it.
-pub type AdoptedMemory = Arc<dyn Foreign>;
+pub type AdoptedMemory = Arc<dyn ForeignMemory>;
 
 /// Bytes that are copied at a time where memory is copied in pieces: whole words.
 pub(super) const PIECE: usize = 1 << 12;
 
 /// Foreign memory made of 64-bit words: for tests and for simulated programs.
 #[derive(Debug)]
-pub struct Words {
+pub struct WordMemory {
     words: Box<[AtomicU64]>,
-    reach: Reach,
+    reach: MemoryAccess,
 }
 
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-impl Words {
+impl WordMemory {
     /// `length` zeroed bytes, rounded up to whole words.
-    pub fn new(length: usize, reach: Reach) -> Self {
+    pub fn new(length: usize, reach: MemoryAccess) -> Self {
         Self { words: (0..length.div_ceil(WORD as usize)).map(|_| AtomicU64::new(0)).collect(), reach }
     }
 
     /// The word at `at`, a multiple of 8.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    pub fn word(&self, at: u64) -> Result<&AtomicU64, Missing> {
-        let index = usize::try_from(at / WORD).map_err(|_| Missing::Memory)?;
-        if at.is_multiple_of(WORD) { self.words.get(index).ok_or(Missing::Memory) } else { Err(Missing::Memory) }
+    /// [`RefusalReason::Memory`].
+    pub fn word(&self, at: u64) -> Result<&AtomicU64, RefusalReason> {
+        let index = usize::try_from(at / WORD).map_err(|_| RefusalReason::Memory)?;
+        if at.is_multiple_of(WORD) {
+            self.words.get(index).ok_or(RefusalReason::Memory)
+        } else {
+            Err(RefusalReason::Memory)
+        }
     }
 
     /// Gives each word that `length` bytes from `at` on touch: the word, its first byte of them, how many, and where these stand among all.
@@ -121,10 +125,10 @@ impl Words {
         at: u64,
         length: usize,
         mut visit: impl FnMut(&AtomicU64, usize, usize, usize),
-    ) -> Result<(), Missing> {
-        let end = at.checked_add(length as u64).ok_or(Missing::Memory)?;
+    ) -> Result<(), RefusalReason> {
+        let end = at.checked_add(length as u64).ok_or(RefusalReason::Memory)?;
         if end > self.length() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         let mut done = 0;
         while done < length {
@@ -138,16 +142,16 @@ impl Words {
     }
 }
 
-impl Foreign for Words {
+impl ForeignMemory for WordMemory {
     fn length(&self) -> u64 {
         self.words.len() as u64 * WORD
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> MemoryAccess {
         self.reach
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
         let length = into.len();
         self.each(at, length, |word, first, count, done| {
             let bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -155,7 +159,7 @@ impl Foreign for Words {
         })
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason> {
         self.each(at, from.len(), |word, first, count, done| {
             let part = &from[done..done + count];
             match <[u8; 8]>::try_from(part) {
@@ -172,7 +176,7 @@ impl Foreign for Words {
         })
     }
 
-    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason> {
         self.word(at).map(|word| kind.apply(word))
     }
 }
@@ -186,7 +190,7 @@ mod tests {
 
     #[test]
     fn words__bytes_are_where_they_were_written_and_no_others_change() {
-        let memory = Words::new(40, Reach::Peers);
+        let memory = WordMemory::new(40, MemoryAccess::Peers);
         let bytes: Vec<u8> = (1..=40).collect();
         for at in 0..16 {
             for length in 0..24 {
@@ -204,15 +208,15 @@ mod tests {
 
     #[test]
     fn words__what_leaves_the_memory_is_refused() {
-        let memory = Words::new(16, Reach::Peers);
+        let memory = WordMemory::new(16, MemoryAccess::Peers);
         for (at, length) in [(9, 8), (17, 0), (u64::MAX, 1), (0, 17)] {
-            assert_eq!(memory.write(at, &[1; 32][..length]), Err(Missing::Memory), "{length} at {at}");
-            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(Missing::Memory), "{length} at {at}");
+            assert_eq!(memory.write(at, &[1; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
+            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
         }
         for at in [4, 16, u64::MAX] {
-            assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(Missing::Memory));
+            assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(RefusalReason::Memory));
         }
-        assert_eq!(memory.digest(9, 8), Err(Missing::Memory));
+        assert_eq!(memory.digest(9, 8), Err(RefusalReason::Memory));
         assert_eq!(memory.digest(0, 16), Ok(crc32c(&[0; 16])));
     }
 }

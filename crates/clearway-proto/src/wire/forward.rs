@@ -38,7 +38,7 @@ macro_rules! forward_wire {
         }
     };
     (@register $to:tt) => {
-        fn register(&mut self, length: $crate::base::Bytes) -> Result<$crate::wire::RegionId, $crate::wire::Missing> {
+        fn register(&mut self, length: $crate::base::Bytes) -> Result<$crate::wire::RegionId, $crate::wire::RefusalReason> {
             self.$to.register(length)
         }
     };
@@ -46,7 +46,7 @@ macro_rules! forward_wire {
         fn adopt(
             &mut self,
             memory: $crate::wire::AdoptedMemory,
-        ) -> Result<$crate::wire::RegionId, $crate::wire::Missing> {
+        ) -> Result<$crate::wire::RegionId, $crate::wire::RefusalReason> {
             self.$to.adopt(memory)
         }
     };
@@ -62,24 +62,24 @@ macro_rules! forward_wire {
             self.$to.region(region)
         }
 
-        fn copy_out(&self, from: $crate::wire::Span, into: &mut [u8]) -> Result<(), $crate::wire::Missing> {
+        fn copy_out(&self, from: $crate::wire::Span, into: &mut [u8]) -> Result<(), $crate::wire::RefusalReason> {
             self.$to.copy_out(from, into)
         }
 
-        fn copy_in(&mut self, into: $crate::wire::Span, from: &[u8]) -> Result<(), $crate::wire::Missing> {
+        fn copy_in(&mut self, into: $crate::wire::Span, from: &[u8]) -> Result<(), $crate::wire::RefusalReason> {
             self.$to.copy_in(into, from)
         }
 
-        fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::Missing> {
+        fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::RefusalReason> {
             self.$to.digest(of)
         }
     };
     (@groups $to:tt) => {
-        fn join(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::Missing> {
+        fn join(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::RefusalReason> {
             self.$to.join(group)
         }
 
-        fn leave(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::Missing> {
+        fn leave(&mut self, group: $crate::base::GroupId) -> Result<(), $crate::wire::RefusalReason> {
             self.$to.leave(group)
         }
     };
@@ -88,7 +88,7 @@ macro_rules! forward_wire {
             &mut self,
             operations: &[$crate::wire::Operation],
             heads: &[u8],
-            answers: &mut Vec<$crate::wire::Answer>,
+            answers: &mut Vec<$crate::wire::PostOutcome>,
         ) {
             self.$to.post(operations, heads, answers)
         }

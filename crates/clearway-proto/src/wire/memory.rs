@@ -14,19 +14,19 @@
 
 mod rough;
 
-pub use rough::Rough;
+pub use rough::FaultInjection;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use self::rough::{Fate, Weather};
+use self::rough::{FaultState, MessageFate};
 use super::regions::{Pages, Regions};
 use super::{
-    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
-    Missing, Operation, OperationKind, OperationSet, PathId, Queue, RegionId, RemoteSpan, Span, Stamp, StampSource,
-    Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
+    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
+    Stamp, StampSource, Status, Token, Wire,
 };
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c};
 
@@ -47,7 +47,7 @@ pub struct MemoryConfig {
     /// Chance of losing a message, in millionths.
     pub loss_per_million: u32,
     /// What else is done to messages.
-    pub rough: Rough,
+    pub rough: FaultInjection,
     /// Paths between any two ends, all alike.
     pub paths: u8,
     /// Decides which messages are lost, and the rest.
@@ -57,14 +57,14 @@ pub struct MemoryConfig {
 impl MemoryConfig {
     /// A lossless fabric of `ranks` with 10 us latency.
     pub const fn lossless(ranks: u32) -> Self {
-        let rough = Rough { doubled: 0, late: 0, damaged: 0 };
+        let rough = FaultInjection { doubled: 0, late: 0, damaged: 0 };
         Self { ranks, latency: Nanos::from_micros(10), room: 256, loss_per_million: 0, rough, paths: 1, seed: 0 }
     }
 }
 
 /// What is under way to one end, or back to it.
 #[derive(Clone, Debug)]
-enum Flight {
+enum InFlight {
     Message { from: Rank, path: PathId, class: Class, head: Box<[u8]>, body: Box<[u8]> },
     Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: Option<u64>, token: Option<Token> },
     Read { from: Rank, source: RemoteSpan, into: Span, token: Token },
@@ -75,7 +75,7 @@ enum Flight {
 
 /// What lies ready for one end's next harvest.
 #[derive(Debug)]
-enum Ready {
+enum ReadyArrivals {
     Message { from: Rank, path: PathId, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
     Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
     Done { token: Token, status: Status, value: u64, at: LocalNs },
@@ -88,13 +88,13 @@ pub struct MemoryFabric {
     config: MemoryConfig,
     wires: Vec<MemoryWire>,
     groups: BTreeMap<GroupId, BTreeSet<Rank>>,
-    under_way: BTreeMap<(LocalNs, u64), (Rank, Flight)>,
+    under_way: BTreeMap<(LocalNs, u64), (Rank, InFlight)>,
     posted: u64,
     now: LocalNs,
     latency: Nanos,
     loss_per_million: u32,
     loss: RandomStream,
-    weather: Weather,
+    weather: FaultState,
 }
 
 /// One rank's end of a [`MemoryFabric`].
@@ -109,11 +109,11 @@ pub struct MemoryWire {
     capabilities: Capabilities,
     memory: Regions<Pages>,
     receive: Vec<u8>,
-    outbox: Vec<(Destination, Flight)>,
+    outbox: Vec<(Destination, InFlight)>,
     joins: Vec<GroupId>,
     leaves: Vec<GroupId>,
     joined: BTreeSet<GroupId>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ReadyArrivals>,
     counters: Counters,
 }
 
@@ -130,7 +130,7 @@ impl MemoryFabric {
             latency: config.latency,
             loss_per_million: config.loss_per_million,
             loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
-            weather: Weather::new(config.rough, config.seed),
+            weather: FaultState::new(config.rough, config.seed),
         }
     }
 
@@ -235,23 +235,23 @@ impl MemoryFabric {
         }
     }
 
-    fn launch_to_group(&mut self, from: Rank, group: GroupId, flight: &Flight) {
-        let Flight::Message { path, class, head, body, .. } = flight else { return };
+    fn launch_to_group(&mut self, from: Rank, group: GroupId, flight: &InFlight) {
+        let InFlight::Message { path, class, head, body, .. } = flight else { return };
         self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
             if self.weather.is_deaf(from, member) {
                 continue;
             }
-            let copy = Flight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
+            let copy = InFlight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
             self.wires[from.index()].in_flight += 1;
             self.launch(member, copy);
         }
     }
 
-    fn launch(&mut self, to: Rank, mut flight: Flight) {
-        let mut fate = Fate { again: None, late: 0 };
-        if let Flight::Message { from, path, .. } = &flight {
+    fn launch(&mut self, to: Rank, mut flight: InFlight) {
+        let mut fate = MessageFate { again: None, late: 0 };
+        if let InFlight::Message { from, path, .. } = &flight {
             if self.loss.below(1_000_000) < u64::from(self.loss_per_million) || self.weather.is_cut(*path) {
                 self.wires[from.index()].landed_one();
                 return;
@@ -259,7 +259,7 @@ impl MemoryFabric {
             fate = self.weather.fate(&mut flight);
         }
         if let Some(again) = fate.again
-            && let Flight::Message { from, .. } = &flight
+            && let InFlight::Message { from, .. } = &flight
         {
             self.wires[from.index()].in_flight += 1;
             self.put_under_way(again, to, flight.clone());
@@ -267,23 +267,30 @@ impl MemoryFabric {
         self.put_under_way(fate.late, to, flight);
     }
 
-    fn put_under_way(&mut self, late: u64, to: Rank, flight: Flight) {
+    fn put_under_way(&mut self, late: u64, to: Rank, flight: InFlight) {
         self.under_way.insert((self.now + self.latency.times(1 + late), self.posted), (to, flight));
         self.posted += 1;
     }
 
-    fn deliver(&mut self, target: Rank, flight: Flight) {
+    fn deliver(&mut self, target: Rank, flight: InFlight) {
         let at = self.now;
         match flight {
-            Flight::Message { from, path, class, head, body } => {
+            InFlight::Message { from, path, class, head, body } => {
                 self.wires[from.index()].landed_one();
-                self.wires[target.index()].ready.push_back(Ready::Message { from, path, class, at, head, body });
+                self.wires[target.index()].ready.push_back(ReadyArrivals::Message {
+                    from,
+                    path,
+                    class,
+                    at,
+                    head,
+                    body,
+                });
             }
-            Flight::Write { from, into, bytes, immediate, token } => {
+            InFlight::Write { from, into, bytes, immediate, token } => {
                 let into = Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
                 let status = match self.wires[target.index()].peer_copies_in(into, &bytes) {
                     Ok(()) => {
-                        let landed = immediate.map(|immediate| Ready::Landed { from, into, immediate, at });
+                        let landed = immediate.map(|immediate| ReadyArrivals::Landed { from, into, immediate, at });
                         self.wires[target.index()].ready.extend(landed);
                         Status::Complete
                     }
@@ -291,33 +298,33 @@ impl MemoryFabric {
                 };
                 self.answer(from, token, status, 0);
             }
-            Flight::Read { from, source, into, token } => {
+            InFlight::Read { from, source, into, token } => {
                 let source = Span { region: source.region, offset: source.offset, length: into.length };
                 match self.wires[target.index()].peer_takes(source) {
-                    Ok(bytes) => self.launch(from, Flight::ReadReply { bytes, into, token }),
+                    Ok(bytes) => self.launch(from, InFlight::ReadReply { bytes, into, token }),
                     Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
                 }
             }
-            Flight::ReadReply { bytes, into, token } => {
+            InFlight::ReadReply { bytes, into, token } => {
                 let wire = &mut self.wires[target.index()];
                 let status = wire.memory.copy_in(into, &bytes).map_or_else(Status::Refused, |()| Status::Complete);
-                wire.ready.push_back(Ready::Done { token, status, value: 0, at });
+                wire.ready.push_back(ReadyArrivals::Done { token, status, value: 0, at });
             }
-            Flight::Atomic { from, kind, at: word, token } => {
+            InFlight::Atomic { from, kind, at: word, token } => {
                 match self.wires[target.index()].memory.change(word, kind) {
                     Ok(old) => self.answer(from, Some(token), Status::Complete, old),
                     Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
                 }
             }
-            Flight::Done { token, status, value } => {
-                self.wires[target.index()].ready.push_back(Ready::Done { token, status, value, at });
+            InFlight::Done { token, status, value } => {
+                self.wires[target.index()].ready.push_back(ReadyArrivals::Done { token, status, value, at });
             }
         }
     }
 
     fn answer(&mut self, to: Rank, token: Option<Token>, status: Status, value: u64) {
         if let Some(token) = token {
-            self.launch(to, Flight::Done { token, status, value });
+            self.launch(to, InFlight::Done { token, status, value });
         }
     }
 }
@@ -373,39 +380,39 @@ impl MemoryWire {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight < self.room {
             while let Some(class) = self.refused.pop_first() {
-                self.ready.push_back(Ready::Room { class });
+                self.ready.push_back(ReadyArrivals::Room { class });
             }
         }
     }
 
     /// A copy of the bytes of `span`.
-    fn take(&self, span: Span) -> Result<Box<[u8]>, Missing> {
+    fn take(&self, span: Span) -> Result<Box<[u8]>, RefusalReason> {
         let mut scratch = Vec::new();
         self.memory.bytes_or_copy(&self.receive, span, &mut scratch).map(Box::from)
     }
 
     /// Copies bytes in for a peer.
-    fn peer_copies_in(&mut self, into: Span, bytes: &[u8]) -> Result<(), Missing> {
-        if self.memory.holds(into) { self.memory.copy_in(into, bytes) } else { Err(Missing::Memory) }
+    fn peer_copies_in(&mut self, into: Span, bytes: &[u8]) -> Result<(), RefusalReason> {
+        if self.memory.holds(into) { self.memory.copy_in(into, bytes) } else { Err(RefusalReason::Memory) }
     }
 
     /// A copy of bytes for a peer.
-    fn peer_takes(&self, from: Span) -> Result<Box<[u8]>, Missing> {
-        if self.memory.holds(from) { self.take(from) } else { Err(Missing::Memory) }
+    fn peer_takes(&self, from: Span) -> Result<Box<[u8]>, RefusalReason> {
+        if self.memory.holds(from) { self.take(from) } else { Err(RefusalReason::Memory) }
     }
 
     /// Whether this end may touch `span`.
-    fn holds(&self, span: Span) -> Result<(), Missing> {
+    fn holds(&self, span: Span) -> Result<(), RefusalReason> {
         self.memory.check(&self.receive, span)
     }
 
-    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
+    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), RefusalReason> {
         if !self.capabilities.operations.has(operation.kind()) && operation.kind() != OperationKind::Abandon {
-            return Err(Missing::Operation(operation.kind()));
+            return Err(RefusalReason::Operation(operation.kind()));
         }
-        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
+        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
         let paths = self.capabilities.paths.len();
-        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(Missing::Path) };
+        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) };
         match *operation {
             Operation::Send { to, path, head, body, .. } => {
                 route(path)?;
@@ -413,8 +420,12 @@ impl MemoryWire {
                     known(rank)?;
                 }
                 self.holds(body)?;
-                let head = head.of(heads).ok_or(Missing::Memory)?;
-                if self.capabilities.carries(head.len(), body.length as usize) { Ok(()) } else { Err(Missing::Length) }
+                let head = head.of(heads).ok_or(RefusalReason::Memory)?;
+                if self.capabilities.carries(head.len(), body.length as usize) {
+                    Ok(())
+                } else {
+                    Err(RefusalReason::Length)
+                }
             }
             Operation::Write { to, path, from, .. } => {
                 route(path)?;
@@ -431,58 +442,60 @@ impl MemoryWire {
                 self.holds(from)?;
                 let writable = into.region != RegionId::RECEIVE && from.length == into.length;
                 self.holds(into)?;
-                if writable { Ok(()) } else { Err(Missing::Memory) }
+                if writable { Ok(()) } else { Err(RefusalReason::Memory) }
             }
             Operation::Digest { of, .. } => self.holds(of),
-            Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+            Operation::File { .. } => Err(RefusalReason::Operation(OperationKind::File)),
             Operation::Abandon { .. } => Ok(()),
             Operation::CopyChecked { .. }
             | Operation::Store { .. }
             | Operation::Show { .. }
-            | Operation::Apply { .. } => Err(Missing::Operation(operation.kind())),
+            | Operation::Apply { .. } => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
-    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         self.check(operation, heads)?;
         match *operation {
             Operation::Send { to, path, class, head, body, .. } => {
                 if self.in_flight >= self.room {
                     self.refused.insert(class);
                     self.counters.no_room += 1;
-                    return Ok(Answer::NoRoom);
+                    return Ok(PostOutcome::NoRoom);
                 }
                 self.in_flight += 1;
                 self.counters.sent += 1;
                 let head = head.of(heads).unwrap_or_default().into();
                 let body = self.take(body)?;
-                self.outbox.push((to, Flight::Message { from: self.rank, path, class, head, body }));
-                Ok(Answer::Done(0))
+                self.outbox.push((to, InFlight::Message { from: self.rank, path, class, head, body }));
+                Ok(PostOutcome::Done(0))
             }
             Operation::Write { to, from, into, immediate, token, .. } => {
                 let bytes = self.take(from)?;
-                let flight = Flight::Write { from: self.rank, into, bytes, immediate, token };
+                let flight = InFlight::Write { from: self.rank, into, bytes, immediate, token };
                 self.outbox.push((Destination::One(to), flight));
-                Ok(Answer::Posted)
+                Ok(PostOutcome::Posted)
             }
             Operation::Read { peer, from, into, token, .. } => {
-                let flight = Flight::Read { from: self.rank, source: from, into, token };
+                let flight = InFlight::Read { from: self.rank, source: from, into, token };
                 self.outbox.push((Destination::One(peer), flight));
-                Ok(Answer::Posted)
+                Ok(PostOutcome::Posted)
             }
             Operation::Atomic { to, kind, at, token, .. } => {
-                self.outbox.push((Destination::One(to), Flight::Atomic { from: self.rank, kind, at, token }));
-                Ok(Answer::Posted)
+                self.outbox.push((Destination::One(to), InFlight::Atomic { from: self.rank, kind, at, token }));
+                Ok(PostOutcome::Posted)
             }
-            Operation::Copy { from, into } => self.memory.copy(&self.receive, from, into).map(|()| Answer::Done(0)),
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
-            Operation::File { .. } => Err(Missing::Operation(OperationKind::File)),
+            Operation::Copy { from, into } => {
+                self.memory.copy(&self.receive, from, into).map(|()| PostOutcome::Done(0))
+            }
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
+            Operation::File { .. } => Err(RefusalReason::Operation(OperationKind::File)),
             // Here every operation ends one latency later, whatever its peer does.
-            Operation::Abandon { .. } => Ok(Answer::Done(0)),
+            Operation::Abandon { .. } => Ok(PostOutcome::Done(0)),
             Operation::CopyChecked { .. }
             | Operation::Store { .. }
             | Operation::Show { .. }
-            | Operation::Apply { .. } => Err(Missing::Operation(operation.kind())),
+            | Operation::Apply { .. } => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 }
@@ -500,23 +513,23 @@ impl Wire for MemoryWire {
         self.now
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.memory.register_pages(length)
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         self.memory.adopt(memory)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.memory.copy_out(&self.receive, from, into)
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.memory.copy_in(into, from)
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         self.memory.digest(&self.receive, of, crc32c)
     }
 
@@ -528,23 +541,23 @@ impl Wire for MemoryWire {
         self.memory.region_mut(region)
     }
 
-    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         if self.joined.remove(&group) {
             self.leaves.push(group);
             return Ok(());
         }
-        Err(Missing::Group)
+        Err(RefusalReason::Group)
     }
 
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         self.joined.insert(group);
         self.joins.push(group);
         Ok(())
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         for operation in operations {
-            answers.push(self.start(operation, heads).unwrap_or_else(Answer::Refused));
+            answers.push(self.start(operation, heads).unwrap_or_else(PostOutcome::Refused));
         }
     }
 
@@ -553,7 +566,7 @@ impl Wire for MemoryWire {
         self.receive.clear();
         for ready in self.ready.drain(..count) {
             match ready {
-                Ready::Message { from, path, class, at, head, body } => {
+                ReadyArrivals::Message { from, path, class, at, head, body } => {
                     let offset = self.receive.len() as u64;
                     self.receive.extend_from_slice(&body);
                     let body = Span { region: RegionId::RECEIVE, offset, length: body.len() as u32 };
@@ -569,11 +582,11 @@ impl Wire for MemoryWire {
                         body,
                     }));
                 }
-                Ready::Landed { from, into, immediate, at } => {
+                ReadyArrivals::Landed { from, into, immediate, at } => {
                     sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) })
                 }
-                Ready::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
-                Ready::Room { class } => sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } }),
+                ReadyArrivals::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
+                ReadyArrivals::Room { class } => sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } }),
             }
         }
         count

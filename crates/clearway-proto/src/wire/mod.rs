@@ -28,7 +28,7 @@
 //!
 //! # Invariants
 //! I1. Bulk bytes never pass through an engine: a [`Span`] names them.
-//! I2. What a wire cannot do it refuses by name ([`Missing`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
+//! I2. What a wire cannot do it refuses by name ([`RefusalReason`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
 //!     wire it is.
 //!
 //! # Not here
@@ -45,10 +45,10 @@ mod operation;
 mod out;
 pub mod regions;
 
-pub use beside::{Ask, Beside, Told};
+pub use beside::{EngineMux, MuxCommand, MuxEvent};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Applier, Driver, Progress};
-pub use foreign::{AdoptedMemory, Foreign, Reach};
+pub use foreign::{AdoptedMemory, ForeignMemory, MemoryAccess};
 #[doc(inline)]
 pub use forward::forward_wire;
 pub use operation::{
@@ -229,7 +229,7 @@ pub enum Status {
     /// Not started: its queue is full. May be issued again after [`Arrival::Room`].
     NoRoom,
     /// Not started: this wire lacks the operation, or the operation names something that does not exist.
-    Refused(Missing),
+    Refused(RefusalReason),
     /// Given up: the peer or the path is gone. It may have been carried out.
     Flushed,
     /// Started and failed, for this reason.
@@ -267,7 +267,7 @@ impl fmt::Display for Fault {
 /// What an operation needs that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Missing {
+pub enum RefusalReason {
     /// The wire does not have this kind of operation.
     Operation(OperationKind),
     /// No such rank in the job.
@@ -282,7 +282,7 @@ pub enum Missing {
     Length,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operation(kind) => write!(f, "this wire has no {}", kind.name()),
@@ -297,7 +297,7 @@ impl fmt::Display for Missing {
 
 /// A wire's answer to one posted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PostOutcome {
     /// Complete; no [`Arrival::Done`] will follow. The value is a fetched one, zero otherwise.
     Done(u64),
     /// Under way; exactly one [`Arrival::Done`] will follow if it has a token.
@@ -305,7 +305,7 @@ pub enum Answer {
     /// Not started: queue full.
     NoRoom,
     /// Not started: cannot be done here.
-    Refused(Missing),
+    Refused(RefusalReason),
 }
 
 /// Losses and refusals that a wire saw on its own side, since it was opened. Counters only grow.
@@ -357,27 +357,27 @@ pub trait Wire {
     /// Adds `length` zeroed bytes of memory that operations and peers can name.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when the wire has no more room for regions.
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing>;
+    /// [`RefusalReason::Memory`] when the wire has no more room for regions.
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason>;
 
     /// Makes memory of others a region, which operations can name as those that [`Wire::register`] gives: the next number, or
     /// [`RegionId::PROCESS`] for memory that only this rank may name ([`Capabilities::any_local`]). The wire touches it by the methods
-    /// of [`Foreign`] until it is dropped; a wire on which peers reach memory by themselves maps its file.
+    /// of [`ForeignMemory`] until it is dropped; a wire on which peers reach memory by themselves maps its file.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when the wire has no more room for regions, or cannot reach this memory.
-    fn adopt(&mut self, _memory: AdoptedMemory) -> Result<RegionId, Missing> {
-        Err(Missing::Memory)
+    /// [`RefusalReason::Memory`] when the wire has no more room for regions, or cannot reach this memory.
+    fn adopt(&mut self, _memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
+        Err(RefusalReason::Memory)
     }
 
     /// Copies the bytes of a span out, of adopted memory too. `into` has the length of the span.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`].
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         let bytes = bytes_of(self.region(from.region), from)?;
         if bytes.len() != into.len() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         into.copy_from_slice(bytes);
         Ok(())
@@ -386,16 +386,16 @@ pub trait Wire {
     /// Copies `from` into a span, of adopted memory too. `from` has the length of the span.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`].
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         if into.length as usize != from.len() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if from.is_empty() {
             return Ok(());
         }
-        let region = self.region_mut(into.region).ok_or(Missing::Memory)?;
-        let range = into.range_in(region.len()).ok_or(Missing::Memory)?;
+        let region = self.region_mut(into.region).ok_or(RefusalReason::Memory)?;
+        let range = into.range_in(region.len()).ok_or(RefusalReason::Memory)?;
         region[range].copy_from_slice(from);
         Ok(())
     }
@@ -409,21 +409,21 @@ pub trait Wire {
     /// Receives what is sent to `group` from now on.
     ///
     /// # Errors
-    /// [`Missing::Operation`] without multicast, [`Missing::Group`] when the network refuses the group.
-    fn join(&mut self, group: GroupId) -> Result<(), Missing>;
+    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when the network refuses the group.
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason>;
 
     /// Receives what is sent to `group` no more, and gives the group's place in the network's tables back.
     ///
     /// # Errors
-    /// [`Missing::Operation`] without multicast, [`Missing::Group`] when this end has not joined it.
-    fn leave(&mut self, _group: GroupId) -> Result<(), Missing> {
-        Err(Missing::Operation(OperationKind::Multicast))
+    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when this end has not joined it.
+    fn leave(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Operation(OperationKind::Multicast))
     }
 
     /// Starts `operations` in order and pushes one answer for each onto `answers`. `heads` holds their headers.
     ///
     /// Never blocks. Cost: on a socket wire one system call for a run of sends, not one for each.
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>);
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>);
 
     /// Gives at most about `limit` arrivals to `sink`; returns how many there were. Never blocks.
     fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
@@ -439,8 +439,8 @@ pub trait Wire {
     /// CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when the span leaves its region.
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    /// [`RefusalReason::Memory`] when the span leaves its region.
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         bytes_of(self.region(of.region), of).map(crc32c)
     }
 }
@@ -448,11 +448,11 @@ pub trait Wire {
 /// The bytes of `span` in its `region`; none at all for an empty span, whatever region it names.
 ///
 /// # Errors
-/// [`Missing::Memory`] when the span leaves the region, or there is none.
-pub fn bytes_of(region: Option<&[u8]>, span: Span) -> Result<&[u8], Missing> {
+/// [`RefusalReason::Memory`] when the span leaves the region, or there is none.
+pub fn bytes_of(region: Option<&[u8]>, span: Span) -> Result<&[u8], RefusalReason> {
     if span.length == 0 {
         return Ok(&[]);
     }
-    let region = region.ok_or(Missing::Memory)?;
-    span.range_in(region.len()).map(|range| &region[range]).ok_or(Missing::Memory)
+    let region = region.ok_or(RefusalReason::Memory)?;
+    span.range_in(region.len()).map(|range| &region[range]).ok_or(RefusalReason::Memory)
 }

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! A registered region lies in an `R` of the wire's choice: pages of this process, or a segment that peers map. Adopted memory is reached
-//! by the methods of [`Foreign`] alone. Numbers of regions count up in the order in which they were added, whichever kind they are.
+//! by the methods of [`ForeignMemory`] alone. Numbers of regions count up in the order in which they were added, whichever kind they are.
 //!
 //! # Invariants
 //! I1. A span that leaves its region is refused, never shortened.
@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::foreign::PIECE;
-use super::{AtomicKind, Foreign, Missing, Reach, RegionId, RemoteSpan, Span, bytes_of};
+use super::{AtomicKind, ForeignMemory, MemoryAccess, RefusalReason, RegionId, RemoteSpan, Span, bytes_of};
 use crate::base::Bytes;
 
 /// Regions one wire can have: adaptors keep sets of regions as bits of a `u64`.
@@ -90,14 +90,14 @@ impl AsMut<[u8]> for Pages {
 #[derive(Debug)]
 enum Region<R> {
     Own(R),
-    Adopted(Arc<dyn Foreign>),
+    Adopted(Arc<dyn ForeignMemory>),
 }
 
 /// All regions of one end of a wire.
 #[derive(Debug)]
 pub struct Regions<R> {
     regions: Vec<Region<R>>,
-    process: Option<Arc<dyn Foreign>>,
+    process: Option<Arc<dyn ForeignMemory>>,
 }
 
 impl<R> Default for Regions<R> {
@@ -110,8 +110,8 @@ impl Regions<Pages> {
     /// Adds a region of `length` zeroed bytes of this process.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when there are [`REGIONS_MAX`] regions already, or no process has that many bytes.
-    pub fn register_pages(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    /// [`RefusalReason::Memory`] when there are [`REGIONS_MAX`] regions already, or no process has that many bytes.
+    pub fn register_pages(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.register(length, |length| Pages::new(length).map(|pages| (pages, ()))).map(|(region, ())| region)
     }
 }
@@ -120,15 +120,15 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Adds a region of `length` zeroed bytes, which `make` gives with something for the caller.
     ///
     /// # Errors
-    /// [`Missing::Memory`] without room for one more, or when `make` gives none.
+    /// [`RefusalReason::Memory`] without room for one more, or when `make` gives none.
     pub fn register<T>(
         &mut self,
         length: Bytes,
         make: impl FnOnce(usize) -> Option<(R, T)>,
-    ) -> Result<(RegionId, T), Missing> {
-        let length = usize::try_from(length.0).map_err(|_| Missing::Memory)?;
+    ) -> Result<(RegionId, T), RefusalReason> {
+        let length = usize::try_from(length.0).map_err(|_| RefusalReason::Memory)?;
         let id = self.next()?;
-        let (region, extra) = make(length).ok_or(Missing::Memory)?;
+        let (region, extra) = make(length).ok_or(RefusalReason::Memory)?;
         self.regions.push(Region::Own(region));
         Ok((id, extra))
     }
@@ -136,15 +136,15 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Adds memory that is not this wire's.
     ///
     /// # Errors
-    /// [`Missing::Memory`] without room for one more.
-    pub fn adopt(&mut self, memory: Arc<dyn Foreign>) -> Result<RegionId, Missing> {
+    /// [`RefusalReason::Memory`] without room for one more.
+    pub fn adopt(&mut self, memory: Arc<dyn ForeignMemory>) -> Result<RegionId, RefusalReason> {
         match memory.reach() {
-            Reach::Local if self.process.is_some() => Err(Missing::Memory),
-            Reach::Local => {
+            MemoryAccess::Local if self.process.is_some() => Err(RefusalReason::Memory),
+            MemoryAccess::Local => {
                 self.process = Some(memory);
                 Ok(RegionId::PROCESS)
             }
-            Reach::Peers => {
+            MemoryAccess::Peers => {
                 let id = self.next()?;
                 self.regions.push(Region::Adopted(memory));
                 Ok(id)
@@ -153,8 +153,12 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     }
 
     /// The number of the region that is added next.
-    fn next(&self) -> Result<RegionId, Missing> {
-        if self.regions.len() < REGIONS_MAX { Ok(RegionId(self.regions.len() as u16)) } else { Err(Missing::Memory) }
+    fn next(&self) -> Result<RegionId, RefusalReason> {
+        if self.regions.len() < REGIONS_MAX {
+            Ok(RegionId(self.regions.len() as u16))
+        } else {
+            Err(RefusalReason::Memory)
+        }
     }
 
     /// The bytes of a region: `received` for [`RegionId::RECEIVE`], else those registered; none of adopted memory.
@@ -177,7 +181,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     }
 
     /// The adopted memory with this number.
-    pub fn adopted(&self, region: RegionId) -> Option<&Arc<dyn Foreign>> {
+    pub fn adopted(&self, region: RegionId) -> Option<&Arc<dyn ForeignMemory>> {
         if region == RegionId::PROCESS {
             return self.process.as_ref();
         }
@@ -200,12 +204,12 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Whether all of `span` is memory that this rank may read.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    pub fn check(&self, received: &[u8], span: Span) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`].
+    pub fn check(&self, received: &[u8], span: Span) -> Result<(), RefusalReason> {
         match self.adopted(span.region).filter(|_| span.length > 0) {
             Some(memory) => {
                 let end = span.offset.checked_add(u64::from(span.length));
-                end.filter(|end| *end <= memory.length()).map(drop).ok_or(Missing::Memory)
+                end.filter(|end| *end <= memory.length()).map(drop).ok_or(RefusalReason::Memory)
             }
             None => self.bytes(received, span).map(drop),
         }
@@ -215,21 +219,21 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// says.
     ///
     /// # Errors
-    /// [`Missing::Memory`], also for adopted memory.
-    pub fn bytes<'a>(&'a self, received: &'a [u8], span: Span) -> Result<&'a [u8], Missing> {
+    /// [`RefusalReason::Memory`], also for adopted memory.
+    pub fn bytes<'a>(&'a self, received: &'a [u8], span: Span) -> Result<&'a [u8], RefusalReason> {
         bytes_of(self.region(received, span.region), span)
     }
 
     /// The bytes of `span`, which may lie in `received`; those of adopted memory are copied into `scratch`.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
+    /// [`RefusalReason::Memory`].
     pub fn bytes_or_copy<'a>(
         &'a self,
         received: &'a [u8],
         span: Span,
         scratch: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8], Missing> {
+    ) -> Result<&'a [u8], RefusalReason> {
         let Some(memory) = self.adopted(span.region).filter(|_| span.length > 0) else {
             return self.bytes(received, span);
         };
@@ -242,21 +246,21 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// The bytes of `span` to be overwritten: registered memory only.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    pub fn bytes_mut(&mut self, span: Span) -> Result<&mut [u8], Missing> {
+    /// [`RefusalReason::Memory`].
+    pub fn bytes_mut(&mut self, span: Span) -> Result<&mut [u8], RefusalReason> {
         if span.length == 0 {
             return Ok(&mut []);
         }
-        part(self.region_mut(span.region).ok_or(Missing::Memory)?, span)
+        part(self.region_mut(span.region).ok_or(RefusalReason::Memory)?, span)
     }
 
     /// Copies the bytes of `from`, which may lie in `received`, out.
     ///
     /// # Errors
-    /// [`Missing::Memory`], also when `into` has another length.
-    pub fn copy_out(&self, received: &[u8], from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`], also when `into` has another length.
+    pub fn copy_out(&self, received: &[u8], from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         if into.len() != from.length as usize {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         match self.adopted(from.region).filter(|_| from.length > 0) {
             Some(memory) => memory.read(from.offset, into),
@@ -267,10 +271,10 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Copies `from` in.
     ///
     /// # Errors
-    /// [`Missing::Memory`], also when `into` has another length.
-    pub fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`], also when `into` has another length.
+    pub fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         if from.len() != into.length as usize || into.region == RegionId::RECEIVE {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         match self.adopted(into.region).filter(|_| into.length > 0) {
             Some(memory) => memory.write(into.offset, from),
@@ -281,11 +285,11 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Copies `from` (which may lie in `received`) to `into`.
     ///
     /// # Errors
-    /// [`Missing::Memory`]; nothing is changed then, unless adopted memory begins to refuse within the copy.
-    pub fn copy(&mut self, received: &[u8], from: Span, into: Span) -> Result<(), Missing> {
+    /// [`RefusalReason::Memory`]; nothing is changed then, unless adopted memory begins to refuse within the copy.
+    pub fn copy(&mut self, received: &[u8], from: Span, into: Span) -> Result<(), RefusalReason> {
         self.check(received, from)?;
         if from.length != into.length || into.region == RegionId::RECEIVE {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if from.length == 0 {
             return Ok(());
@@ -304,16 +308,17 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     }
 
     /// Copies between registered regions.
-    fn copy_own(&mut self, from: Span, into: Span) -> Result<(), Missing> {
+    fn copy_own(&mut self, from: Span, into: Span) -> Result<(), RefusalReason> {
         if from.region == into.region {
-            let region = self.region_mut(into.region).ok_or(Missing::Memory)?;
-            let [source, target] = [from, into].map(|span| span.range_in(region.len()).ok_or(Missing::Memory));
+            let region = self.region_mut(into.region).ok_or(RefusalReason::Memory)?;
+            let [source, target] =
+                [from, into].map(|span| span.range_in(region.len()).ok_or(RefusalReason::Memory));
             region.copy_within(source?, target?.start);
             return Ok(());
         }
         let both = [from, into].map(|span| usize::from(span.region.0));
         let Ok([Region::Own(source), Region::Own(target)]) = self.regions.get_disjoint_mut(both) else {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         };
         part(target.as_mut(), into)?.copy_from_slice(bytes_of(Some((*source).as_ref()), from)?);
         Ok(())
@@ -322,8 +327,8 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// The digest of the bytes of `of`, which may lie in `received`: by `digest` where a reference can be given.
     ///
     /// # Errors
-    /// [`Missing::Memory`].
-    pub fn digest(&self, received: &[u8], of: Span, digest: fn(&[u8]) -> u32) -> Result<u32, Missing> {
+    /// [`RefusalReason::Memory`].
+    pub fn digest(&self, received: &[u8], of: Span, digest: fn(&[u8]) -> u32) -> Result<u32, RefusalReason> {
         match self.adopted(of.region).filter(|_| of.length > 0) {
             Some(memory) => memory.digest(of.offset, of.length),
             None => self.bytes(received, of).map(digest),
@@ -333,10 +338,10 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Changes a word for a peer; returns its old value. Nobody else changes registered memory while this wire is borrowed.
     ///
     /// # Errors
-    /// [`Missing::Memory`], also for an offset that is no multiple of 8.
-    pub fn change(&mut self, at: RemoteSpan, kind: AtomicKind) -> Result<u64, Missing> {
+    /// [`RefusalReason::Memory`], also for an offset that is no multiple of 8.
+    pub fn change(&mut self, at: RemoteSpan, kind: AtomicKind) -> Result<u64, RefusalReason> {
         if !at.offset.is_multiple_of(8) {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if let Some(memory) = self.adopted(at.region).filter(|_| at.region != RegionId::PROCESS) {
             return memory.change(at.offset, kind);
@@ -348,13 +353,18 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     }
 }
 
-fn part(region: &mut [u8], span: Span) -> Result<&mut [u8], Missing> {
-    let range = span.range_in(region.len()).ok_or(Missing::Memory)?;
+fn part(region: &mut [u8], span: Span) -> Result<&mut [u8], RefusalReason> {
+    let range = span.range_in(region.len()).ok_or(RefusalReason::Memory)?;
     Ok(&mut region[range])
 }
 
 /// Copies from one adopted memory to another.
-fn in_pieces(source: &dyn Foreign, from: Span, target: &dyn Foreign, into: Span) -> Result<(), Missing> {
+fn in_pieces(
+    source: &dyn ForeignMemory,
+    from: Span,
+    target: &dyn ForeignMemory,
+    into: Span,
+) -> Result<(), RefusalReason> {
     let mut piece = [0; PIECE];
     let mut done = 0;
     while done < from.length {
@@ -427,7 +437,7 @@ mod tests {
             (span(RegionId(9), 0, 2), span(b, 0, 2)),
             (span(a, u64::MAX, u32::MAX), span(b, 0, u32::MAX)),
         ] {
-            assert_eq!(memory.copy(b"x", from, into), Err(Missing::Memory), "{from:?} {into:?}");
+            assert_eq!(memory.copy(b"x", from, into), Err(RefusalReason::Memory), "{from:?} {into:?}");
         }
         assert_eq!((memory.region(b"", a), memory.region(b"", b)), (Some(&b"abcd"[..]), Some(&[0; 6][..])));
     }
@@ -445,7 +455,7 @@ mod tests {
         for number in 0..REGIONS_MAX {
             assert_eq!(memory.register(Bytes(1), zeroed), Ok((RegionId(number as u16), ())));
         }
-        assert_eq!(memory.register(Bytes(1), zeroed), Err(Missing::Memory));
-        assert_eq!(Regions::<Pages>::default().register(Bytes(1), |_| None::<(_, ())>), Err(Missing::Memory));
+        assert_eq!(memory.register(Bytes(1), zeroed), Err(RefusalReason::Memory));
+        assert_eq!(Regions::<Pages>::default().register(Bytes(1), |_| None::<(_, ())>), Err(RefusalReason::Memory));
     }
 }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{self, Laggards, Member, NodeConfig, Way};
+use clearway_proto::broadcast::{self, Algorithm, BroadcastConfig, Member, SlowReceivers};
 use clearway_proto::channels::{self, Channel};
-use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, Rough};
-use clearway_proto::wire::{Ask, Beside, Driver, RegionId, Span, Told, Wire};
+use clearway_proto::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
+use clearway_proto::wire::{Driver, EngineMux, MuxCommand, MuxEvent, RegionId, Span, Wire};
 
 const FIRST: GroupId = GroupId(10);
 const IDLE: Nanos = Nanos::from_millis(5);
@@ -26,10 +26,10 @@ const ROOM: u64 = 40_000 + SLOTS * SYMBOL as u64;
 /// Broadcasts that a rank has memory for.
 const CASTS: u64 = 16;
 
-type Engines = Beside<channels::Node, broadcast::Node>;
+type Engines = EngineMux<channels::ChannelsNode, broadcast::BroadcastNode>;
 
 /// A broadcast at one of its members.
-struct Cast {
+struct MemberBroadcast {
     number: usize,
     key: u32,
     team: u32,
@@ -40,18 +40,18 @@ struct Cast {
 }
 
 /// One rank's application.
-struct Process {
+struct TeamsProcess {
     driver: Driver<Engines>,
     wake: Option<LocalNs>,
     region: RegionId,
     has: BTreeMap<u32, Channel>,
-    casts: Vec<Cast>,
+    casts: Vec<MemberBroadcast>,
 }
 
-struct World {
+struct TeamsWorld {
     fabric: MemoryFabric,
     teams: Vec<Vec<u32>>,
-    processes: Vec<Process>,
+    processes: Vec<TeamsProcess>,
     /// Objects that came whole, by broadcast, rank and number.
     compared: BTreeSet<(u32, u32, u32)>,
     /// Broadcasts under way, and the most there were at once.
@@ -63,15 +63,15 @@ fn content(key: u32, object: u32, at: usize) -> u8 {
     (key as usize * 89 + object as usize * 131 + at * 7 + at / 251) as u8
 }
 
-impl World {
+impl TeamsWorld {
     fn new(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
-        let rough = Rough { doubled: 10_000, late: 10_000, damaged: 10_000 };
+        let rough = FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 };
         let config = MemoryConfig { loss_per_million: 10_000, rough, seed: 5, ..MemoryConfig::lossless(ranks) };
         let mut fabric = MemoryFabric::new(config);
         let process = |rank| {
             let region = fabric.wire(Rank(rank)).register(Bytes(CASTS * ROOM)).expect("a fresh end has room");
             fabric.wire(Rank(rank)).join(Channel::Shared.group(FIRST)).expect("there are groups");
-            let config = channels::Config {
+            let config = channels::ChannelsConfig {
                 rank: Rank(rank),
                 channels,
                 silence: SILENCE,
@@ -80,15 +80,15 @@ impl World {
                 seed: 3,
                 class: Class::Control,
             };
-            let driver = Driver::boot(Beside::new(channels::Node::new(config)), LocalNs(0), 0);
-            Process { driver, wake: Some(LocalNs(0)), region, has: BTreeMap::new(), casts: Vec::new() }
+            let driver = Driver::boot(EngineMux::new(channels::ChannelsNode::new(config)), LocalNs(0), 0);
+            TeamsProcess { driver, wake: Some(LocalNs(0)), region, has: BTreeMap::new(), casts: Vec::new() }
         };
         let processes = (0..ranks).map(process).collect();
         let teams = teams.iter().map(|members| members.to_vec()).collect();
         Self { fabric, teams, processes, compared: BTreeSet::new(), open: BTreeSet::new(), most: 0 }
     }
 
-    fn ask(&mut self, rank: u32, ask: Ask<channels::Command, broadcast::Node>) {
+    fn ask(&mut self, rank: u32, ask: MuxCommand<channels::ChannelsCommand, broadcast::BroadcastNode>) {
         let now = self.fabric.now();
         let process = &mut self.processes[rank as usize];
         process.driver.command(now, ask);
@@ -98,7 +98,7 @@ impl World {
     fn form(&mut self, team: u32) {
         let members: Arc<[Rank]> = self.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
         for rank in self.teams[team as usize].clone() {
-            self.ask(rank, Ask::One(channels::Command::Form { team, members: members.clone() }));
+            self.ask(rank, MuxCommand::One(channels::ChannelsCommand::Form { team, members: members.clone() }));
         }
     }
 
@@ -121,8 +121,8 @@ impl World {
             let process = &mut self.processes[*rank as usize];
             let (number, region) = (process.casts.len(), process.region);
             let start = number as u64 * ROOM;
-            process.casts.push(Cast { number, key, team, start, placed: start, received: 0, stable: 0 });
-            let node = broadcast::Node::new(NodeConfig {
+            process.casts.push(MemberBroadcast { number, key, team, start, placed: start, received: 0, stable: 0 });
+            let node = broadcast::BroadcastNode::new(BroadcastConfig {
                 rank: Rank(*rank),
                 members: members.clone(),
                 root: Rank(ranks[0]),
@@ -135,13 +135,13 @@ impl World {
                 rate: None,
                 sync_every: 4,
                 silence: SILENCE,
-                laggards: Laggards::Wait,
-                way: Way::Multicast,
+                laggards: SlowReceivers::Wait,
+                way: Algorithm::Multicast,
                 class: Class::Bulk,
                 control: Class::Control,
             });
-            self.ask(*rank, Ask::One(channels::Command::Begin { team }));
-            self.ask(*rank, Ask::Add(node));
+            self.ask(*rank, MuxCommand::One(channels::ChannelsCommand::Begin { team }));
+            self.ask(*rank, MuxCommand::Add(node));
         }
         self.cast_objects(ranks[0], key);
     }
@@ -155,10 +155,10 @@ impl World {
             let memory = self.fabric.wire(Rank(root)).region_mut(region).expect("it was registered");
             let range = from.range_in(memory.len()).expect("within its region");
             memory[range].iter_mut().enumerate().for_each(|(at, byte)| *byte = content(key, object, at));
-            self.ask(root, Ask::Of(number, broadcast::Command::Cast { from }));
+            self.ask(root, MuxCommand::Of(number, broadcast::BroadcastCommand::Cast { from }));
             offset += u64::from(length);
         }
-        self.ask(root, Ask::Of(number, broadcast::Command::Flush));
+        self.ask(root, MuxCommand::Of(number, broadcast::BroadcastCommand::Flush));
     }
 
     /// Runs until `is_over`.
@@ -179,36 +179,36 @@ impl World {
         process.wake = process.driver.step(self.fabric.wire(Rank(rank)), &mut |event| told.push(event)).next;
         for event in told {
             match event {
-                Told::One(event) => self.hear_of_channel(rank, event),
-                Told::Of(number, event) => self.hear_of_cast(rank, number, event),
+                MuxEvent::One(event) => self.hear_of_channel(rank, event),
+                MuxEvent::Of(number, event) => self.hear_of_cast(rank, number, event),
             }
         }
     }
 
-    fn hear_of_channel(&mut self, rank: u32, event: channels::Event) {
+    fn hear_of_channel(&mut self, rank: u32, event: channels::ChannelsEvent) {
         match event {
-            channels::Event::Join { channel, .. } => {
+            channels::ChannelsEvent::Join { channel, .. } => {
                 let group = Channel::Own(channel).group(FIRST);
                 self.fabric.wire(Rank(rank)).join(group).expect("there are groups");
             }
-            channels::Event::Agreed { team, channel } => {
+            channels::ChannelsEvent::Agreed { team, channel } => {
                 self.processes[rank as usize].has.insert(team, channel);
             }
             other => panic!("{other:?}"),
         }
     }
 
-    fn hear_of_cast(&mut self, rank: u32, number: usize, event: broadcast::Event) {
+    fn hear_of_cast(&mut self, rank: u32, number: usize, event: broadcast::BroadcastEvent) {
         let process = &mut self.processes[rank as usize];
         let region = process.region;
         let cast = &mut process.casts[number];
         match event {
-            broadcast::Event::Announced { length, .. } => {
+            broadcast::BroadcastEvent::Announced { length, .. } => {
                 let into = Span { region, offset: cast.placed, length: length as u32 };
                 cast.placed += length;
-                self.ask(rank, Ask::Of(number, broadcast::Command::Place { into }));
+                self.ask(rank, MuxCommand::Of(number, broadcast::BroadcastCommand::Place { into }));
             }
-            broadcast::Event::Received { object, at } => {
+            broadcast::BroadcastEvent::Received { object, at } => {
                 assert_eq!(cast.received, object, "in order, once");
                 cast.received += 1;
                 let key = cast.key;
@@ -217,18 +217,18 @@ impl World {
                 assert_eq!(bytes.len() as u32, OBJECTS[object as usize]);
                 let is_right = (0..).zip(bytes).all(|(at, byte)| *byte == content(key, object, at));
                 assert!(is_right && self.compared.insert((key, rank, object)), "object {object} of {key} at {rank}");
-                self.ask(rank, Ask::Of(number, broadcast::Command::Release { object }));
+                self.ask(rank, MuxCommand::Of(number, broadcast::BroadcastCommand::Release { object }));
             }
-            broadcast::Event::Stable { object, missing } => {
+            broadcast::BroadcastEvent::Stable { object, missing } => {
                 assert_eq!((cast.stable, missing), (object, 0));
                 cast.stable += 1;
                 if cast.stable == OBJECTS.len() as u32 {
                     let (team, key) = (cast.team, cast.key);
                     self.open.remove(&key);
-                    self.ask(rank, Ask::One(channels::Command::End { team }));
+                    self.ask(rank, MuxCommand::One(channels::ChannelsCommand::End { team }));
                 }
             }
-            broadcast::Event::Ready | broadcast::Event::Switched { .. } => {}
+            broadcast::BroadcastEvent::Ready | broadcast::BroadcastEvent::Switched { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -243,7 +243,7 @@ impl World {
 #[test]
 fn teams__that_overlap_cast_at_the_same_time_and_one_that_gave_its_channel_up_goes_on() {
     let teams: [&[u32]; 5] = [&[0, 1, 2, 3], &[3, 4, 5, 0], &[2, 5, 1], &[4, 0, 2], &[5, 3, 1, 2]];
-    let mut world = World::new(6, 3, &teams);
+    let mut world = TeamsWorld::new(6, 3, &teams);
     (0..4).for_each(|team| world.form(team));
     world.run(|world| (0..4).all(|team| world.has(team).is_some()));
     let had: Vec<_> = (0..4).filter_map(|team| world.has(team)).collect();
@@ -252,7 +252,7 @@ fn teams__that_overlap_cast_at_the_same_time_and_one_that_gave_its_channel_up_go
     for team in 0..4 {
         world.cast(team, team);
     }
-    world.run(World::all_stable);
+    world.run(TeamsWorld::all_stable);
     assert_eq!(world.most, 4, "at the same time");
     let receivers: usize = teams[..4].iter().map(|members| members.len() - 1).sum();
     assert_eq!(world.compared.len(), receivers * OBJECTS.len());
@@ -270,7 +270,7 @@ fn teams__that_overlap_cast_at_the_same_time_and_one_that_gave_its_channel_up_go
     for (team, key) in [(4, 10), (moved, 11)] {
         world.cast(team, key);
     }
-    world.run(World::all_stable);
+    world.run(TeamsWorld::all_stable);
     let again = teams[4].len() - 1 + teams[moved as usize].len() - 1;
     assert_eq!(world.compared.len(), (receivers + again) * OBJECTS.len());
 }

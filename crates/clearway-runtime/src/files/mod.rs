@@ -41,8 +41,8 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Answer, Arrival, Capabilities, Counters, FileId, FileKind, Missing, Operation, OperationKind, Queue, RegionId,
-    Span, Status, Token, Wire, forward_wire,
+    Arrival, Capabilities, Counters, FileId, FileKind, RefusalReason, Operation, OperationKind, PostOutcome, Queue,
+    RegionId, Span, Status, Token, Wire, forward_wire,
 };
 
 use self::finished::{End, Finished};
@@ -175,15 +175,15 @@ impl Files {
         at: u64,
         memory: Span,
         token: Token,
-    ) -> Result<Answer, Missing> {
-        let (target, opened) = self.opened.get(&file).ok_or(Missing::Memory)?;
+    ) -> Result<PostOutcome, RefusalReason> {
+        let (target, opened) = self.opened.get(&file).ok_or(RefusalReason::Memory)?;
         let target_id = *target;
-        let target = self.targets.get_mut(&target_id).ok_or(Missing::Memory)?;
+        let target = self.targets.get_mut(&target_id).ok_or(RefusalReason::Memory)?;
         check(below, kind, memory)?;
         let length = if kind == FileKind::Sync { 0 } else { memory.length };
         let Some(mut buffers) = target.take(length)? else {
             self.no_room += 1;
-            return Ok(Answer::NoRoom);
+            return Ok(PostOutcome::NoRoom);
         };
         if kind == FileKind::Write
             && let Err(missing) =
@@ -193,7 +193,7 @@ impl Files {
             return Err(missing);
         }
         target.put(Arc::clone(opened), Task { kind, at, length, buffers, memory, token, target: target_id });
-        Ok(Answer::Posted)
+        Ok(PostOutcome::Posted)
     }
 
     /// Whether a harvest would give something.
@@ -239,14 +239,14 @@ impl Drop for Files {
 }
 
 /// Whether there is such memory, and a read may go there.
-fn check(below: &dyn Wire, kind: FileKind, memory: Span) -> Result<(), Missing> {
+fn check(below: &dyn Wire, kind: FileKind, memory: Span) -> Result<(), RefusalReason> {
     if memory.length == 0 {
         return Ok(());
     }
     if kind == FileKind::Read && memory.region == RegionId::RECEIVE {
-        return Err(Missing::Memory);
+        return Err(RefusalReason::Memory);
     }
-    let last = memory.offset.checked_add(u64::from(memory.length) - 1).ok_or(Missing::Memory)?;
+    let last = memory.offset.checked_add(u64::from(memory.length) - 1).ok_or(RefusalReason::Memory)?;
     below.copy_out(Span { offset: last, length: 1, ..memory }, &mut [0])
 }
 
@@ -254,8 +254,8 @@ fn check(below: &dyn Wire, kind: FileKind, memory: Span) -> Result<(), Missing> 
 fn in_parts<P: AsRef<[u8]>>(
     memory: Span,
     parts: impl Iterator<Item = P>,
-    mut copy: impl FnMut(Span, P) -> Result<(), Missing>,
-) -> Result<(), Missing> {
+    mut copy: impl FnMut(Span, P) -> Result<(), RefusalReason>,
+) -> Result<(), RefusalReason> {
     let mut offset = memory.offset;
     for part in parts {
         let length = part.as_ref().len() as u32;
@@ -283,7 +283,7 @@ impl<W: Wire> Wire for FileWire<W> {
         &self.capabilities
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         // Runs of other operations stay together, and in order with the copies that a file operation needs.
         for run in operations.chunk_by(|a, b| is_file(a) == is_file(b)) {
             if !run.first().is_some_and(is_file) {
@@ -293,7 +293,7 @@ impl<W: Wire> Wire for FileWire<W> {
             for operation in run {
                 let Operation::File { kind, file, at, memory, token, .. } = *operation else { continue };
                 let answer = self.files.start(&mut self.below, kind, file, at, memory, token);
-                answers.push(answer.unwrap_or_else(Answer::Refused));
+                answers.push(answer.unwrap_or_else(PostOutcome::Refused));
             }
         }
     }

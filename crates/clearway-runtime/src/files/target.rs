@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use clearway_proto::wire::Missing;
+use clearway_proto::wire::RefusalReason;
 
 use super::finished::{End, Finished};
 use super::pool::{Buffers, Pool};
@@ -104,8 +104,8 @@ impl Target {
     ///
     /// # Errors
     /// [`Missing::Length`] when it never has enough.
-    pub(super) fn take(&mut self, length: u32) -> Result<Option<Buffers>, Missing> {
-        let needed = self.pool.needed(length as usize).ok_or(Missing::Length)?;
+    pub(super) fn take(&mut self, length: u32) -> Result<Option<Buffers>, RefusalReason> {
+        let needed = self.pool.needed(length as usize).ok_or(RefusalReason::Length)?;
         if self.under_way >= self.depth || !self.pool.has(needed) {
             self.refused = Some(self.refused.map_or(needed, |before| before.min(needed)));
             return Ok(None);

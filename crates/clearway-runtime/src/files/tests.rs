@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric};
-use clearway_proto::wire::foreign::Words;
+use clearway_proto::wire::foreign::WordMemory;
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
-use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, Foreign, Input, More, Out, Reach};
+use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, ForeignMemory, Input, MemoryAccess, More, Out};
 
 use super::*;
 use crate::clock;
@@ -122,7 +122,7 @@ impl Alone {
         Span { region: self.region, offset, length }
     }
 
-    fn post(&mut self, kind: FileKind, file: FileId, memory: Span, token: u64) -> Answer {
+    fn post(&mut self, kind: FileKind, file: FileId, memory: Span, token: u64) -> PostOutcome {
         let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(token) };
         let mut answers = Vec::new();
         self.wire.post(&[operation], &[], &mut answers);
@@ -150,7 +150,7 @@ impl Alone {
 
     /// Does one operation; returns its status and value.
     fn run(&mut self, kind: FileKind, file: FileId, memory: Span) -> (Status, u64) {
-        assert_eq!(self.post(kind, file, memory, 7), Answer::Posted);
+        assert_eq!(self.post(kind, file, memory, 7), PostOutcome::Posted);
         let ended = self.await_ends(1);
         let Some((7, status, value)) = ended[0] else { panic!("{ended:?}") };
         (status, value)
@@ -178,7 +178,7 @@ fn run__failures_have_names() {
     assert_eq!(alone.run(FileKind::Sync, names, none), (Status::Complete, 0));
     assert_eq!(alone.run(FileKind::Read, names, four), failed(Fault::Io));
     alone.wire.close(names);
-    assert_eq!(alone.post(FileKind::Sync, names, none, 1), Answer::Refused(Missing::Memory));
+    assert_eq!(alone.post(FileKind::Sync, names, none, 1), PostOutcome::Refused(RefusalReason::Memory));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn run__longer_than_one_buffer_and_never_longer_than_all() {
     assert_eq!(alone.run(FileKind::Read, file, place), (Status::Complete, 16_384));
     assert!(alone.wire.region(region).expect("registered")[20_000..36_384] == bytes);
     let longer = alone.span(0, 16_385);
-    assert_eq!(alone.post(FileKind::Write, file, longer, 1), Answer::Refused(Missing::Length));
+    assert_eq!(alone.post(FileKind::Write, file, longer, 1), PostOutcome::Refused(RefusalReason::Length));
     assert!(std::fs::read(directory.0.join("long")).expect("written") == bytes);
 }
 
@@ -234,10 +234,10 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
     let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("threads");
     let file = alone.wire.open(directory.create("live"), DISK).expect("threads");
     let memory = alone.span(0, 4);
-    assert_eq!([0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)), [Answer::Posted; 2]);
-    assert_eq!(alone.post(FileKind::Write, hung, memory, 2), Answer::NoRoom, "no buffer");
-    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 3), Answer::Posted);
-    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 4), Answer::NoRoom, "the queue is full");
+    assert_eq!([0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)), [PostOutcome::Posted; 2]);
+    assert_eq!(alone.post(FileKind::Write, hung, memory, 2), PostOutcome::NoRoom, "no buffer");
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 3), PostOutcome::Posted);
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 4), PostOutcome::NoRoom, "the queue is full");
     assert_eq!(alone.wire.counters().no_room, 2);
     for _ in 0..20 {
         assert_eq!(alone.run(FileKind::Write, file, memory), (Status::Complete, 4));
@@ -245,7 +245,7 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
     writer.write_all(b"x").expect("the pipe is open");
     let first = alone.await_ends(2);
     assert!(matches!(first[..], [Some((_, Status::Complete, _)), None]), "{first:?}");
-    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 5), Answer::Posted);
+    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 5), PostOutcome::Posted);
     // A file that is closed: what no thread has begun is gone, and the rest ends as it ends.
     alone.wire.close(hung);
     drop(writer);
@@ -261,7 +261,7 @@ fn drop__waits_for_no_target_that_hangs() {
     let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("a thread");
     let memory = alone.span(0, 4);
     for token in 0..3 {
-        assert_eq!(alone.post(FileKind::Write, hung, memory, token), Answer::Posted);
+        assert_eq!(alone.post(FileKind::Write, hung, memory, token), PostOutcome::Posted);
     }
     // Returns although the pipe is empty. The thread then ends and closes the pipe, which the writer sees.
     drop(alone);
@@ -379,22 +379,22 @@ fn driver__an_engine_keeps_bytes_and_reads_them_again() {
 
 /// Memory whose first bytes are lent to somebody.
 #[derive(Debug)]
-struct PartlyLent(Words);
+struct PartlyLent(WordMemory);
 
-impl Foreign for PartlyLent {
+impl ForeignMemory for PartlyLent {
     fn length(&self) -> u64 {
         self.0.length()
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
-        if at < 8 { Err(Missing::Memory) } else { self.0.read(at, into) }
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
+        if at < 8 { Err(RefusalReason::Memory) } else { self.0.read(at, into) }
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason> {
         self.0.write(at, from)
     }
 
-    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason> {
         self.0.change(at, kind)
     }
 }
@@ -404,10 +404,10 @@ fn post__memory_that_is_lent_is_refused_and_keeps_no_place_in_the_queue() {
     let directory = Directory::new();
     let mut alone = Alone::new(FileConfig { depth: 1, ..FileConfig::default() });
     let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
-    let lent = alone.wire.adopt(Arc::new(PartlyLent(Words::new(64, Reach::Peers)))).expect("adopted");
+    let lent = alone.wire.adopt(Arc::new(PartlyLent(WordMemory::new(64, MemoryAccess::Peers)))).expect("adopted");
     for _ in 0..3 {
         let memory = Span { region: lent, offset: 0, length: 64 };
-        assert_eq!(alone.post(FileKind::Write, file, memory, 1), Answer::Refused(Missing::Memory));
+        assert_eq!(alone.post(FileKind::Write, file, memory, 1), PostOutcome::Refused(RefusalReason::Memory));
     }
     assert_eq!(alone.run(FileKind::Write, file, Span { region: lent, offset: 8, length: 56 }), (Status::Complete, 56));
     assert_eq!(alone.run(FileKind::Read, file, Span { region: lent, offset: 0, length: 64 }), (Status::Complete, 56));
@@ -422,7 +422,7 @@ fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
     for _ in 0..500 {
         // Two at a time: one may end while the other is taken.
         let posted = [1, 2].map(|token| alone.post(FileKind::Write, file, span, token));
-        assert_eq!(posted, [Answer::Posted; 2]);
+        assert_eq!(posted, [PostOutcome::Posted; 2]);
         alone.await_ends(2);
         let woken = waiting::ready(Some(alone.wire.files.finished.signal()), Some(Nanos::ZERO), &[]);
         assert!(!woken.any(), "a wake-up for nothing");

@@ -51,13 +51,13 @@ impl Hosts {
         Self { wires }
     }
 
-    fn post(&mut self, from: usize, operation: Operation, heads: &[u8]) -> Answer {
+    fn post(&mut self, from: usize, operation: Operation, heads: &[u8]) -> PostOutcome {
         let mut answers = Vec::new();
         self.wires[from].post(&[operation], heads, &mut answers);
         answers[0]
     }
 
-    fn send(&mut self, from: usize, to: u32, head: &[u8], body: Span) -> Answer {
+    fn send(&mut self, from: usize, to: u32, head: &[u8], body: Span) -> PostOutcome {
         let (send, heads) = send(to, head, body);
         self.post(from, send, &heads)
     }
@@ -123,10 +123,13 @@ fn post__a_batch_for_both_is_answered_in_its_order_and_messages_of_one_host_take
         let (path, class, body) = (PathId(0), Class::Bulk, Span::EMPTY);
         operations.push(Operation::Send { to, path, class, head, body, token: Some(Token(0)) });
     }
-    let mut answers = vec![Answer::NoRoom];
+    let mut answers = vec![PostOutcome::NoRoom];
     hosts.wires[0].post(&operations, out.heads(), &mut answers);
-    let done = Answer::Done(0);
-    assert_eq!(answers, [Answer::NoRoom, done, done, Answer::Refused(Missing::Rank), done, done, done]);
+    let done = PostOutcome::Done(0);
+    assert_eq!(
+        answers,
+        [PostOutcome::NoRoom, done, done, PostOutcome::Refused(RefusalReason::Rank), done, done, done]
+    );
     assert_eq!(
         [0, 1, 1, 2, 2].map(|rank: usize| hosts.await_message(rank).1),
         [[0], [1], [1], [2], [2]].map(Vec::from)
@@ -144,23 +147,23 @@ fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
     let mut body = Span { region, offset: 0, length: 8 };
     // Around: over shared memory, over the network, over the network back to the first.
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
-        assert_eq!(hosts.send(from, to as u32, b"head", body), Answer::Done(0));
+        assert_eq!(hosts.send(from, to as u32, b"head", body), PostOutcome::Done(0));
         let (sender, head, arrived) = hosts.await_message(to);
         assert_eq!((sender.index(), &head[..]), (from, &b"head"[..]));
         assert_eq!(hosts.bytes(to, arrived), b"the body", "{from} to {to}");
         let into = Span { region, offset: 0, length: 8 };
-        assert_eq!(hosts.post(to, Operation::Copy { from: arrived, into }, &[]), Answer::Done(0));
+        assert_eq!(hosts.post(to, Operation::Copy { from: arrived, into }, &[]), PostOutcome::Done(0));
         assert_eq!(hosts.bytes(to, into), b"the body", "kept at {to}");
         body = arrived;
     }
     let (_, _, last) = {
         // From the network over shared memory.
-        assert_eq!(hosts.send(0, 1, b"", body), Answer::Done(0));
+        assert_eq!(hosts.send(0, 1, b"", body), PostOutcome::Done(0));
         hosts.await_message(1)
     };
     assert_eq!(hosts.bytes(1, last), b"the body");
     // And what arrived over shared memory goes back over it.
-    assert_eq!(hosts.send(1, 0, b"", last), Answer::Done(0));
+    assert_eq!(hosts.send(1, 0, b"", last), PostOutcome::Done(0));
     let (_, _, back) = hosts.await_message(0);
     assert_eq!(hosts.bytes(0, back), b"the body");
 }
@@ -169,7 +172,7 @@ fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
 fn post__arrived_bytes_go_nowhere_that_is_no_place_for_them() {
     let mut hosts = Hosts::new(&[0, 0, 1]);
     let region = hosts.wires[0].register(Bytes(8)).expect("room");
-    assert_eq!(hosts.send(0, 1, b"", Span { region, offset: 0, length: 8 }), Answer::Done(0));
+    assert_eq!(hosts.send(0, 1, b"", Span { region, offset: 0, length: 8 }), PostOutcome::Done(0));
     let (_, _, body) = hosts.await_message(1);
     let kept = hosts.wires[1].register(Bytes(8)).expect("room");
     let passage = hosts.wires[1].passage;
@@ -181,11 +184,11 @@ fn post__arrived_bytes_go_nowhere_that_is_no_place_for_them() {
         Span { region: passage, offset: 0, length: 8 },
     ] {
         let answer = hosts.post(1, Operation::Copy { from: body, into }, &[]);
-        assert_eq!(answer, Answer::Refused(Missing::Memory), "{into:?}");
+        assert_eq!(answer, PostOutcome::Refused(RefusalReason::Memory), "{into:?}");
     }
     let outside = Span { offset: 4, ..body };
     for to in [0, 2] {
-        assert_eq!(hosts.send(1, to, b"", outside), Answer::Refused(Missing::Memory), "to {to}");
+        assert_eq!(hosts.send(1, to, b"", outside), PostOutcome::Refused(RefusalReason::Memory), "to {to}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Bytes, Class, Rank};
-use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{Out, RemoteSpan, Status, Token, bytes_of, forward_wire};
 
@@ -35,11 +35,11 @@ impl Wire for Cut {
         wire: rank, capabilities, now, memory, groups, harvest, deadline, counters
     );
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         for operation in operations {
             let is_send = matches!(operation, Operation::Send { .. });
             if is_send && self.is_cut.get() {
-                answers.push(Answer::Done(0));
+                answers.push(PostOutcome::Done(0));
             } else {
                 self.wire.post(&[*operation], heads, answers);
                 self.carried.set(self.carried.get() + u64::from(is_send));
@@ -83,7 +83,7 @@ impl Job {
         Self { ends: ends.collect(), is_cut, carried }
     }
 
-    fn post(&mut self, from: usize, operation: Operation, heads: &[u8]) -> Answer {
+    fn post(&mut self, from: usize, operation: Operation, heads: &[u8]) -> PostOutcome {
         let mut answers = Vec::new();
         self.ends[from].post(&[operation], heads, &mut answers);
         answers[0]
@@ -159,25 +159,28 @@ fn post__a_body_leaves_from_either_memory_over_either_wire() {
     let own = Span { region: regions[0], offset: 0, length: 8 };
     for arrives_on in [0, 1] {
         let (operation, heads) = send(1, arrives_on, own);
-        assert_eq!(job.post(0, operation, &heads), Answer::Done(0));
+        assert_eq!(job.post(0, operation, &heads), PostOutcome::Done(0));
         let (path, arrived) = job.await_message(1);
         assert_eq!((path, job.bytes(1, arrived)), (PathId(arrives_on), &b"the body"[..]));
         let digest = job.ends[1].digest(arrived).expect("bytes that are here");
-        assert_eq!(job.post(1, Operation::Digest { of: arrived, token: Token(0) }, &[]), Answer::Done(digest.into()));
+        assert_eq!(
+            job.post(1, Operation::Digest { of: arrived, token: Token(0) }, &[]),
+            PostOutcome::Done(digest.into())
+        );
         for returns_on in [0, 1] {
             let (operation, heads) = send(0, returns_on, arrived);
-            assert_eq!(job.post(1, operation, &heads), Answer::Done(0));
+            assert_eq!(job.post(1, operation, &heads), PostOutcome::Done(0));
             let (path, back) = job.await_message(0);
             assert_eq!((path, job.bytes(0, back)), (PathId(returns_on), &b"the body"[..]));
         }
-        assert_eq!(job.post(1, Operation::Copy { from: arrived, into: own }, &[]), Answer::Done(0));
+        assert_eq!(job.post(1, Operation::Copy { from: arrived, into: own }, &[]), PostOutcome::Done(0));
         assert_eq!(job.bytes(1, own), b"the body");
         job.ends[1].region_mut(regions[1]).expect("registered").fill(0);
     }
     let (operation, heads) = send(1, 2, own);
-    assert_eq!(job.post(0, operation, &heads), Answer::Refused(Missing::Path));
+    assert_eq!(job.post(0, operation, &heads), PostOutcome::Refused(RefusalReason::Path));
     let (operation, heads) = send(1, 1, Span { offset: 1, ..own });
-    assert_eq!(job.post(0, operation, &heads), Answer::Refused(Missing::Memory));
+    assert_eq!(job.post(0, operation, &heads), PostOutcome::Refused(RefusalReason::Memory));
 }
 
 /// What is copied into memory leaves as it then is, although the copy is the first wire's and the message the second's.
@@ -190,7 +193,7 @@ fn post__operations_on_memory_apply_in_their_order() {
     let [(before, heads), (after, _)] = [send(1, 1, low), send(1, 1, low)];
     let mut answers = Vec::new();
     job.ends[0].post(&[before, Operation::Copy { from: high, into: low }, after], &heads, &mut answers);
-    assert_eq!(answers, [Answer::Done(0); 3]);
+    assert_eq!(answers, [PostOutcome::Done(0); 3]);
     for expected in [b"ab", b"cd"] {
         let (_, body) = job.await_message(1);
         assert_eq!(job.bytes(1, body), expected);
@@ -211,7 +214,7 @@ fn post__a_batch_longer_than_the_passage_leaves_whole() {
     let operations: Vec<Operation> = sends.iter().map(|(operation, _)| *operation).collect();
     let mut answers = Vec::new();
     job.ends[0].post(&operations, &sends[0].1, &mut answers);
-    assert_eq!(answers, vec![Answer::Done(0); usize::from(count)]);
+    assert_eq!(answers, vec![PostOutcome::Done(0); usize::from(count)]);
     for number in 0..count {
         let (_, body) = job.await_message(1);
         assert!(job.bytes(1, body).iter().all(|byte| *byte == number), "message {number}");
@@ -224,7 +227,8 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
     const WRITES: u64 = 600;
     const LENGTH: u32 = 20_000;
     let Job { ends, is_cut, carried } = Job::new(2);
-    let mut ends = ends.into_iter().map(|end| Reliable::new(end, 2, &Config::of(2), 0).expect("all that is needed"));
+    let mut ends =
+        ends.into_iter().map(|end| ReliableWire::new(end, 2, &StreamConfig::of(2), 0).expect("all that is needed"));
     let [mut source, mut target] = [(); 2].map(|()| ends.next().expect("two ends"));
     let regions = [&mut source, &mut target].map(|end| end.register(Bytes(LENGTH.into())).expect("memory"));
     let from = Span { region: regions[0], offset: 0, length: LENGTH };
@@ -244,7 +248,7 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
             let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
             let mut answers = Vec::new();
             source.post(&[write], &[], &mut answers);
-            assert_eq!(answers, [Answer::Posted]);
+            assert_eq!(answers, [PostOutcome::Posted]);
             posted += 1;
         }
         for end in [&mut source, &mut target] {

@@ -39,9 +39,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::Regions;
 use clearway_proto::wire::{
-    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
-    Missing, Operation, OperationKind, OperationSet, PathId, Queue, Reach, RegionId, RemoteSpan, Span, Stamp,
-    StampSource, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, MemoryAccess,
+    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
+    Stamp, StampSource, Status, Token, Wire,
 };
 
 use self::bell::Sleeper;
@@ -112,24 +112,24 @@ impl ShmWire {
     }
 
     /// What a completed or lost operation is answered with.
-    fn answer(&mut self, put: Put, token: Option<Token>) -> Answer {
+    fn answer(&mut self, put: Put, token: Option<Token>) -> PostOutcome {
         match put {
-            Put::Taken => Answer::Done(0),
+            Put::Taken => PostOutcome::Done(0),
             Put::Full => {
                 self.counters.no_room += 1;
-                Answer::NoRoom
+                PostOutcome::NoRoom
             }
             Put::Gone => self.flushed(token),
         }
     }
 
     /// The end of an operation for a rank that is gone.
-    fn flushed(&mut self, token: Option<Token>) -> Answer {
+    fn flushed(&mut self, token: Option<Token>) -> PostOutcome {
         self.counters.errors += 1;
         if let Some(token) = token {
             self.neighbours.tell(News::Done { token, status: Status::Flushed });
         }
-        Answer::Posted
+        PostOutcome::Posted
     }
 
     #[inline]
@@ -140,21 +140,21 @@ impl ShmWire {
         head: Option<&[u8]>,
         body: Span,
         token: Option<Token>,
-    ) -> Result<Answer, Missing> {
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = match to {
             Destination::One(rank) => Some(self.neighbours.place(rank)?),
             Destination::Group(_) => None,
         };
         let body = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], body, &mut self.scratch)?;
-        let head = head.ok_or(Missing::Memory)?;
+        let head = head.ok_or(RefusalReason::Memory)?;
         if head.len() > HEAD_MAX || body.len() > BODY_MAX {
-            return Err(Missing::Length);
+            return Err(RefusalReason::Length);
         }
         let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
         let put = match (place, to) {
             (Some(place), _) => self.neighbours.put(place, class, opening, head, body),
             (None, Destination::Group(group)) => put_to_all(&mut self.neighbours, group, class, opening, head, body),
-            (None, Destination::One(_)) => return Err(Missing::Rank),
+            (None, Destination::One(_)) => return Err(RefusalReason::Rank),
         };
         self.counters.sent += u64::from(put == Put::Taken);
         Ok(self.answer(put, token))
@@ -173,7 +173,7 @@ impl ShmWire {
         head: &[u8],
         body: &[u8],
         token: Option<Token>,
-    ) -> Result<Answer, Missing> {
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
         let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
         let put = self.neighbours.put(place, class, opening, head, body);
@@ -204,7 +204,7 @@ impl ShmWire {
         into: RemoteSpan,
         immediate: Option<u64>,
         token: Option<Token>,
-    ) -> Result<Answer, Missing> {
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
         let bytes = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], from, &mut self.scratch)?;
         let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())? else {
@@ -213,7 +213,7 @@ impl ShmWire {
         let Some(immediate) = immediate else {
             segment.write(offset, bytes);
             self.counters.sent += 1;
-            return Ok(Answer::Done(0));
+            return Ok(PostOutcome::Done(0));
         };
         let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
         let mut put = self.neighbours.reserve(place, class, opening);
@@ -228,7 +228,13 @@ impl ShmWire {
         Ok(self.answer(put, token))
     }
 
-    fn read(&mut self, peer: Rank, from: RemoteSpan, into: Span, token: Token) -> Result<Answer, Missing> {
+    fn read(
+        &mut self,
+        peer: Rank,
+        from: RemoteSpan,
+        into: Span,
+        token: Token,
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(peer)?;
         self.memory.check(&[], into)?;
         let Some((segment, offset)) = self.neighbours.remote(place, from, into.length as usize)? else {
@@ -243,21 +249,27 @@ impl ShmWire {
             }
         }
         self.neighbours.tell(News::Done { token, status: Status::Complete });
-        Ok(Answer::Posted)
+        Ok(PostOutcome::Posted)
     }
 
-    fn change(&mut self, to: Rank, kind: AtomicKind, at: RemoteSpan, token: Token) -> Result<Answer, Missing> {
+    fn change(
+        &mut self,
+        to: Rank,
+        kind: AtomicKind,
+        at: RemoteSpan,
+        token: Token,
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
         if !at.offset.is_multiple_of(8) {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         match self.neighbours.remote(place, at, 8)? {
-            Some((segment, offset)) => Ok(Answer::Done(kind.apply(segment.word(offset)))),
+            Some((segment, offset)) => Ok(PostOutcome::Done(kind.apply(segment.word(offset)))),
             None => Ok(self.flushed(Some(token))),
         }
     }
 
-    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Send { to, path, class, head, body, token } => {
                 on_path(path)?;
@@ -276,12 +288,12 @@ impl ShmWire {
                 self.change(to, kind, at, token)
             }
             Operation::Copy { from, into } => {
-                self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| Answer::Done(0))
+                self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| PostOutcome::Done(0))
             }
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| Answer::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
             // Every operation ends when it is posted.
-            Operation::Abandon { .. } => Ok(Answer::Done(0)),
-            _ => Err(Missing::Operation(operation.kind())),
+            Operation::Abandon { .. } => Ok(PostOutcome::Done(0)),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
@@ -400,8 +412,8 @@ fn capabilities(same_clock: bool) -> Capabilities {
     }
 }
 
-fn on_path(path: PathId) -> Result<(), Missing> {
-    if path == PathId(0) { Ok(()) } else { Err(Missing::Path) }
+fn on_path(path: PathId) -> Result<(), RefusalReason> {
+    if path == PathId(0) { Ok(()) } else { Err(RefusalReason::Path) }
 }
 
 /// Puts a message into the rings of all members, or of none when one of them is full.
@@ -437,34 +449,34 @@ impl Wire for ShmWire {
         clock::now()
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         let (region, file) = self.memory.register(length, Region::create)?;
         self.neighbours.announce(region, length, file.as_fd())?;
         Ok(region)
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         let length = Bytes(memory.length());
         let file = match (memory.reach(), memory.file().and_then(|file| file.downcast_ref::<OwnedFd>())) {
-            (Reach::Local, _) => return self.memory.adopt(memory),
+            (MemoryAccess::Local, _) => return self.memory.adopt(memory),
             // Peers write into their own mappings of it.
-            (Reach::Peers, None) => return Err(Missing::Memory),
-            (Reach::Peers, Some(file)) => file.try_clone().map_err(|_| Missing::Memory)?,
+            (MemoryAccess::Peers, None) => return Err(RefusalReason::Memory),
+            (MemoryAccess::Peers, Some(file)) => file.try_clone().map_err(|_| RefusalReason::Memory)?,
         };
         let region = self.memory.adopt(memory)?;
         self.neighbours.announce(region, length, file.as_fd())?;
         Ok(region)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.memory.copy_out(&self.arena[..self.received_bytes], from, into)
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.memory.copy_in(into, from)
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         self.memory.digest(&self.arena[..self.received_bytes], of, crc_fast::crc32_iscsi)
     }
 
@@ -476,17 +488,19 @@ impl Wire for ShmWire {
         self.memory.region_mut(region)
     }
 
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         self.neighbours.join(group);
         Ok(())
     }
 
-    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.neighbours.leave_group(group).ok_or(Missing::Group)
+    fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
+        self.neighbours.leave_group(group).ok_or(RefusalReason::Group)
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
-        answers.extend(operations.iter().map(|operation| self.start(operation, heads).unwrap_or_else(Answer::Refused)));
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
+        answers.extend(
+            operations.iter().map(|operation| self.start(operation, heads).unwrap_or_else(PostOutcome::Refused)),
+        );
         self.neighbours.show();
     }
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use clearway_proto::base::{Bytes, Class, GroupId, Rank};
 use clearway_proto::wire::regions::REGIONS_MAX;
-use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Status, Token};
+use clearway_proto::wire::{RefusalReason, RegionId, RemoteSpan, Status, Token};
 
 use super::bell::{Knocker, Sleeper};
 use super::layout::{Layout, group_bit};
@@ -240,9 +240,10 @@ impl Neighbours {
 
     /// The place of `rank` among the local ones.
     #[inline]
-    pub(super) fn place(&mut self, rank: Rank) -> Result<usize, Missing> {
+    pub(super) fn place(&mut self, rank: Rank) -> Result<usize, RefusalReason> {
         if self.peers[self.last].rank != rank {
-            self.last = self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| Missing::Rank)?;
+            self.last =
+                self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| RefusalReason::Rank)?;
         }
         Ok(self.last)
     }
@@ -329,7 +330,7 @@ impl Neighbours {
         place: usize,
         at: RemoteSpan,
         length: usize,
-    ) -> Result<Option<(&Mapping, usize)>, Missing> {
+    ) -> Result<Option<(&Mapping, usize)>, RefusalReason> {
         let id = usize::from(at.region.0);
         let is_known = |peer: &Peer| peer.regions.get(id).is_some_and(Option::is_some);
         if !is_known(&self.peers[place]) {
@@ -339,12 +340,17 @@ impl Neighbours {
         if self.peers[place].life != Life::Alive {
             return Ok(None);
         }
-        let region = self.peers[place].regions.get(id).and_then(Option::as_ref).ok_or(Missing::Memory)?;
+        let region = self.peers[place].regions.get(id).and_then(Option::as_ref).ok_or(RefusalReason::Memory)?;
         Ok(Some((&region.segment, region.offset(at.offset, length)?)))
     }
 
     /// Makes a region of this rank known to all: `file` holds its `length` bytes.
-    pub(super) fn announce(&mut self, region: RegionId, length: Bytes, file: BorrowedFd<'_>) -> Result<(), Missing> {
+    pub(super) fn announce(
+        &mut self,
+        region: RegionId,
+        length: Bytes,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), RefusalReason> {
         for peer in &mut self.peers {
             match &peer.socket {
                 Some(socket) => {
@@ -352,9 +358,9 @@ impl Neighbours {
                     let _ = meet::tell_region(socket.as_fd(), region.0, length.0, file);
                 }
                 None if peer.life == Life::Alive => {
-                    let file = file.try_clone_to_owned().map_err(|_| Missing::Memory)?;
+                    let file = file.try_clone_to_owned().map_err(|_| RefusalReason::Memory)?;
                     let card = Card { region: region.0, length: length.0, file };
-                    peer.learn(card).map_err(|Corrupt| Missing::Memory)?;
+                    peer.learn(card).map_err(|Corrupt| RefusalReason::Memory)?;
                 }
                 None => {}
             }

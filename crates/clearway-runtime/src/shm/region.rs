@@ -8,7 +8,7 @@
 
 use std::os::fd::OwnedFd;
 
-use clearway_proto::wire::Missing;
+use clearway_proto::wire::RefusalReason;
 
 use super::layout::PAGE;
 use super::mapping::Mapping;
@@ -30,10 +30,10 @@ impl Region {
     }
 
     /// Where `length` bytes from `offset` on lie, when they lie inside.
-    pub(super) fn offset(&self, offset: u64, length: usize) -> Result<usize, Missing> {
-        let start = usize::try_from(offset).map_err(|_| Missing::Memory)?;
-        let end = start.checked_add(length).ok_or(Missing::Memory)?;
-        if end <= self.length { Ok(start) } else { Err(Missing::Memory) }
+    pub(super) fn offset(&self, offset: u64, length: usize) -> Result<usize, RefusalReason> {
+        let start = usize::try_from(offset).map_err(|_| RefusalReason::Memory)?;
+        let end = start.checked_add(length).ok_or(RefusalReason::Memory)?;
+        if end <= self.length { Ok(start) } else { Err(RefusalReason::Memory) }
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         let (region, _) = Region::create(32).expect("memory");
         assert_eq!([region.offset(32, 0), region.offset(24, 8)], [Ok(32), Ok(24)]);
         for (offset, length) in [(25, 8), (33, 0), (u64::MAX, 1), (1, usize::MAX)] {
-            assert_eq!(region.offset(offset, length), Err(Missing::Memory));
+            assert_eq!(region.offset(offset, length), Err(RefusalReason::Memory));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_proto::wire::{AtomicKind, Foreign, Missing};
+use clearway_proto::wire::{AtomicKind, ForeignMemory, RefusalReason};
 
 use super::mapping::Mapping;
 use super::region::segment_length;
@@ -39,16 +39,16 @@ impl SharedMemory {
     ///
     /// # Errors
     /// [`Missing::Memory`] outside.
-    pub fn word(&self, at: u64) -> Result<&AtomicU64, Missing> {
+    pub fn word(&self, at: u64) -> Result<&AtomicU64, RefusalReason> {
         let at = self.place(at, WORD)?;
-        if at.is_multiple_of(WORD) { Ok(self.mapping.word(at)) } else { Err(Missing::Memory) }
+        if at.is_multiple_of(WORD) { Ok(self.mapping.word(at)) } else { Err(RefusalReason::Memory) }
     }
 
     /// Where `length` bytes from `at` on lie.
-    fn place(&self, at: u64, length: usize) -> Result<usize, Missing> {
-        let start = usize::try_from(at).map_err(|_| Missing::Memory)?;
-        let end = start.checked_add(length).ok_or(Missing::Memory)?;
-        if end <= self.length { Ok(start) } else { Err(Missing::Memory) }
+    fn place(&self, at: u64, length: usize) -> Result<usize, RefusalReason> {
+        let start = usize::try_from(at).map_err(|_| RefusalReason::Memory)?;
+        let end = start.checked_add(length).ok_or(RefusalReason::Memory)?;
+        if end <= self.length { Ok(start) } else { Err(RefusalReason::Memory) }
     }
 
     /// The bytes before the first whole word of `length` bytes at `start`, and the bytes of whole words behind them.
@@ -58,12 +58,12 @@ impl SharedMemory {
     }
 }
 
-impl Foreign for SharedMemory {
+impl ForeignMemory for SharedMemory {
     fn length(&self) -> u64 {
         self.length as u64
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Missing> {
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
         let start = self.place(at, into.len())?;
         let (before, whole) = Self::whole_words(start, into.len());
         let (head, rest) = into.split_at_mut(before);
@@ -77,7 +77,7 @@ impl Foreign for SharedMemory {
         Ok(())
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Missing> {
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason> {
         let start = self.place(at, from.len())?;
         let (before, whole) = Self::whole_words(start, from.len());
         let (head, rest) = from.split_at(before);
@@ -91,7 +91,7 @@ impl Foreign for SharedMemory {
         Ok(())
     }
 
-    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, Missing> {
+    fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason> {
         self.word(at).map(|word| kind.apply(word))
     }
 
@@ -124,11 +124,11 @@ mod tests {
     fn read__what_leaves_the_memory_is_refused_although_its_page_continues() {
         let memory = SharedMemory::new(16).expect("memory");
         for (at, length) in [(9, 8), (17, 0), (u64::MAX, 1), (0, 17)] {
-            assert_eq!(memory.write(at, &[1; 32][..length]), Err(Missing::Memory), "{length} at {at}");
-            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(Missing::Memory), "{length} at {at}");
+            assert_eq!(memory.write(at, &[1; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
+            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
         }
         for at in [4, 16, u64::MAX] {
-            assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(Missing::Memory));
+            assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(RefusalReason::Memory));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use clearway_proto::base::Nanos;
 use clearway_proto::wire::Out;
 use clearway_proto::wire::conformance::{self, Fabric, Need};
-use clearway_proto::wire::foreign::Words;
+use clearway_proto::wire::foreign::WordMemory;
 
 use super::layout::RING_MIN;
 use super::*;
@@ -44,13 +44,13 @@ impl Host {
         Self { wires }
     }
 
-    fn post(&mut self, from: usize, operation: Operation) -> Answer {
+    fn post(&mut self, from: usize, operation: Operation) -> PostOutcome {
         let mut answers = Vec::new();
         self.wires[from].post(&[operation], &[], &mut answers);
         answers[0]
     }
 
-    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> Answer {
+    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
         send(&mut self.wires[from], to, class, head, token)
     }
 
@@ -66,7 +66,7 @@ impl Host {
     }
 }
 
-fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], token: Option<Token>) -> Answer {
+fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let to = Destination::One(Rank(to));
@@ -98,10 +98,10 @@ impl Fabric for Host {
         &mut self.wires[rank.index()]
     }
 
-    fn foreign(&mut self, length: usize, reach: Reach) -> Option<AdoptedMemory> {
+    fn foreign(&mut self, length: usize, reach: MemoryAccess) -> Option<AdoptedMemory> {
         Some(match reach {
-            Reach::Peers => Arc::new(SharedMemory::new(length).expect("memory")),
-            Reach::Local => Arc::new(Words::new(length, reach)),
+            MemoryAccess::Peers => Arc::new(SharedMemory::new(length).expect("memory")),
+            MemoryAccess::Local => Arc::new(WordMemory::new(length, reach)),
         })
     }
 
@@ -122,9 +122,9 @@ fn conformance__the_shared_memory_wire_keeps_the_contract() {
 #[test]
 fn classes__a_full_ring_of_bulk_delays_and_refuses_nobody_else() {
     let mut host = Host::new(2, |_| {});
-    while host.send(0, 1, Class::Bulk, b"bulk", None) == Answer::Done(0) {}
+    while host.send(0, 1, Class::Bulk, b"bulk", None) == PostOutcome::Done(0) {}
     for class in [Class::Scavenger, Class::BestEffort, Class::LowLatency, Class::Control] {
-        assert_eq!(host.send(0, 1, class, class.name().as_bytes(), None), Answer::Done(0), "{class}");
+        assert_eq!(host.send(0, 1, class, class.name().as_bytes(), None), PostOutcome::Done(0), "{class}");
     }
     let seen = host.heads(1);
     let order: Vec<Class> = seen.iter().filter_map(|(class, _)| *class).collect();
@@ -134,24 +134,24 @@ fn classes__a_full_ring_of_bulk_delays_and_refuses_nobody_else() {
 #[test]
 fn post__a_class_that_was_refused_stays_refused_until_room_was_given() {
     let mut host = Host::new(2, |_| {});
-    while host.send(0, 1, Class::Bulk, b"bulk", None) == Answer::Done(0) {}
+    while host.send(0, 1, Class::Bulk, b"bulk", None) == PostOutcome::Done(0) {}
     host.heads(1);
-    assert_eq!(host.send(0, 1, Class::Bulk, b"overtakes", None), Answer::NoRoom);
+    assert_eq!(host.send(0, 1, Class::Bulk, b"overtakes", None), PostOutcome::NoRoom);
     assert_eq!(await_news(&mut host.wires[0]), ["room bulk"]);
-    assert_eq!(host.send(0, 1, Class::Bulk, b"bulk", None), Answer::Done(0));
+    assert_eq!(host.send(0, 1, Class::Bulk, b"bulk", None), PostOutcome::Done(0));
     assert!(host.wires[0].counters().no_room >= 2);
 }
 
 #[test]
 fn send__a_rank_can_use_every_operation_on_itself() {
     let mut host = Host::new(1, |_| {});
-    assert_eq!(host.send(0, 0, Class::LowLatency, b"to myself", None), Answer::Done(0));
+    assert_eq!(host.send(0, 0, Class::LowLatency, b"to myself", None), PostOutcome::Done(0));
     assert_eq!(host.heads(0), [(Some(Class::LowLatency), b"to myself".to_vec())]);
     let region = host.wires[0].register(Bytes(16)).expect("room");
     let at = RemoteSpan { region, offset: 8 };
     let (to, path, class, token) = (Rank(0), PathId(0), Class::Control, Token(1));
     let change = Operation::Atomic { to, path, class, kind: AtomicKind::FetchAdd(3), at, token };
-    assert_eq!([host.post(0, change), host.post(0, change)], [Answer::Done(0), Answer::Done(3)]);
+    assert_eq!([host.post(0, change), host.post(0, change)], [PostOutcome::Done(0), PostOutcome::Done(3)]);
     assert_eq!(host.wires[0].region(region).expect("registered")[8], 6);
 }
 
@@ -164,7 +164,7 @@ fn change__an_unaligned_or_unknown_word_is_refused() {
     {
         let at = RemoteSpan { region, offset };
         let change = Operation::Atomic { to, path, class, kind: AtomicKind::Swap(3), at, token };
-        assert_eq!(host.post(0, change), Answer::Refused(Missing::Memory), "{at:?}");
+        assert_eq!(host.post(0, change), PostOutcome::Refused(RefusalReason::Memory), "{at:?}");
     }
 }
 
@@ -181,9 +181,9 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
         loop {
             while sent < TURNS && !blocked {
                 match send(wire, peer, Class::Bulk, &sent.to_le_bytes(), None) {
-                    Answer::Done(_) => sent += 1,
+                    PostOutcome::Done(_) => sent += 1,
                     answer => {
-                        assert_eq!(answer, Answer::NoRoom);
+                        assert_eq!(answer, PostOutcome::NoRoom);
                         blocked = true;
                     }
                 }
@@ -213,10 +213,10 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
 fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flushed() {
     let mut host = Host::new(3, |_| {});
     let regions = [1, 2].map(|rank: usize| host.wires[rank].register(Bytes(64)).expect("room"));
-    while host.send(0, 1, Class::Scavenger, b"fills", None) == Answer::Done(0) {}
+    while host.send(0, 1, Class::Scavenger, b"fills", None) == PostOutcome::Done(0) {}
     let mut last = host.wires.pop().expect("three wires");
     let mut middle = host.wires.pop().expect("three wires");
-    assert_eq!(send(&mut middle, 0, Class::Control, b"last words", None), Answer::Done(0));
+    assert_eq!(send(&mut middle, 0, Class::Control, b"last words", None), PostOutcome::Done(0));
     drop(middle);
     assert_eq!(await_news(&mut host.wires[0]), ["room scavenger"], "may try, to be told that the rank is gone");
     assert_eq!(host.wires[0].gone().collect::<Vec<_>>(), [Rank(1)]);
@@ -239,13 +239,13 @@ fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flu
         Operation::Atomic { to: Rank(1), path, class, kind, at, token: Token(3) },
     ];
     for operation in asked {
-        assert_eq!(host.post(0, operation), Answer::Posted);
+        assert_eq!(host.post(0, operation), PostOutcome::Posted);
     }
-    assert_eq!(host.send(0, 1, class, b"anyone?", Some(Token(4))), Answer::Posted);
+    assert_eq!(host.send(0, 1, class, b"anyone?", Some(Token(4))), PostOutcome::Posted);
     let flushed = [1, 2, 3, 4].map(|token| format!("{:?} Flushed", Token(token)));
     assert_eq!(await_news(&mut host.wires[0]), flushed);
-    assert_eq!(send(&mut last, 0, class, b"here", None), Answer::Done(0));
-    assert_eq!(host.send(0, 2, class, b"still here", None), Answer::Done(0));
+    assert_eq!(send(&mut last, 0, class, b"here", None), PostOutcome::Done(0));
+    assert_eq!(host.send(0, 2, class, b"still here", None), PostOutcome::Done(0));
     drop(last);
     assert_eq!(await_news(&mut host.wires[0]), ["path None"], "nobody is left");
 }
@@ -258,7 +258,7 @@ fn harvest__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
     let layout = host.wires[0].neighbours.layout();
     host.wires[0].neighbours.overwrite_own(layout.place(place, Class::Bulk).tail, u32::MAX);
     host.wires[0].neighbours.overwrite_own(layout.shown(place), 1);
-    assert_eq!(host.send(2, 0, Class::Bulk, b"good", None), Answer::Done(0));
+    assert_eq!(host.send(2, 0, Class::Bulk, b"good", None), PostOutcome::Done(0));
     assert_eq!(host.heads(0), [(Some(Class::Bulk), b"good".to_vec())]);
     assert_eq!(host.wires[0].counters().strangers, 1);
     assert_eq!(host.wires[0].gone().collect::<Vec<_>>(), [Rank(1)]);

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clearway_proto::base::{Class, GroupId, Rank};
-use clearway_proto::wire::{Destination, Missing, OperationKind, PathId};
+use clearway_proto::wire::{Destination, RefusalReason, OperationKind, PathId};
 
 use super::frame::{self, Sealed};
 use super::receive::Origin;
@@ -112,18 +112,18 @@ impl Guard {
         class: Class,
         [head, body]: [&[u8]; 2],
         staging: &mut Vec<u8>,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), RefusalReason> {
         let (numbers, kind) = match to {
             Destination::One(rank) => {
-                let pair = self.pairs.get_mut(rank.index()).ok_or(Missing::Rank)?;
-                (&mut pair.rails.get_mut(usize::from(path.0)).ok_or(Missing::Path)?.0, OperationKind::Send)
+                let pair = self.pairs.get_mut(rank.index()).ok_or(RefusalReason::Rank)?;
+                (&mut pair.rails.get_mut(usize::from(path.0)).ok_or(RefusalReason::Path)?.0, OperationKind::Send)
             }
             Destination::Group(group) => {
-                (&mut self.groups.get_mut(&group).ok_or(Missing::Group)?.numbers, OperationKind::Multicast)
+                (&mut self.groups.get_mut(&group).ok_or(RefusalReason::Group)?.numbers, OperationKind::Multicast)
             }
         };
-        let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
-        let number = numbers.next(class).ok_or(Missing::Operation(kind))?;
+        let head_length = u8::try_from(head.len()).map_err(|_| RefusalReason::Length)?;
+        let number = numbers.next(class).ok_or(RefusalReason::Operation(kind))?;
         let Member { rank, session, .. } = self.keys.member();
         let frame = Sealed { from: rank, head_length, class, rail: path, number };
         let start = staging.len();

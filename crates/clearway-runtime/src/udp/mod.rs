@@ -41,8 +41,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::{Pages, Regions};
 use clearway_proto::wire::{
-    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Missing,
-    Operation, OperationKind, OperationSet, PathId, Queue, RegionId, Span, StampSource, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, RefusalReason,
+    Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, Span, StampSource, Wire,
 };
 
 use self::guard::Guard;
@@ -220,20 +220,20 @@ impl UdpWire {
         class: Class,
         head: Option<&[u8]>,
         body: Span,
-    ) -> Result<(), Missing> {
+    ) -> Result<(), RefusalReason> {
         if usize::from(path.0) >= self.capabilities.paths.len() {
-            return Err(Missing::Path);
+            return Err(RefusalReason::Path);
         }
         let address = match (to, self.multicast) {
-            (Destination::One(rank), _) => self.listener.members.address(rank, path).ok_or(Missing::Rank)?,
-            (Destination::Group(_), Some(_)) if path != PathId(0) => return Err(Missing::Path),
+            (Destination::One(rank), _) => self.listener.members.address(rank, path).ok_or(RefusalReason::Rank)?,
+            (Destination::Group(_), Some(_)) if path != PathId(0) => return Err(RefusalReason::Path),
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
-            (Destination::Group(_), None) => return Err(Missing::Operation(OperationKind::Multicast)),
+            (Destination::Group(_), None) => return Err(RefusalReason::Operation(OperationKind::Multicast)),
         };
         self.memory.check(self.listener.inbox.arena(), body)?;
-        let head = head.ok_or(Missing::Memory)?;
+        let head = head.ok_or(RefusalReason::Memory)?;
         if !self.capabilities.carries(head.len(), body.length as usize) {
-            return Err(Missing::Length);
+            return Err(RefusalReason::Length);
         }
         let start = self.staging.len();
         let number = self.listener.number(class, path);
@@ -245,7 +245,14 @@ impl UdpWire {
 
     /// Puts a message's frame, head and body into the staging bytes, to be sealed where the job has keys; returns the body if
     /// it leaves from its place.
-    fn stage(&mut self, to: Destination, path: PathId, class: Class, head: &[u8], body: Span) -> Result<Span, Missing> {
+    fn stage(
+        &mut self,
+        to: Destination,
+        path: PathId,
+        class: Class,
+        head: &[u8],
+        body: Span,
+    ) -> Result<Span, RefusalReason> {
         let is_blocked = self.lanes[self.listener.number(class, path)].blocked.is_some();
         let is_adopted = self.memory.adopted(body.region).is_some();
         let bytes = self.memory.bytes_or_copy(self.listener.inbox.arena(), body, &mut self.scratch)?;
@@ -257,7 +264,7 @@ impl UdpWire {
             }
             return Ok(Span::EMPTY);
         }
-        let head_length = u8::try_from(head.len()).map_err(|_| Missing::Length)?;
+        let head_length = u8::try_from(head.len()).map_err(|_| RefusalReason::Length)?;
         self.staging.extend_from_slice(&frame::write(*rank, *session, head_length));
         self.staging.extend_from_slice(head);
         if bytes.len() <= COPIED_BODY_MAX || is_adopted {
@@ -269,7 +276,7 @@ impl UdpWire {
     }
 
     /// Sends all plans, the most urgent class first, and corrects the answers of what found no room.
-    fn flush(&mut self, answers: &mut [Answer]) {
+    fn flush(&mut self, answers: &mut [PostOutcome]) {
         if let Some(guard) = &mut self.listener.members.guard {
             guard.seal(&mut self.staging);
         }
@@ -300,7 +307,7 @@ impl UdpWire {
             self.sent += done as u64;
             self.no_room += (lane.planned.len() - done) as u64;
             for message in &lane.planned[done..] {
-                answers[message.answer] = Answer::NoRoom;
+                answers[message.answer] = PostOutcome::NoRoom;
             }
             lane.planned.clear();
         }
@@ -411,19 +418,19 @@ impl Wire for UdpWire {
         clock::now()
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.memory.register_pages(length)
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         self.memory.adopt(memory)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.memory.copy_out(self.listener.inbox.arena(), from, into)
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.memory.copy_in(into, from)
     }
 
@@ -435,23 +442,23 @@ impl Wire for UdpWire {
         self.memory.region_mut(region)
     }
 
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
-        let multicast = self.multicast.ok_or(Missing::Operation(OperationKind::Multicast))?;
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
+        let multicast = self.multicast.ok_or(RefusalReason::Operation(OperationKind::Multicast))?;
         if self.listener.has_joined(group) {
             return Ok(());
         }
         let socket = socket::group_socket(multicast.address(group), *self.addresses[0].ip(), self.buffers)
-            .map_err(|_| Missing::Group)?;
-        self.listener.add_group(group, socket).ok_or(Missing::Group)
+            .map_err(|_| RefusalReason::Group)?;
+        self.listener.add_group(group, socket).ok_or(RefusalReason::Group)
     }
 
-    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
-        self.multicast.ok_or(Missing::Operation(OperationKind::Multicast))?;
+    fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
+        self.multicast.ok_or(RefusalReason::Operation(OperationKind::Multicast))?;
         // The kernel leaves the group when its socket is closed.
-        self.listener.remove_group(group).ok_or(Missing::Group)
+        self.listener.remove_group(group).ok_or(RefusalReason::Group)
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         for (i, operation) in operations.iter().enumerate() {
             let answer = match *operation {
@@ -465,15 +472,17 @@ impl Wire for UdpWire {
                     self.memory.copy(self.listener.inbox.arena(), from, into)
                 }
                 Operation::Digest { of, .. } => {
-                    answers
-                        .push(self.digest(of).map_or_else(Answer::Refused, |digest| Answer::Done(u64::from(digest))));
+                    answers.push(
+                        self.digest(of)
+                            .map_or_else(PostOutcome::Refused, |digest| PostOutcome::Done(u64::from(digest))),
+                    );
                     continue;
                 }
                 // A datagram is over when the kernel has it.
                 Operation::Abandon { .. } => Ok(()),
-                _ => Err(Missing::Operation(operation.kind())),
+                _ => Err(RefusalReason::Operation(operation.kind())),
             };
-            answers.push(answer.map_or_else(Answer::Refused, |()| Answer::Done(0)));
+            answers.push(answer.map_or_else(PostOutcome::Refused, |()| PostOutcome::Done(0)));
         }
         self.flush(&mut answers[first..]);
     }
@@ -487,7 +496,7 @@ impl Wire for UdpWire {
         given + self.listener.inbox.give(limit.saturating_sub(given), sink)
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         self.memory.digest(self.listener.inbox.arena(), of, crc_fast::crc32_iscsi)
     }
 

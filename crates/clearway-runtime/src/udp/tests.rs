@@ -10,7 +10,7 @@ use super::*;
 use crate::keys::{Identity, Keys, Scope};
 use crate::waiting::Waiting;
 use crate::waiting::asleep::assert_wakes;
-use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
 
 mod sealed;
 
@@ -65,11 +65,11 @@ impl Loopback {
         seen
     }
 
-    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> Answer {
+    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> PostOutcome {
         self.send_by(PathId(0), from, to, class, head, body)
     }
 
-    fn send_by(&mut self, path: PathId, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> Answer {
+    fn send_by(&mut self, path: PathId, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
@@ -129,7 +129,7 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
     let mut job = Loopback::over_rails(2, 2, |_| {});
     for (rail, class) in [0, 1, 1, 0].into_iter().zip(Class::ALL) {
         let path = PathId(rail);
-        assert_eq!(job.send_by(path, 0, 1, class, &[rail], Span::EMPTY), Answer::Done(0));
+        assert_eq!(job.send_by(path, 0, 1, class, &[rail], Span::EMPTY), PostOutcome::Done(0));
         let mut seen = Vec::new();
         for _ in 0..100 {
             job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
@@ -144,7 +144,10 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
         }
         assert_eq!(seen, [(path, Some(class), vec![rail])]);
     }
-    assert_eq!(job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY), Answer::Refused(Missing::Path));
+    assert_eq!(
+        job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY),
+        PostOutcome::Refused(RefusalReason::Path)
+    );
     // Rank 0's frame from an address that is its own on the other rail only.
     let [first, second] = [0, 1].map(|rail| job.wires[1].listener.members.rails[rail][1]);
     let session = job.wires[1].listener.members.session;
@@ -152,7 +155,7 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
     for to in [first, second] {
         stranger.send_to(&frame::write(Rank(0), session, 0), to).expect("sent");
     }
-    assert_eq!(job.send(0, 1, Class::Bulk, b"friend", Span::EMPTY), Answer::Done(0));
+    assert_eq!(job.send(0, 1, Class::Bulk, b"friend", Span::EMPTY), PostOutcome::Done(0));
     assert_eq!(job.await_messages(1, 1).len(), 1);
     assert_eq!(job.wires[1].counters().strangers, 2);
 }
@@ -171,7 +174,7 @@ fn harvest__strangers_are_counted_and_never_given() {
     for message in messages {
         stranger.send_to(message, job.wires[1].address()).expect("sent");
     }
-    assert_eq!(job.send(0, 1, Class::BestEffort, b"friend", Span::EMPTY), Answer::Done(0));
+    assert_eq!(job.send(0, 1, Class::BestEffort, b"friend", Span::EMPTY), PostOutcome::Done(0));
     let seen = job.await_messages(1, 1);
     assert_eq!(seen, [(Rank(0), Some(Class::BestEffort), b"friend".to_vec())]);
     let counters = job.wires[1].counters();
@@ -186,7 +189,7 @@ fn counters__every_message_that_overflowed_is_counted() {
         config.buffers.receive = Bytes(16 << 10);
     });
     for _ in 0..BURST {
-        assert_eq!(job.send(0, 1, Class::Bulk, &[0; 64], Span::EMPTY), Answer::Done(0));
+        assert_eq!(job.send(0, 1, Class::Bulk, &[0; 64], Span::EMPTY), PostOutcome::Done(0));
     }
     // Loopback delivers within the send: what is not there now was dropped.
     let mut received = 0;
@@ -224,7 +227,7 @@ fn post__a_closed_port_of_a_peer_is_counted_and_fails_no_send() {
     let mut job = Loopback::new(2, |_| {});
     job.wires.pop();
     for _ in 0..20 {
-        assert_eq!(job.send(0, 1, Class::Control, b"anyone?", Span::EMPTY), Answer::Done(0));
+        assert_eq!(job.send(0, 1, Class::Control, b"anyone?", Span::EMPTY), PostOutcome::Done(0));
         job.await_messages(0, 0);
     }
     job.wires[0].wait(Some(clock::now() + PATIENCE), &[]);
@@ -246,7 +249,7 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
     let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body: old, token: None };
     let mut answers = Vec::new();
     job.wires[0].post(&[send, Operation::Copy { from: new, into: old }, send], out.heads(), &mut answers);
-    assert_eq!(answers, [Answer::Done(0); 3]);
+    assert_eq!(answers, [PostOutcome::Done(0); 3]);
     let mut bodies = Vec::new();
     while bodies.len() < 2 {
         job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
@@ -281,7 +284,7 @@ fn harvest__bodies_of_a_joined_run_are_each_in_place() {
         .collect();
     let mut answers = Vec::new();
     job.wires[0].post(&sends, out.heads(), &mut answers);
-    let accepted = answers.iter().filter(|answer| **answer == Answer::Done(0)).count();
+    let accepted = answers.iter().filter(|answer| **answer == PostOutcome::Done(0)).count();
     let mut next = 0;
     while next < accepted {
         let woken = job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
@@ -305,7 +308,7 @@ fn harvest__bodies_of_a_joined_run_are_each_in_place() {
 #[test]
 fn send__a_rank_can_write_to_itself() {
     let mut job = Loopback::new(1, |_| {});
-    assert_eq!(job.send(0, 0, Class::LowLatency, b"to myself", Span::EMPTY), Answer::Done(0));
+    assert_eq!(job.send(0, 0, Class::LowLatency, b"to myself", Span::EMPTY), PostOutcome::Done(0));
     assert_eq!(job.await_messages(0, 1).len(), 1);
     assert_eq!(job.wires[0].counters().sent, 1);
 }
@@ -319,10 +322,10 @@ fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
 
 #[test]
 fn rest__reliable_messages_wake_as_well() {
-    let streams = Config::of(2);
+    let streams = StreamConfig::of(2);
     let wires = Loopback::new(2, |_| {}).wires.into_iter();
     let mut wires: Vec<_> =
-        wires.map(|wire| Reliable::new(wire, 2, &streams, 0).expect("all that is needed")).collect();
+        wires.map(|wire| ReliableWire::new(wire, 2, &streams, 0).expect("all that is needed")).collect();
     let receiver = wires.pop().expect("two");
     assert_wakes(&mut wires[0], receiver);
 }

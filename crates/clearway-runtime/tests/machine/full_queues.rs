@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Command;
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, Span, Wire};
 use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
@@ -73,7 +73,7 @@ impl Bench {
         Self { wire, body: Span { region, offset: 0, length: BODY } }
     }
 
-    fn post(&mut self, class: Class, count: usize) -> Vec<Answer> {
+    fn post(&mut self, class: Class, count: usize) -> Vec<PostOutcome> {
         let mut out: Out<()> = Out::with_limit(1);
         let (to, head, body) = (Destination::One(Rank(1)), out.head(b""), self.body);
         let send = Operation::Send { to, path: PathId(0), class, head, body, token: None };
@@ -99,14 +99,14 @@ impl Bench {
 fn a_full_class_waits_alone() {
     let mut bench = Bench::new(Segmentation::RealPackets);
     let answers = bench.post(Class::Bulk, 200);
-    let taken = answers.iter().take_while(|answer| **answer == Answer::Done(0)).count();
+    let taken = answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
     assert!(0 < taken && taken < 200, "took {taken}");
-    assert!(answers[taken..].iter().all(|answer| *answer == Answer::NoRoom), "nothing overtakes");
-    assert_eq!(bench.post(Class::Bulk, 1), [Answer::NoRoom], "until room is told");
-    assert_eq!(bench.post(Class::Control, 1), [Answer::Done(0)], "another class has its own buffer");
+    assert!(answers[taken..].iter().all(|answer| *answer == PostOutcome::NoRoom), "nothing overtakes");
+    assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::NoRoom], "until room is told");
+    assert_eq!(bench.post(Class::Control, 1), [PostOutcome::Done(0)], "another class has its own buffer");
     assert_eq!(bench.wire.counters().no_room, 200 - taken as u64 + 1);
     bench.await_room(Class::Bulk);
-    assert_eq!(bench.post(Class::Bulk, 1), [Answer::Done(0)]);
+    assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::Done(0)]);
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn socket__a_full_class_waits_alone_and_is_told_of_room() {
 fn a_full_device_is_tried_again() {
     for segmentation in [Segmentation::RealPackets, Segmentation::Offload] {
         let mut bench = Bench::new(segmentation);
-        assert!(bench.post(Class::Bulk, 100).contains(&Answer::NoRoom), "{segmentation:?}");
+        assert!(bench.post(Class::Bulk, 100).contains(&PostOutcome::NoRoom), "{segmentation:?}");
         let end = bench.wire.now() + PATIENCE;
         bench.await_room(Class::Bulk);
-        while bench.post(Class::Bulk, 1) == [Answer::NoRoom] {
+        while bench.post(Class::Bulk, 1) == [PostOutcome::NoRoom] {
             assert!(bench.wire.now() < end, "the device's queue never emptied");
             bench.await_room(Class::Bulk);
         }

@@ -4,9 +4,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Bytes, Class, Nanos, Rank};
-use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
-use clearway_proto::wire::{Answer, Arrival, Operation, OperationKind, PathId, RemoteSpan, Span, Status, Token, Wire};
+use clearway_proto::wire::{
+    Arrival, Operation, OperationKind, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire,
+};
 use clearway_runtime::keys::{Identity, Keys, Scope};
 use clearway_runtime::udp::{Buffers, Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -15,7 +17,7 @@ use clearway_runtime::waiting::{Waitable, Waiting};
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Job {
-    wires: Vec<Reliable<UdpWire>>,
+    wires: Vec<ReliableWire<UdpWire>>,
 }
 
 impl Job {
@@ -37,7 +39,7 @@ impl Job {
             config.waiting = Waiting::Sleep;
             change(&mut config);
             let wire = UdpWire::open(ports, config).expect("an open wire");
-            Reliable::new(wire, ranks, &Config::of(ranks), 0).expect("all that is needed")
+            ReliableWire::new(wire, ranks, &StreamConfig::of(ranks), 0).expect("all that is needed")
         };
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
     }
@@ -131,7 +133,7 @@ fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
             };
             let mut answers = Vec::new();
             job.wires[from as usize].post(&[write], &[], &mut answers);
-            assert_eq!(answers, [Answer::Posted]);
+            assert_eq!(answers, [PostOutcome::Posted]);
         }
     }
     let (mut done, mut landed) = (0, 0);

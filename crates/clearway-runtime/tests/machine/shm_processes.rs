@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{
-    AdoptedMemory, Answer, Arrival, Capabilities, Counters, Datagram, Destination, Missing, Operation, OperationKind,
-    Out, PathId, Reach, RegionId, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Destination, MemoryAccess, RefusalReason, Operation,
+    OperationKind, Out, PathId, PostOutcome, RegionId, Span, Stamp, Status, Token, Wire,
 };
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -63,7 +63,7 @@ fn part__played_for_another_test() {
     }
 }
 
-fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> Answer {
+fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let to = Destination::One(Rank(to));
@@ -203,7 +203,7 @@ impl Wire for Remote {
         clearway_runtime::clock::now()
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         let id = self.ask(&format!("register {}", length.0));
         self.regions.push(vec![0; length.0 as usize]);
         Ok(RegionId(id.parse().expect("a region")))
@@ -219,17 +219,17 @@ impl Wire for Remote {
         self.regions.get_mut(usize::from(region.0)).map(Vec::as_mut_slice)
     }
 
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         self.ask(&format!("join {}", group.0));
         Ok(())
     }
 
-    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         let answer = self.ask(&format!("leave {}", group.0));
-        if answer == "left" { Ok(()) } else { Err(Missing::Group) }
+        if answer == "left" { Ok(()) } else { Err(RefusalReason::Group) }
     }
 
-    fn post(&mut self, _: &[Operation], _: &[u8], _: &mut Vec<Answer>) {
+    fn post(&mut self, _: &[Operation], _: &[u8], _: &mut Vec<PostOutcome>) {
         panic!("the suite posts from rank 0 only");
     }
 
@@ -307,7 +307,7 @@ impl Fabric for Processes {
         }
     }
 
-    fn foreign(&mut self, _: usize, _: Reach) -> Option<AdoptedMemory> {
+    fn foreign(&mut self, _: usize, _: MemoryAccess) -> Option<AdoptedMemory> {
         None
     }
 
@@ -336,7 +336,7 @@ fn play_flood(session: u64, rank: u32, ranks: u32) {
         let body = body_of(n);
         wire.region_mut(region).expect("registered")[..body.len()].copy_from_slice(&body);
         let span = Span { region, offset: 0, length: body.len() as u32 };
-        while send(&mut wire, 0, Class::Bulk, &n.to_le_bytes(), span, None) != Answer::Done(0) {
+        while send(&mut wire, 0, Class::Bulk, &n.to_le_bytes(), span, None) != PostOutcome::Done(0) {
             wire.wait(None, &[]);
             wire.harvest(1, &mut |_| {});
         }
@@ -345,7 +345,7 @@ fn play_flood(session: u64, rank: u32, ranks: u32) {
 
 /// Fills a ring of rank 1 that is read slowly or not at all: when it ends, somebody waits for room.
 fn fill(wire: &mut ShmWire) {
-    while send(wire, 1, Class::Scavenger, b"fills", Span::EMPTY, None) == Answer::Done(0) {}
+    while send(wire, 1, Class::Scavenger, b"fills", Span::EMPTY, None) == PostOutcome::Done(0) {}
 }
 
 /// What rank 0 saw of a peer until it was told of its end.
@@ -402,7 +402,7 @@ fn kill__at_any_instant_messages_stay_whole_and_the_end_is_told() {
         child.kill().expect("SIGKILL");
         seen.look_until(&mut wire, "the end", |seen| seen.alone && seen.room);
         let answer = send(&mut wire, 1, Class::Scavenger, b"anyone?", Span::EMPTY, Some(Token(9)));
-        assert_eq!(answer, Answer::Posted);
+        assert_eq!(answer, PostOutcome::Posted);
         seen.look_until(&mut wire, "the answer", |seen| seen.flushed);
         assert_eq!(wire.gone().collect::<Vec<_>>(), [Rank(1)]);
         assert_eq!(wire.counters().strangers, 0, "a killed process is not a bad one");
@@ -419,7 +419,7 @@ fn play_token(mut wire: ShmWire, ranks: u32) {
     let (mut next, until) = (0, wire.now() + PATIENCE);
     let pass = |wire: &mut ShmWire, n: u64| {
         let sent = send(wire, (me + 1) % ranks, Class::LowLatency, &n.to_le_bytes(), Span::EMPTY, None);
-        assert_eq!(sent, Answer::Done(0));
+        assert_eq!(sent, PostOutcome::Done(0));
     };
     if me == 0 {
         pass(&mut wire, 0);

@@ -13,8 +13,8 @@ use std::fmt;
 
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
-    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, Missing, More, Operation, Out, PathId,
-    RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, RefusalReason, More, Operation,
+    Out, PathId, RemoteSpan, Span, Status, Token,
 };
 
 use super::coverage::State;
@@ -305,9 +305,9 @@ impl Courier {
             }
             (Job::File, Status::Failed(_)) => State::FileFailed,
             (_, Status::Flushed) => State::Flushed,
-            (Job::Outside, Status::Refused(Missing::Memory)) => State::OutsideRefused,
+            (Job::Outside, Status::Refused(RefusalReason::Memory)) => State::OutsideRefused,
             // Memory of a node that was started again is not the memory that was meant.
-            (Job::OneSided(_), Status::Refused(Missing::Memory)) => State::StaleRefused,
+            (Job::OneSided(_), Status::Refused(RefusalReason::Memory)) => State::StaleRefused,
             (Job::OneSided(state), Status::Complete) => state,
             (Job::File, Status::Complete) => State::Filed,
             (Job::Send, Status::Complete) => State::Sent,

@@ -5,7 +5,7 @@
 //! rank, which may only ever hold the beginning of that rank's pattern. Behind each of them lies a guard that stays zero.
 
 use clearway_proto::base::{Bytes, Rank};
-use clearway_proto::wire::{Missing, RegionId, RemoteSpan, Span, Wire};
+use clearway_proto::wire::{RefusalReason, RegionId, RemoteSpan, Span, Wire};
 
 /// Bytes of a pattern and of a box.
 pub(super) const BOX: u32 = 8192;
@@ -47,11 +47,11 @@ impl Layout {
     }
 
     /// Registers the region of a node and fills in its pattern.
-    pub(super) fn register(self, wire: &mut dyn Wire) -> Result<(), Missing> {
+    pub(super) fn register(self, wire: &mut dyn Wire) -> Result<(), RefusalReason> {
         let (rank, region) = (wire.rank(), wire.register(Bytes(self.size()))?);
         let from = self.pattern_offset() as usize;
-        let memory = wire.region_mut(region).ok_or(Missing::Memory)?;
-        let place = memory.get_mut(from..from + BOX as usize).ok_or(Missing::Memory)?;
+        let memory = wire.region_mut(region).ok_or(RefusalReason::Memory)?;
+        let place = memory.get_mut(from..from + BOX as usize).ok_or(RefusalReason::Memory)?;
         for (i, byte) in place.iter_mut().enumerate() {
             *byte = byte_of(rank, i);
         }

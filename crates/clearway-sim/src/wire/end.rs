@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
-    AdoptedMemory, Answer, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, Missing, Operation,
-    OperationKind, PathId, Queue, Reach, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, MemoryAccess, RefusalReason,
+    Operation, OperationKind, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::Digest;
@@ -141,9 +141,9 @@ impl SimWire {
     ///
     /// # Errors
     /// [`Missing::Operation`] when the node has no disk.
-    pub fn open(&mut self, file: FileId, size: Bytes) -> Result<(), Missing> {
+    pub fn open(&mut self, file: FileId, size: Bytes) -> Result<(), RefusalReason> {
         let contents = memory(self.bodies, size.0, Origin::File { rank: self.rank.0, file: file.0 });
-        let lacking = Missing::Operation(OperationKind::File);
+        let lacking = RefusalReason::Operation(OperationKind::File);
         self.disk.as_mut().ok_or(lacking)?.open(file, contents);
         Ok(())
     }
@@ -153,7 +153,7 @@ impl SimWire {
     ///
     /// # Errors
     /// [`Missing::Memory`] when there are too many regions.
-    pub fn register_real(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    pub fn register_real(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.add_region(Memory::real(length.0 as usize))
     }
 
@@ -161,10 +161,10 @@ impl SimWire {
         RegionId(self.regions.len() as u16)
     }
 
-    fn add_region(&mut self, memory: Memory) -> Result<RegionId, Missing> {
+    fn add_region(&mut self, memory: Memory) -> Result<RegionId, RefusalReason> {
         let id = self.next_region();
         if self.regions.len() >= REGIONS_MAX {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         self.regions.push(memory);
         Ok(id)
@@ -174,9 +174,9 @@ impl SimWire {
     ///
     /// # Errors
     /// [`Missing::Memory`] when the span leaves its region.
-    pub fn name(&mut self, span: Span, name: u64) -> Result<(), Missing> {
+    pub fn name(&mut self, span: Span, name: u64) -> Result<(), RefusalReason> {
         let range = self.range(span)?;
-        self.regions.get_mut(usize::from(span.region.0)).ok_or(Missing::Memory)?.name(range, name);
+        self.regions.get_mut(usize::from(span.region.0)).ok_or(RefusalReason::Memory)?.name(range, name);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl SimWire {
     ///
     /// # Errors
     /// [`Missing::Memory`] when the span leaves its region.
-    pub fn extents(&self, span: Span) -> Result<Vec<Extent>, Missing> {
+    pub fn extents(&self, span: Span) -> Result<Vec<Extent>, RefusalReason> {
         let range = self.range(span)?;
         Ok(self.memory(span.region).map(|memory| memory.extents(range)).unwrap_or_default())
     }
@@ -205,20 +205,20 @@ impl SimWire {
         if region == RegionId::RECEIVE { Some(&self.receive) } else { self.regions.get(usize::from(region.0)) }
     }
 
-    fn range(&self, span: Span) -> Result<core::ops::Range<u64>, Missing> {
-        let length = self.length(span.region).ok_or(Missing::Memory)?;
+    fn range(&self, span: Span) -> Result<core::ops::Range<u64>, RefusalReason> {
+        let length = self.length(span.region).ok_or(RefusalReason::Memory)?;
         let end = span.offset.checked_add(u64::from(span.length)).filter(|end| *end <= length);
-        end.map(|end| span.offset..end).ok_or(Missing::Memory)
+        end.map(|end| span.offset..end).ok_or(RefusalReason::Memory)
     }
 
     /// The bytes of `span`; an empty one names no memory, whatever region it says.
-    pub(super) fn take(&self, span: Span) -> Result<Body, Missing> {
+    pub(super) fn take(&self, span: Span) -> Result<Body, RefusalReason> {
         if span.length == 0 {
             return Ok(Body::Empty);
         }
         let range = self.range(span)?;
         let Some(memory) = self.adopted.get(&span.region) else {
-            return Ok(self.memory(span.region).ok_or(Missing::Memory)?.take(range));
+            return Ok(self.memory(span.region).ok_or(RefusalReason::Memory)?.take(range));
         };
         let mut bytes = vec![0; span.length as usize];
         memory.read(span.offset, &mut bytes)?;
@@ -226,28 +226,28 @@ impl SimWire {
     }
 
     /// Puts `body` into `span` of registered or adopted memory. Phantoms become zeros in adopted memory, whose bytes are real.
-    pub(super) fn place(&mut self, span: Span, body: &Body) -> Result<(), Missing> {
+    pub(super) fn place(&mut self, span: Span, body: &Body) -> Result<(), RefusalReason> {
         self.range(span)?;
         if let Some(memory) = self.adopted.get(&span.region) {
             let mut bytes = vec![0; span.length as usize];
             place_real(&mut bytes, body);
             return memory.write(span.offset, &bytes);
         }
-        self.regions.get_mut(usize::from(span.region.0)).ok_or(Missing::Memory)?.place(span.offset, body);
+        self.regions.get_mut(usize::from(span.region.0)).ok_or(RefusalReason::Memory)?.place(span.offset, body);
         Ok(())
     }
 
     /// Changes an aligned word; returns what it was.
-    pub(super) fn atomic(&mut self, kind: AtomicKind, at: RemoteSpan) -> Result<u64, Missing> {
+    pub(super) fn atomic(&mut self, kind: AtomicKind, at: RemoteSpan) -> Result<u64, RefusalReason> {
         let span = Span { region: at.region, offset: at.offset, length: 8 };
         self.range(span)?;
         if !at.offset.is_multiple_of(8) {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if let Some(memory) = self.adopted.get(&at.region) {
             return memory.change(at.offset, kind);
         }
-        Ok(self.regions.get_mut(usize::from(at.region.0)).ok_or(Missing::Memory)?.atomic(at.offset, kind))
+        Ok(self.regions.get_mut(usize::from(at.region.0)).ok_or(RefusalReason::Memory)?.atomic(at.offset, kind))
     }
 
     /// Puts something ready; a message of a class that may lose is lost when too many wait.
@@ -338,13 +338,13 @@ impl Wire for SimWire {
         self.clock.local(self.processor.free_at())
     }
 
-    fn register(&mut self, length: Bytes) -> Result<RegionId, Missing> {
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.add_region(memory(self.bodies, length.0, home(self.rank, self.next_region())))
     }
 
-    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, Missing> {
-        if self.regions.len() >= REGIONS_MAX || memory.reach() == Reach::Local {
-            return Err(Missing::Memory);
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
+        if self.regions.len() >= REGIONS_MAX || memory.reach() == MemoryAccess::Local {
+            return Err(RefusalReason::Memory);
         }
         let id = RegionId(self.regions.len() as u16);
         // Keeps the number.
@@ -353,17 +353,17 @@ impl Wire for SimWire {
         Ok(id)
     }
 
-    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), Missing> {
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         if from.length as usize != into.len() {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         place_real(into, &self.take(from)?);
         Ok(())
     }
 
-    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), Missing> {
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         if from.len() != into.length as usize {
-            return Err(Missing::Memory);
+            return Err(RefusalReason::Memory);
         }
         if from.is_empty() { Ok(()) } else { self.place(into, &Body::Bytes(from.into())) }
     }
@@ -375,12 +375,12 @@ impl Wire for SimWire {
         if self.adopted.contains_key(&region) { None } else { self.memory(region)?.bytes() }
     }
 
-    fn leave(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         let before = self.joins.len() + self.groups.len();
         // Switches carry to this host still, as real ones do until they learn of it; its interface drops what comes.
         self.joins.retain(|joined| *joined != group);
         self.groups.retain(|joined| *joined != group);
-        if self.joins.len() + self.groups.len() < before { Ok(()) } else { Err(Missing::Group) }
+        if self.joins.len() + self.groups.len() < before { Ok(()) } else { Err(RefusalReason::Group) }
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
@@ -390,21 +390,21 @@ impl Wire for SimWire {
         self.regions.get_mut(usize::from(region.0))?.bytes_mut()
     }
 
-    fn join(&mut self, group: GroupId) -> Result<(), Missing> {
+    fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         self.joins.push(group);
         Ok(())
     }
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         (0..core::mem::take(&mut self.owed_inputs)).for_each(|_| self.processor.take_input());
         for operation in operations {
             if matches!(operation, Operation::Abandon { .. }) {
                 // An interface gives up by itself, after its repetitions.
-                answers.push(Answer::Done(0));
+                answers.push(PostOutcome::Done(0));
                 continue;
             }
             self.processor.post_operation();
-            let answer = self.start(operation, heads).unwrap_or_else(Answer::Refused);
+            let answer = self.start(operation, heads).unwrap_or_else(PostOutcome::Refused);
             self.note(operation, heads, answer);
             answers.push(answer);
         }
@@ -427,7 +427,7 @@ impl Wire for SimWire {
         self.counters
     }
 
-    fn digest(&self, of: Span) -> Result<u32, Missing> {
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         self.take(of).map(|body| body.digest())
     }
 }

@@ -3,8 +3,8 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::conformance::{self, Need};
 use clearway_proto::wire::{
-    Answer, Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, Missing, Operation,
-    OperationKind, Out, PathId, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, RefusalReason, Operation,
+    OperationKind, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 
 use super::stand_in::StandIn;
@@ -121,13 +121,13 @@ fn pass(network: &mut Network<StandIn>) {
     }
 }
 
-fn post(network: &mut Network<StandIn>, rank: u32, operation: Operation, heads: &[u8]) -> Answer {
+fn post(network: &mut Network<StandIn>, rank: u32, operation: Operation, heads: &[u8]) -> PostOutcome {
     let mut answers = Vec::new();
     network.wire(Rank(rank)).post(&[operation], heads, &mut answers);
     answers[0]
 }
 
-fn send(network: &mut Network<StandIn>, from: u32, to: Destination, head: &[u8], body: Span) -> Answer {
+fn send(network: &mut Network<StandIn>, from: u32, to: Destination, head: &[u8], body: Span) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: Some(Token(1)) };
@@ -171,7 +171,7 @@ fn write__what_is_lost_every_time_ends_flushed() {
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     network.carrier_mut().lose = 1;
     post(&mut network, 0, write(source, target, 0, 64), &[]);
-    assert_eq!(send(&mut network, 0, Destination::One(Rank(1)), b"lost", Span::EMPTY), Answer::Posted);
+    assert_eq!(send(&mut network, 0, Destination::One(Rank(1)), b"lost", Span::EMPTY), PostOutcome::Posted);
     pass(&mut network);
     let done = |token, status| Seen::Done(token, status, 0);
     assert_eq!(look(&mut network, 0), [done(1, Status::Complete), done(2, Status::Flushed)]);
@@ -195,7 +195,7 @@ fn write__to_a_node_that_is_down_ends_flushed_and_to_one_that_came_back_refused(
     network.revive(Rank(1));
     let target = register(&mut network, 1, 64);
     pass(&mut network);
-    let refused = Status::Refused(Missing::Memory);
+    let refused = Status::Refused(RefusalReason::Memory);
     assert!(look(&mut network, 0).contains(&Seen::Done(2, refused, 0)));
     assert_eq!(look(&mut network, 1), [Seen::Message(Rank(0), b"stale".to_vec(), Span::EMPTY)]);
     assert!(network.wire(Rank(1)).region(target).expect("real").iter().all(|byte| *byte == 0));
@@ -230,7 +230,7 @@ fn group__ranks_of_one_host_get_a_copy_each() {
     for rank in [0, 1, 2, 3] {
         network.wire(Rank(rank)).join(group).expect("multicast");
     }
-    assert_eq!(send(&mut network, 0, Destination::Group(group), b"all", Span::EMPTY), Answer::Posted);
+    assert_eq!(send(&mut network, 0, Destination::Group(group), b"all", Span::EMPTY), PostOutcome::Posted);
     pass(&mut network);
     let copies: Vec<usize> = (0..5).map(|rank| look(&mut network, rank).len()).collect();
     assert_eq!(copies, [1, 1, 1, 1, 0], "rank 0 hears that it was sent");
@@ -287,7 +287,7 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
     assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), 100);
     assert_eq!(extents.iter().filter(|extent| extent.origin == Origin::Damaged).count(), 1);
     let copy = Operation::Copy { from: body, into: at(0, 100) };
-    assert_eq!(post(&mut network, 1, copy, &[]), Answer::Done(0));
+    assert_eq!(post(&mut network, 1, copy, &[]), PostOutcome::Done(0));
     assert_eq!(network.end(Rank(1)).extents(at(0, 100)), Ok(extents));
 }
 
@@ -321,7 +321,7 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
             (at(phantom[1], (1 << 30) - 2, 10), at(target, 20, 10)),
             (at(phantom[1], 0, 4), at(target, 22, 4)),
         ] {
-            assert_eq!(post(&mut network, 1, Operation::Copy { from, into }, &[]), Answer::Done(0));
+            assert_eq!(post(&mut network, 1, Operation::Copy { from, into }, &[]), PostOutcome::Done(0));
             if into.offset == 20 {
                 assert_eq!(&network.wire(Rank(1)).region(target).expect("real")[20..30], b"\0\0record\0\0");
             }
@@ -362,7 +362,7 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
     ];
     let mut answers = Vec::new();
     network.wire(Rank(0)).post(&jobs, &[], &mut answers);
-    assert_eq!(answers, [Answer::Posted; 4]);
+    assert_eq!(answers, [PostOutcome::Posted; 4]);
     pass(&mut network);
     let done = |token, status, value| Seen::Done(token, status, value);
     let ended = [
@@ -379,7 +379,7 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
     assert_eq!(look(&mut network, 0), [done(5, Status::Failed(Fault::Io), 0)]);
     let closed =
         Operation::File { kind: FileKind::Sync, file: FileId(9), at: 0, memory: Span::EMPTY, class, token: Token(6) };
-    assert_eq!(post(&mut network, 0, closed, &[]), Answer::Refused(Missing::Memory));
+    assert_eq!(post(&mut network, 0, closed, &[]), PostOutcome::Refused(RefusalReason::Memory));
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn crash__a_write_under_way_reaches_the_disk_when_all_survives() {
         network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
         let (memory, class) = (Span { region, offset: 0, length: 4 }, Class::Bulk);
         let write = Operation::File { kind: FileKind::Write, file: FileId(1), at: 0, memory, class, token: Token(1) };
-        assert_eq!(post(&mut network, 0, write, &[]), Answer::Posted);
+        assert_eq!(post(&mut network, 0, write, &[]), PostOutcome::Posted);
         network.crash(Rank(0), survival);
         network.revive(Rank(0));
         pass(&mut network);

@@ -12,8 +12,8 @@ use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos, Rank};
-use clearway_proto::reliable::{Config, Reliable};
-use clearway_proto::wire::{Answer, Operation, Wire, forward_wire};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
+use clearway_proto::wire::{Operation, PostOutcome, Wire, forward_wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, Woken};
@@ -58,7 +58,7 @@ fn addresses(text: &str) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
     Ok(text.split(',').map(str::parse).collect::<Result<_, _>>()?)
 }
 
-fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<Reliable<W>, Box<dyn Error>> {
+fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<ReliableWire<W>, Box<dyn Error>> {
     let rails = ends.local.iter().zip(&ends.peer);
     let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
     let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
@@ -67,7 +67,7 @@ fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<
     config.waiting = Waiting::Sleep;
     let ports = ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     let wire = make(UdpWire::open(ports, config)?);
-    Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::of(2), 0).map_err(|missing| missing.to_string())?)
 }
 
 fn say_ready() -> io::Result<()> {
@@ -104,12 +104,12 @@ impl Wire for Unchecked {
         0: rank, capabilities, now, memory, groups, harvest, deadline, counters
     );
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let is_digest = |operation: &Operation| matches!(operation, Operation::Digest { .. });
         // What is posted together leaves together.
         for alike in operations.chunk_by(|a, b| is_digest(a) == is_digest(b)) {
             match alike.first().is_some_and(is_digest) {
-                true => answers.extend(alike.iter().map(|_| Answer::Done(0))),
+                true => answers.extend(alike.iter().map(|_| PostOutcome::Done(0))),
                 false => self.0.post(alike, heads, answers),
             }
         }

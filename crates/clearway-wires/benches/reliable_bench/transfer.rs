@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io::{self, Write};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::reliable::Reliable;
-use clearway_proto::wire::{Answer, Arrival, Operation, PathId, RemoteSpan, Span, Status, Token, Wire};
+use clearway_proto::reliable::ReliableWire;
+use clearway_proto::wire::{Arrival, Operation, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::waiting::Waitable;
 
@@ -23,7 +23,7 @@ pub(super) fn tell(begin: LocalNs, used: Nanos, sent: u64, gap: Nanos) -> Outcom
 }
 
 /// Writes `count` messages into the peer's memory.
-pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
+pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Outcome {
     let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     let bytes = wire.region_mut(region).ok_or("registered")?;
     bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
@@ -37,7 +37,7 @@ pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
             let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
             let mut answers = Vec::new();
             wire.post(&[write], &[], &mut answers);
-            if answers != [Answer::Posted] {
+            if answers != [PostOutcome::Posted] {
                 break;
             }
             posted += 1;
@@ -58,7 +58,7 @@ pub(super) fn send<W: Waitable>(wire: &mut Reliable<W>, count: u64) -> Outcome {
 
 /// Takes `count` writes, from when it said that it is `ready`; stays until the sender knows of the last.
 pub(super) fn receive<W: Waitable>(
-    wire: &mut Reliable<W>,
+    wire: &mut ReliableWire<W>,
     count: u64,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Outcome {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddrV4, TcpListener, TcpStream};
 
 use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Source, Trust};
 use clearway_proto::base::Rank;
-use clearway_proto::reliable::{Config, Reliable};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_runtime::multipath::Multipath;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
@@ -20,7 +20,7 @@ use super::transfer::{self, Outcome};
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 4;
 
-type End = Reliable<Multipath<Libfabric>>;
+type End = ReliableWire<Multipath<Libfabric>>;
 
 /// Sends `count` writes from `local` to `peer`.
 pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outcome {
@@ -68,5 +68,5 @@ fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Resu
     config.waiting = Waiting::Sleep;
     let fabric = Libfabric::new(fabric, Waiting::Sleep);
     let wire = Multipath::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
-    Ok(Reliable::new(wire, 2, &Config::of(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::of(2), 0).map_err(|missing| missing.to_string())?)
 }

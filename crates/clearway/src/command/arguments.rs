@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clearway_lab::{LabName, QueueKind};
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_proto::congestion::{CongestorKind, VictimKind};
-use clearway_proto::microslice::Sizes;
+use clearway_proto::microslice::SizeDistribution;
 
 use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
@@ -455,7 +455,7 @@ pub(crate) enum MsaCommand {
         mean: Bytes,
         /// Law of the lengths: constant, poisson, skewed.
         #[arg(long, value_name = "LAW", default_value = "constant")]
-        sizes: Sizes,
+        sizes: SizeDistribution,
         /// Experiment time from one microslice to the next.
         #[arg(long, default_value = "100us")]
         period: Time,

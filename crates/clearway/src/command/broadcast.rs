@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::broadcast::Reach;
+use clearway_proto::broadcast::MulticastReach;
 
 use super::flagged::{FlaggedRun, Values, joined};
 use super::results::{ReportFlags, Results};
@@ -317,7 +317,7 @@ fn on_ranks(
     } else {
         print(&table(&venue.about(), plan, &figures))?;
         if flags.explain {
-            let reach = if venue.facts().has_multicast { Reach::All } else { Reach::Some };
+            let reach = if venue.facts().has_multicast { MulticastReach::All } else { MulticastReach::Some };
             print(&explained(plan, &figures, Bytes(u64::from(venue.processes().facts().body_max)), reach))?;
         }
     }

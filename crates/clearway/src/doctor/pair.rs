@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use anyhow::{Context, Result};
 use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Answer, Arrival, Destination, Operation, Out, PathId, Span, Wire};
+use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, Span, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Buffers, Placement, UdpConfig, UdpPort, UdpWire, frame};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -68,7 +68,7 @@ impl Pair {
         let send = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
         let mut answers = Vec::with_capacity(count);
         self.sender.post(&vec![send; count], out.heads(), &mut answers);
-        answers.iter().filter(|answer| matches!(answer, Answer::Done(_))).count()
+        answers.iter().filter(|answer| matches!(answer, PostOutcome::Done(_))).count()
     }
 
     /// What arrives until there are `count` messages, or until nothing came for [`PATIENCE`].

@@ -13,7 +13,7 @@ use std::fmt;
 
 use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey};
-use clearway_proto::congestion::{Layout, SwitchedLayout};
+use clearway_proto::congestion::{NetworkLayout, SwitchedLayout};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::file::{FabricFile, Wanted};
 use clearway_sim::spec::presets::{self, Lab, LabQueue, LabShape};
@@ -330,7 +330,7 @@ impl Fabric {
     }
 
     /// The fabric as draws and expected rates see it.
-    pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn Layout>, String> {
+    pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn NetworkLayout>, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(Box::new(switched(*topology))),
             Self::Machine(machine) => {

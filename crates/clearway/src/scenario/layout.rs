@@ -6,7 +6,7 @@
 //! own fault, so it must not lower the yardstick.
 
 use clearway_proto::base::{BitsPerSec, Rank};
-use clearway_proto::congestion::{Layout, LinkId};
+use clearway_proto::congestion::{LinkId, NetworkLayout};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, Routing};
 use clearway_sim::topology::Network;
@@ -47,7 +47,7 @@ impl MachineLayout {
     }
 }
 
-impl Layout for MachineLayout {
+impl NetworkLayout for MachineLayout {
     fn hosts(&self) -> usize {
         self.hosts.len()
     }
@@ -86,7 +86,7 @@ mod tests {
     use crate::scenario::fabric::{Fabric, MachineFabric, NodeMap};
     use clearway_proto::base::RandomKey;
 
-    fn layout(preset: &str, nodes: u32) -> Box<dyn Layout> {
+    fn layout(preset: &str, nodes: u32) -> Box<dyn NetworkLayout> {
         let machine = MachineFabric { preset: preset.to_owned(), nodes: Some(nodes), node_map: NodeMap::Linear };
         Fabric::Machine(machine).layout(RandomKey::new(1)).expect("it is shipped")
     }

@@ -27,7 +27,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result as Anyhow};
 use clearway_lab::QueueKind;
 use clearway_proto::base::{BitsPerSec, Nanos, RandomKey};
-use clearway_proto::congestion::{Layout, Rules};
+use clearway_proto::congestion::{NetworkLayout, Rules};
 use serde::{Deserialize, Serialize};
 
 use section::{AnySection, table};
@@ -173,7 +173,7 @@ impl Scenario {
     }
 
     /// The fabric as draws and expected rates see it.
-    pub(crate) fn layout(&self) -> Result<Box<dyn Layout>, String> {
+    pub(crate) fn layout(&self) -> Result<Box<dyn NetworkLayout>, String> {
         self.fabric.layout(RandomKey::new(self.seed))
     }
 }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, RandomStream, Rank};
-use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::broadcast::{
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member, SlowReceivers,
+};
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{Odds, Sort, WhenDown};
@@ -34,12 +36,12 @@ struct Trial {
     spec: FabricSpec,
     ranks: u32,
     root: u32,
-    way: Way,
+    way: Algorithm,
     lengths: Vec<u32>,
     plan: Plan,
     /// Who dies.
     killed: Vec<u32>,
-    laggards: Laggards,
+    laggards: SlowReceivers,
     window: u32,
     seed: u64,
 }
@@ -67,11 +69,11 @@ fn drawn(seed: u64) -> Trial {
         spec,
         ranks,
         root: below(u64::from(ranks)) as u32,
-        way: [Way::Multicast, Way::Segments, Way::Chain, Way::Tree][below(4) as usize],
+        way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
         lengths,
         plan: Plan::of(Vec::new()),
         killed: Vec::new(),
-        laggards: [Laggards::Wait, Laggards::Park(Nanos(SILENCE.0 / 4))][below(2) as usize],
+        laggards: [SlowReceivers::Wait, SlowReceivers::Park(Nanos(SILENCE.0 / 4))][below(2) as usize],
         window: 64 * (1 + below(4) as u32),
         seed,
     };
@@ -124,7 +126,7 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
     Some(Fault { at, until: at + length, target, kind })
 }
 
-fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Node, RegionId) {
+fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (BroadcastNode, RegionId) {
     let total: u64 = trial.lengths.iter().map(|length| u64::from(*length)).sum();
     let slots = u64::from(SLOTS * SYMBOL);
     let region = wire.register(Bytes(total + slots)).expect("a fresh end has room for a region");
@@ -137,7 +139,7 @@ fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Node, Re
             place += *length as usize;
         }
     }
-    let config = NodeConfig {
+    let config = BroadcastConfig {
         rank: wire.rank(),
         members: members.clone(),
         root: Rank(trial.root),
@@ -155,12 +157,12 @@ fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Node, Re
         class: Class::Bulk,
         control: Class::Control,
     };
-    (Node::new(config), region)
+    (BroadcastNode::new(config), region)
 }
 
 /// A cast under way.
 struct Cast {
-    stage: Stage<Node>,
+    stage: Stage<BroadcastNode>,
     seen: Vec<Seen>,
     regions: Vec<RegionId>,
     /// Bytes of each rank's region that long objects have been given.
@@ -185,29 +187,29 @@ impl Cast {
     /// Runs a while, and gives the applications' answers.
     fn turn(&mut self, trial: &Trial) {
         let mut told = Vec::new();
-        let mut remake = |_: &mut SimWire| -> Node { unreachable!("nobody who died comes back") };
-        self.stage.turn(&mut remake, &mut |it: Told<'_, Node>| told.push((it.rank, it.event)));
+        let mut remake = |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
+        self.stage.turn(&mut remake, &mut |it: Told<'_, BroadcastNode>| told.push((it.rank, it.event)));
         for (rank, event) in told {
             self.hear(trial, rank, event);
         }
     }
 
-    fn hear(&mut self, trial: &Trial, rank: Rank, event: Event) {
+    fn hear(&mut self, trial: &Trial, rank: Rank, event: BroadcastEvent) {
         let now = self.stage.world.now();
         let place = rank.index();
         match event {
-            Event::Announced { length, .. } => {
+            BroadcastEvent::Announced { length, .. } => {
                 let into = Span { region: self.regions[place], offset: self.given[place], length: length as u32 };
                 self.given[place] += length;
-                self.stage.world.command(now, rank, Command::Place { into });
+                self.stage.world.command(now, rank, BroadcastCommand::Place { into });
             }
-            Event::Received { object, at } => {
+            BroadcastEvent::Received { object, at } => {
                 assert_eq!(self.seen[place].received.len() as u32, object, "in order, once");
                 self.seen[place].received.push((object, at));
                 self.compare(trial, rank, object, at);
-                self.stage.world.command(now, rank, Command::Release { object });
+                self.stage.world.command(now, rank, BroadcastCommand::Release { object });
             }
-            Event::Stable { object, .. } => {
+            BroadcastEvent::Stable { object, .. } => {
                 assert_eq!(self.seen[place].stable, object, "in order, once");
                 self.seen[place].stable += 1;
                 let long = trial.lengths[object as usize] > SYMBOL;
@@ -215,9 +217,9 @@ impl Cast {
                     self.compare(trial, rank, object, at);
                 }
             }
-            Event::Aborted { object } => self.seen[place].aborted = Some(object),
-            Event::Out => self.seen[place].out = true,
-            Event::Refused { missing } => panic!("{missing}"),
+            BroadcastEvent::Aborted { object } => self.seen[place].aborted = Some(object),
+            BroadcastEvent::Out => self.seen[place].out = true,
+            BroadcastEvent::Refused { missing } => panic!("{missing}"),
             _ => {}
         }
     }
@@ -245,13 +247,13 @@ fn run(seed: u64) {
     let mut offset = 0;
     for length in &trial.lengths {
         let from = Span { region: cast.regions[trial.root as usize], offset, length: *length };
-        cast.stage.world.command(Picos::from_micros(50), Rank(trial.root), Command::Cast { from });
+        cast.stage.world.command(Picos::from_micros(50), Rank(trial.root), BroadcastCommand::Cast { from });
         offset += u64::from(*length);
     }
     let deaths: BTreeMap<Picos, u32> = trial.killed.iter().zip(1..).map(|(rank, nth)| (death(nth), *rank)).collect();
     for (at, dead) in &deaths {
         let living = (0..trial.ranks).filter(|rank| !trial.killed.contains(rank));
-        living.for_each(|rank| cast.stage.world.command(*at, Rank(rank), Command::Dead { rank: Rank(*dead) }));
+        living.for_each(|rank| cast.stage.world.command(*at, Rank(rank), BroadcastCommand::Dead { rank: Rank(*dead) }));
     }
     while !cast.is_over(&trial) && cast.stage.world.now() < LIMIT {
         cast.turn(&trial);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::timeslice::{
-    Command, Dfs, Event, Layout, Node, NodeConfig, Pieces, Policy, Release, Slots, Source, Window,
+    ContributionSource, ContributionSpans, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
+    TimesliceEvent, TimesliceLayout, TimesliceNode, Window, WriteSlots,
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
@@ -44,7 +45,7 @@ struct Trial {
     ring: u64,
     plan: Plan,
     /// What is asked of ranks, and when.
-    asked: Vec<(Picos, Rank, Command)>,
+    asked: Vec<(Picos, Rank, TimesliceCommand)>,
     seed: u64,
 }
 
@@ -108,14 +109,14 @@ impl Trial {
                 1 => (at + length, host, FaultKind::Crash),
                 2 | 3 => (at + length, host, FaultKind::Paused),
                 4 => {
-                    self.asked.push((at, Rank(rank), Command::Retire));
+                    self.asked.push((at, Rank(rank), TimesliceCommand::Retire));
                     if below(2) == 0 {
-                        self.asked.push((at + length, Rank(rank), Command::Join));
+                        self.asked.push((at + length, Rank(rank), TimesliceCommand::Join));
                     }
                     continue;
                 }
                 5 => {
-                    self.asked.push((at, Rank(rank), Command::Weigh { weight: 1 + below(40) as u32 }));
+                    self.asked.push((at, Rank(rank), TimesliceCommand::Weigh { weight: 1 + below(40) as u32 }));
                     continue;
                 }
                 6 | 7 => {
@@ -146,7 +147,7 @@ impl Trial {
     }
 
     /// The engine at the end of `wire`, and where an input's contributions lie.
-    fn node(&self, wire: &mut SimWire, layout: &Arc<Layout>) -> (Node, RegionId) {
+    fn node(&self, wire: &mut SimWire, layout: &Arc<TimesliceLayout>) -> (TimesliceNode, RegionId) {
         let rank = wire.rank();
         let length = self.ring * u64::from(self.inputs);
         let rings = wire.register(Bytes(length)).expect("a fresh end has room for a region");
@@ -161,23 +162,23 @@ impl Trial {
                 offset += length;
             }
         }
-        let config = NodeConfig {
+        let config = TimesliceConfig {
             rank,
             run: 0,
             layout: layout.clone(),
             policy: self.policy,
             window: Window { least: 2, most: 8 },
             dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
-            source: Source::Given,
-            slots: Slots::of(self.policy),
+            source: ContributionSource::Given,
+            slots: WriteSlots::of(self.policy),
             rings: Span { region: rings, offset: 0, length: length as u32 },
             ring: Bytes(self.ring),
-            release: Release::ByCommand,
+            release: ReleasePolicy::ByCommand,
             heartbeat: Some(BEAT),
             class: Class::Bulk,
             control: Class::Control,
         };
-        (Node::new(config), own)
+        (TimesliceNode::new(config), own)
     }
 }
 
@@ -205,8 +206,8 @@ struct Process {
 /// A job under way.
 struct Job<'a> {
     trial: &'a Trial,
-    layout: Arc<Layout>,
-    stage: Stage<Node>,
+    layout: Arc<TimesliceLayout>,
+    stage: Stage<TimesliceNode>,
     stream: RandomStream,
     own: Vec<RegionId>,
     processes: Vec<Process>,
@@ -223,7 +224,7 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn of(trial: &'a Trial) -> Self {
         let (inputs, builders) = ((0..trial.inputs).map(Rank), (trial.inputs..trial.ranks()).map(Rank));
-        let layout = Layout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout");
         let layout = Arc::new(layout);
         let mut own = Vec::new();
         let stage = Stage::of(&trial.spec, trial.ranks(), trial.seed, &trial.plan, |wire| {
@@ -253,7 +254,7 @@ impl<'a> Job<'a> {
         job
     }
 
-    fn command(&mut self, rank: Rank, command: Command) {
+    fn command(&mut self, rank: Rank, command: TimesliceCommand) {
         let now = self.stage.world.now();
         self.stage.world.command(now, rank, command);
     }
@@ -264,12 +265,13 @@ impl<'a> Job<'a> {
         let mut offset: u64 = (0..first).map(|timeslice| u64::from(self.trial.length(timeslice))).sum();
         for timeslice in first..self.trial.timeslices {
             let length = self.trial.length(timeslice);
-            let pieces = Pieces::new([Span { region, offset, length }]).expect("contributions are not empty");
-            self.command(rank, Command::Give(pieces));
+            let pieces =
+                ContributionSpans::new([Span { region, offset, length }]).expect("contributions are not empty");
+            self.command(rank, TimesliceCommand::Give(pieces));
             offset += u64::from(length);
         }
-        self.command(rank, Command::Finish { timeslice: self.trial.timeslices });
-        self.command(rank, Command::Begin);
+        self.command(rank, TimesliceCommand::Finish { timeslice: self.trial.timeslices });
+        self.command(rank, TimesliceCommand::Begin);
     }
 
     /// Runs a while, and does what applications do.
@@ -277,13 +279,13 @@ impl<'a> Job<'a> {
         let now = self.stage.world.now();
         while let Some((_, rank, command)) = self.trial.asked.get(self.asked).filter(|(at, ..)| *at <= now) {
             self.asked += 1;
-            self.processes[rank.index()].persistent |= *command == Command::Join;
+            self.processes[rank.index()].persistent |= *command == TimesliceCommand::Join;
             self.command(*rank, *command);
         }
         while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now) {
             let (rank, life, timeslice) = entry.remove();
             if self.processes[rank.index()].lives == life {
-                self.command(rank, Command::Release { timeslice });
+                self.command(rank, TimesliceCommand::Release { timeslice });
             }
         }
         let (mut told, mut remade) = (Vec::new(), Vec::new());
@@ -294,9 +296,9 @@ impl<'a> Job<'a> {
             remade.push(wire.rank());
             node
         };
-        let hear = &mut |it: Told<'_, Node>| {
+        let hear = &mut |it: Told<'_, TimesliceNode>| {
             let spans: Vec<Option<Span>> = match it.event {
-                Event::Complete { timeslice, .. } => {
+                TimesliceEvent::Complete { timeslice, .. } => {
                     (0..trial.inputs as usize).map(|place| it.engine.contribution(place, timeslice)).collect()
                 }
                 _ => Vec::new(),
@@ -311,7 +313,7 @@ impl<'a> Job<'a> {
             (self.processes[rank.index()].out, self.processes[rank.index()].dead) = (true, false);
             // It learns all that was decided from the beginning.
             self.told.retain(|(teller, _), _| *teller != rank);
-            self.command(rank, Command::Join);
+            self.command(rank, TimesliceCommand::Join);
         }
         for rank in (0..trial.ranks()).map(Rank) {
             if self.stage.world.engine_mut(rank).is_none() {
@@ -320,35 +322,35 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn hear(&mut self, rank: Rank, event: Event, spans: &[Option<Span>]) {
+    fn hear(&mut self, rank: Rank, event: TimesliceEvent, spans: &[Option<Span>]) {
         let process = &mut self.processes[rank.index()];
         match event {
-            Event::Complete { timeslice, .. } => self.complete(rank, timeslice, spans),
-            Event::Ended => process.ended = true,
+            TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice, spans),
+            TimesliceEvent::Ended => process.ended = true,
             // From here on nothing is expected of an input that retires, whether it goes before the end or not.
-            Event::Retired { .. } => drop(self.ever_out.insert(rank)),
-            Event::Joined { timeslice } => {
+            TimesliceEvent::Retired { .. } => drop(self.ever_out.insert(rank)),
+            TimesliceEvent::Joined { timeslice } => {
                 (process.out, process.ended) = (false, false);
                 process.lives += 1;
                 if rank.0 < self.trial.inputs {
                     self.feed(rank, timeslice);
                 }
             }
-            Event::Out => {
+            TimesliceEvent::Out => {
                 process.out = true;
                 let again = process.persistent;
                 self.ever_out.insert(rank);
                 if again {
-                    self.command(rank, Command::Join);
+                    self.command(rank, TimesliceCommand::Join);
                 }
             }
-            Event::Lost { rank: lost } => {
+            TimesliceEvent::Lost { rank: lost } => {
                 self.ever_out.insert(lost);
                 *self.told.entry((rank, lost)).or_default() += 1;
             }
-            Event::Helpless => self.helpless = true,
-            Event::Refused { missing, .. } => panic!("{missing}"),
-            Event::TooLong { .. } | Event::Aborted { .. } => panic!("{event:?}"),
+            TimesliceEvent::Helpless => self.helpless = true,
+            TimesliceEvent::Refused { missing, .. } => panic!("{missing}"),
+            TimesliceEvent::TooLong { .. } | TimesliceEvent::Aborted { .. } => panic!("{event:?}"),
             _ => {}
         }
     }

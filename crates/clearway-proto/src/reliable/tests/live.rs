@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::wire::foreign::{Foreign, Reach, Words};
+use crate::wire::foreign::{ForeignMemory, MemoryAccess, WordMemory};
 
 /// Words of one write: a value, again and again, and behind it a flag.
 const WORDS: usize = 700;
@@ -17,13 +17,13 @@ const COUNTER: u64 = 0;
 
 /// What the thread at the target saw.
 #[derive(Default)]
-struct Seen {
+struct TargetObservation {
     flags: AtomicU64,
     torn: AtomicU64,
 }
 
 /// Takes each flag as it comes, looks whether any word is torn, and counts in a word of its own, until told to stop.
-fn program(memory: &Words, seen: &Seen, stop: &AtomicBool) {
+fn program(memory: &WordMemory, seen: &TargetObservation, stop: &AtomicBool) {
     let word = |at| memory.word(at).expect("inside");
     while !stop.load(Ordering::Acquire) {
         word(COUNTER).fetch_add(1, Ordering::Relaxed);
@@ -38,14 +38,15 @@ fn program(memory: &Words, seen: &Seen, stop: &AtomicBool) {
 }
 
 /// Writes into such memory under loss; how many flags were seen, how many words were torn, and how many fragments were called damaged.
-fn run(check: Check, writes: u64) -> (u64, u64, u64) {
-    let rough = Rough { doubled: 50_000, late: 50_000, damaged: 0 };
+fn run(check: DigestPolicy, writes: u64) -> (u64, u64, u64) {
+    let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
     let config = MemoryConfig { loss_per_million: 100_000, rough, seed: 7, ..MemoryConfig::lossless(2) };
-    let mut job = Job::new(config, &Config { check, answer_soon: Nanos::from_micros(20), ..Config::of(2) });
-    let memory = Arc::new(Words::new(FLAG as usize + 64, Reach::Peers));
-    let target = job.wire(1).adopt(Arc::clone(&memory) as Arc<dyn Foreign>).expect("adopted");
+    let mut job =
+        ReliableJob::new(config, &StreamConfig { check, answer_soon: Nanos::from_micros(20), ..StreamConfig::of(2) });
+    let memory = Arc::new(WordMemory::new(FLAG as usize + 64, MemoryAccess::Peers));
+    let target = job.wire(1).adopt(Arc::clone(&memory) as Arc<dyn ForeignMemory>).expect("adopted");
     let source = job.memory(0, &[0; 8 * (WORDS + 1)]);
-    let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+    let (seen, stop) = (Arc::new(TargetObservation::default()), Arc::new(AtomicBool::new(false)));
     let other = {
         let (memory, seen, stop) = (Arc::clone(&memory), Arc::clone(&seen), Arc::clone(&stop));
         thread::spawn(move || program(&memory, &seen, &stop))
@@ -76,5 +77,5 @@ fn run(check: Check, writes: u64) -> (u64, u64, u64) {
 #[test]
 fn check__in_memory_that_a_thread_changes_nothing_is_torn_or_damaged_and_each_flag_rises_once() {
     const WRITES: u64 = 60;
-    assert_eq!(run(Check::Arrived, WRITES), (WRITES, 0, 0));
+    assert_eq!(run(DigestPolicy::Arrived, WRITES), (WRITES, 0, 0));
 }

@@ -5,7 +5,7 @@ use super::*;
 const LENGTH: u32 = 64 << 10;
 
 /// What a stream of writes of 64 KiB saw.
-struct Seen {
+struct RailObservation {
     took: Nanos,
     /// The longest time between two that landed.
     gap: Nanos,
@@ -13,8 +13,8 @@ struct Seen {
 }
 
 /// `count` writes from rank 0 to rank 1 over two paths; `act` is told how many have landed and does something to the paths.
-fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabric, u64)) -> Seen {
-    let mut job = Job::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &Config::of(2));
+fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabric, u64)) -> RailObservation {
+    let mut job = ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::of(2));
     let source = job.memory(0, &[7; LENGTH as usize]);
     job.memory(1, &[0; LENGTH as usize]);
     let from = Span { region: source, offset: 0, length: LENGTH };
@@ -24,7 +24,7 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
         while posted < count && posted < landed + 32 {
             let (immediate, token) = (posted, Some(Token(posted)));
             let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(immediate), token };
-            if job.post(0, write, &[]) != Answer::Posted {
+            if job.post(0, write, &[]) != PostOutcome::Posted {
                 break;
             }
             posted += 1;
@@ -40,7 +40,7 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
         }
         assert!(now < LocalNs(0) + Nanos::from_secs(60), "it does not come to an end");
     }
-    Seen { took: last.since(LocalNs(0)), gap, sent: job.wire(0).counters().sent }
+    RailObservation { took: last.since(LocalNs(0)), gap, sent: job.wire(0).counters().sent }
 }
 
 fn far(latency_us: u64) -> MemoryConfig {

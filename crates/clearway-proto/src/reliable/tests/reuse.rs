@@ -11,28 +11,29 @@ type Name = (u8, u8);
 
 /// What one end got and what ended there, in order.
 #[derive(Default)]
-struct Seen {
+struct EndObservation {
     messages: Vec<Name>,
     ended: Vec<(Name, Status)>,
 }
 
 struct Visits {
-    job: Job,
+    job: ReliableJob,
     config: MemoryConfig,
     random: RandomStream,
-    seen: [Seen; 2],
+    seen: [EndObservation; 2],
 }
 
 impl Visits {
     fn new(seed: u64) -> Self {
         let config = rough(2, seed);
         let random = RandomKey::new(seed).purpose("reuse of a rank").stream();
-        Self { job: Job::new(config, &Config::of(2)), config, random, seen: Default::default() }
+        Self { job: ReliableJob::new(config, &StreamConfig::of(2)), config, random, seen: Default::default() }
     }
 
     /// The process in the seat is gone; another one gets the number, and all who knew the one before forget it.
     fn next(&mut self, visit: u8) {
-        let wire = Reliable::new(self.job.fabric.take(Rank(SEAT)), self.config.ranks, &Config::of(2), visit.into());
+        let wire =
+            ReliableWire::new(self.job.fabric.take(Rank(SEAT)), self.config.ranks, &StreamConfig::of(2), visit.into());
         self.job.wires[SEAT as usize] = wire.expect("the memory wire has all that is needed");
         self.job.wire(SERVER).forget(Rank(SEAT), visit.into());
         self.job.wire(SEAT).forget(Rank(SERVER), visit.into());
@@ -48,7 +49,7 @@ impl Visits {
                 let body = Span { region: bodies[from as usize], offset: 0, length };
                 let token = Token(u64::from(visit) << 8 | u64::from(number));
                 let answer = self.job.send(from, to, Class::Bulk, &[visit, number], body, Some(token));
-                assert_eq!(answer, Answer::Posted);
+                assert_eq!(answer, PostOutcome::Posted);
             }
         }
     }

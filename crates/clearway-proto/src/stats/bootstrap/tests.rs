@@ -1,7 +1,7 @@
 //! What intervals promise: they contain what they should about as often as they say, and infinity stays infinity.
 
 use super::*;
-use crate::stats::Reading;
+use crate::stats::QuantileValue;
 use proptest::prelude::*;
 
 const KEY: RandomKey = RandomKey::new(2026);
@@ -181,7 +181,7 @@ proptest! {
         for (resampled, quantile) in made.into_iter().flatten().zip([Quantile::P50, Quantile::P99]) {
             prop_assert_eq!(Some(resampled.value), merged.quantile(quantile).as_f64());
             prop_assert!(resampled.replicates.iter().all(|value| !value.is_nan()));
-            prop_assert_ne!(merged.quantile(quantile), Reading::Empty);
+            prop_assert_ne!(merged.quantile(quantile), QuantileValue::Empty);
             let _ = resampled.estimate();
         }
     }

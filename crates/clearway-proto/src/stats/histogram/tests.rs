@@ -39,10 +39,10 @@ fn buckets__tile_the_whole_range_without_gap_or_overlap() {
 #[test]
 fn quantile__of_nothing_is_empty_and_of_losses_only_is_infinite() {
     let mut histogram = Histogram::new();
-    assert_eq!(histogram.quantile(Quantile::P50), Reading::Empty);
+    assert_eq!(histogram.quantile(Quantile::P50), QuantileValue::Empty);
     assert!(histogram.is_empty());
     histogram.record_infinite(3);
-    assert_eq!(histogram.quantile(Quantile::P50), Reading::Infinite);
+    assert_eq!(histogram.quantile(Quantile::P50), QuantileValue::Infinite);
     assert_eq!((histogram.count(), histogram.min(), histogram.mean()), (3, None, None));
 }
 
@@ -50,9 +50,9 @@ fn quantile__of_nothing_is_empty_and_of_losses_only_is_infinite() {
 fn quantile__losses_push_the_finite_ranks_down() {
     let mut histogram: Histogram = (0..98).map(|_| 10).collect();
     histogram.record_infinite(1);
-    assert_eq!(histogram.quantile(Quantile::P99), Reading::Infinite, "rank 99 of 99");
+    assert_eq!(histogram.quantile(Quantile::P99), QuantileValue::Infinite, "rank 99 of 99");
     histogram.record(10);
-    assert_eq!(histogram.quantile(Quantile::P99), Reading::Finite(10), "rank 99 of 100");
+    assert_eq!(histogram.quantile(Quantile::P99), QuantileValue::Finite(10), "rank 99 of 100");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn counts__saturate_instead_of_overflowing() {
     histogram.record_infinite(u64::MAX);
     histogram.record_infinite(1);
     assert_eq!(histogram.count(), u64::MAX);
-    assert_eq!(histogram.quantile(Quantile::P50), Reading::Finite(1));
+    assert_eq!(histogram.quantile(Quantile::P50), QuantileValue::Finite(1));
     let text = serde_json::to_string(&histogram).expect("written");
     assert_eq!(serde_json::from_str::<Histogram>(&text).expect("read back"), histogram);
 }
@@ -136,8 +136,8 @@ proptest! {
         values.sort_unstable();
         let rank = quantile.rank((values.len() + lost) as u64).expect("samples") as usize;
         match (values.get(rank - 1), histogram.quantile(quantile)) {
-            (None, reading) => prop_assert_eq!(reading, Reading::Infinite),
-            (Some(exact), Reading::Finite(reported)) => {
+            (None, reading) => prop_assert_eq!(reading, QuantileValue::Infinite),
+            (Some(exact), QuantileValue::Finite(reported)) => {
                 prop_assert!(*exact <= reported);
                 prop_assert!(u128::from(reported - exact) * 128 <= u128::from(*exact));
             }

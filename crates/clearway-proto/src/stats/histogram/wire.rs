@@ -6,11 +6,11 @@ use core::fmt;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::{BUCKETS, Extent, Histogram, HistogramError, Slot, bucket_of, edges};
+use super::{BUCKETS, Histogram, HistogramError, OccupiedBucket, SampleRange, bucket_of, edges};
 
 /// The serialised form: as many pairs as there are occupied buckets.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Written {
+pub(super) struct SerializedHistogram {
     buckets: Buckets,
     infinite: u64,
     /// Minimum, maximum, and the upper and lower 64 bits of the sum of the finite samples.
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for Ascending {
     }
 }
 
-impl From<Histogram> for Written {
+impl From<Histogram> for SerializedHistogram {
     fn from(histogram: Histogram) -> Self {
         Self {
             buckets: Buckets(histogram.occupied().collect()),
@@ -61,12 +61,13 @@ impl From<Histogram> for Written {
     }
 }
 
-impl TryFrom<Written> for Histogram {
+impl TryFrom<SerializedHistogram> for Histogram {
     type Error = HistogramError;
 
-    fn try_from(written: Written) -> Result<Self, HistogramError> {
-        let slots: Vec<Slot> = written.buckets.0.iter().map(|&(bucket, count)| Slot { bucket, count }).collect();
-        let extent = written.extent.map(|(min, max, high, low)| Extent {
+    fn try_from(written: SerializedHistogram) -> Result<Self, HistogramError> {
+        let slots: Vec<OccupiedBucket> =
+            written.buckets.0.iter().map(|&(bucket, count)| OccupiedBucket { bucket, count }).collect();
+        let extent = written.extent.map(|(min, max, high, low)| SampleRange {
             min,
             max,
             sum: u128::from(high) << 64 | u128::from(low),
@@ -79,7 +80,7 @@ impl TryFrom<Written> for Histogram {
 }
 
 /// Whether `extent` could be that of samples in `slots`.
-fn agree(slots: &[Slot], extent: Option<Extent>) -> bool {
+fn agree(slots: &[OccupiedBucket], extent: Option<SampleRange>) -> bool {
     let (first, last, extent) = match (slots.first(), slots.last(), extent) {
         (Some(first), Some(last), Some(extent)) => (first.bucket, last.bucket, extent),
         (None, None, None) => return true,

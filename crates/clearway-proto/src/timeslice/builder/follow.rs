@@ -8,13 +8,13 @@ use super::*;
 
 impl Builder {
     /// What this builder has at stake while `target` is in question: when that is itself, what it has released.
-    pub(in crate::timeslice) fn stake(&self, journal: &Journal, target: Member) -> Stake {
+    pub(in crate::timeslice) fn stake(&self, journal: &Journal, target: RosterMember) -> Stake {
         let is_me = target == journal.member(Role::Builder(self.place));
         Stake { horizon: 0, released: if is_me { self.first } else { 0 } }
     }
 
     /// Something was decided.
-    pub(in crate::timeslice) fn follow(&mut self, cx: &mut Context<'_>, decision: Decision) -> More {
+    pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
         if let Change::Remove { member, .. } | Change::Join { member, .. } | Change::Retire { member } = decision.change
             && let Role::Input(place) = cx.journal.role(member)
         {
@@ -27,7 +27,7 @@ impl Builder {
         self.skip(cx.journal);
         (0..self.lines.len()).for_each(|place| self.greet(cx.now, place));
         for place in 0..self.lines.len() {
-            for Early { into, word, at } in core::mem::take(&mut self.lines[place].early) {
+            for EarlyWrite { into, word, at } in core::mem::take(&mut self.lines[place].early) {
                 if let Some((position, timeslice, bytes)) = self.piece(cx.journal, place, into, word, at) {
                     self.whole(cx, place, [position, timeslice], bytes, at);
                 }
@@ -37,7 +37,7 @@ impl Builder {
     }
 
     /// The input at `place` is in, or out, or sends nothing more from some timeslice on.
-    fn turn_line(&mut self, cx: &mut Context<'_>, place: usize, member: Member) {
+    fn turn_line(&mut self, cx: &mut TimesliceContext<'_>, place: usize, member: RosterMember) {
         let journal = cx.journal;
         let life = journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
         let line = &mut self.lines[place];
@@ -48,9 +48,12 @@ impl Builder {
         }
         // What has landed whole stays until it is released; what has not never will.
         let mut slots = core::mem::take(&mut line.slots);
-        slots.iter_mut().filter(|slot| slot.state == State::Landing).for_each(|slot| *slot = Slot::default());
+        slots
+            .iter_mut()
+            .filter(|slot| slot.state == ContributionState::Landing)
+            .for_each(|slot| *slot = ContributionSlot::default());
         let (hello, fill) = (line.hello, line.fill);
-        *line = Line { slots, fill, hello, ..Line::new(line.peer, is_in, life) };
+        *line = InputConnection { slots, fill, hello, ..InputConnection::new(line.peer, is_in, life) };
         let row = journal.next(self.place, self.first, &journal.range(place)).map(|(position, _)| position);
         match (&mut self.policy, row) {
             (Some(policy), Some(row)) if is_in => policy.input_joined(place, row),
@@ -71,7 +74,7 @@ impl Builder {
     }
 
     /// The input at `place` has nothing for `end` and later.
-    pub(super) fn expect_until(&mut self, cx: &mut Context<'_>, place: usize, end: u64) {
+    pub(super) fn expect_until(&mut self, cx: &mut TimesliceContext<'_>, place: usize, end: u64) {
         let range = cx.journal.range(place);
         self.assemblies.expect(place, Some(range.start..range.end.min(end)));
         self.look_again(cx);
@@ -79,7 +82,7 @@ impl Builder {
     }
 
     /// Looks what is complete because others are expected than before.
-    fn look_again(&mut self, cx: &mut Context<'_>) {
+    fn look_again(&mut self, cx: &mut TimesliceContext<'_>) {
         for complete in self.assemblies.look_again(cx.now, cx.journal) {
             self.complete(cx, complete);
         }

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use super::Builder;
 use crate::base::Rank;
-use crate::timeslice::context::{Context, Event, Label};
+use crate::timeslice::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
 use crate::timeslice::frame::SEQUENCE_MASK;
 use crate::timeslice::policy::Policy;
 use crate::wire::{More, Operation, PathId, RemoteSpan, Span, Status};
@@ -17,7 +17,7 @@ const ANNOUNCED_MAX: u32 = 64;
 
 /// What is being fetched.
 #[derive(Debug, Default)]
-pub(super) struct Puts {
+pub(super) struct PendingFetches {
     under_way: BTreeMap<u32, Fetch>,
     /// Numbers of those that found no room.
     again: VecDeque<u32>,
@@ -36,7 +36,7 @@ impl Builder {
     /// The input at `place` puts `length` bytes, which came as `body` or lie at `from`, to `into` of its ring.
     pub(in crate::timeslice) fn put(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut TimesliceContext<'_>,
         place: usize,
         (into, from, length): (u64, RemoteSpan, u32),
         body: Span,
@@ -61,27 +61,27 @@ impl Builder {
         self.go_on(cx)
     }
 
-    fn fetch(&mut self, cx: &mut Context<'_>, number: u32) {
+    fn fetch(&mut self, cx: &mut TimesliceContext<'_>, number: u32) {
         let Some(Fetch { peer, place, from, into }) = self.puts.under_way.get(&number).copied() else { return };
-        let token = Label::Write { place: place as u32, sequence: number, piece: 0 }.token();
+        let token = TimesliceLabel::Write { place: place as u32, sequence: number, piece: 0 }.token();
         cx.out.operate(Operation::Read { peer, path: PathId(0), class: cx.config.class, from, into, token });
     }
 
     /// A fetch is over.
-    pub(super) fn fetched(&mut self, cx: &mut Context<'_>, number: u32, status: Status) {
+    pub(super) fn fetched(&mut self, cx: &mut TimesliceContext<'_>, number: u32, status: Status) {
         if status == Status::NoRoom {
             return self.puts.again.push_back(number);
         }
         let Some(Fetch { peer, place, into, .. }) = self.puts.under_way.remove(&number) else { return };
         match status {
             Status::Complete => self.take_in(place, into.length),
-            Status::Refused(missing) => cx.out.tell(Event::Refused { peer, missing }),
+            Status::Refused(missing) => cx.out.tell(TimesliceEvent::Refused { peer, missing }),
             _ => {}
         }
     }
 
     /// There is room for what found none.
-    pub(super) fn fetch_again(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn fetch_again(&mut self, cx: &mut TimesliceContext<'_>) {
         for _ in 0..self.puts.again.len() {
             if let Some(number) = self.puts.again.pop_front() {
                 self.fetch(cx, number);

@@ -6,24 +6,28 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use crate::timeslice::membership::Journal;
-use crate::timeslice::{Command, Dfs, Event, Layout, Node, NodeConfig, Policy, Release, Sizes, Slots, Source};
+use crate::timeslice::{
+    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
+    TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
+};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, Span, Wire};
 
 /// Lets a window pass in which so much was due and released in each interval by builders that weigh so much.
-fn window(burdens: &mut Burdens, clock: &mut u64, sights: [Option<(u64, u64, u32)>; 3]) -> [Burden; 3] {
+fn window(burdens: &mut LoadEstimator, clock: &mut u64, sights: [Option<(u64, u64, u32)>; 3]) -> [BuilderLoad; 3] {
     for _ in 0..WINDOW {
         *clock += 1;
-        burdens
-            .interval(|place| sights[place].map(|(due, rate, weight)| Sight { due, released: rate * *clock, weight }));
+        burdens.interval(|place| {
+            sights[place].map(|(due, rate, weight)| BuilderSample { due, released: rate * *clock, weight })
+        });
     }
     [0, 1, 2].map(|place| burdens.of(place))
 }
 
 #[test]
 fn interval__who_is_slow_and_has_much_due_is_heavy_after_two_windows() {
-    use Burden::{Heavy, Light, Usual};
-    let (mut burdens, mut clock) = (Burdens::new(3), 0);
+    use BuilderLoad::{Heavy, Light, Usual};
+    let (mut burdens, mut clock) = (LoadEstimator::new(3), 0);
     let mut window = |third| window(&mut burdens, &mut clock, [(2, 10, 16), (2, 10, 16), third].map(Some));
     assert_eq!(window((5, 1, 16)), [Light, Light, Usual], "one window is none");
     assert_eq!(window((5, 1, 16)), [Light, Light, Heavy]);
@@ -39,17 +43,17 @@ fn interval__who_is_slow_and_has_much_due_is_heavy_after_two_windows() {
 
 #[test]
 fn interval__who_takes_no_part_is_no_measure() {
-    let (mut burdens, mut clock) = (Burdens::new(3), 0);
+    let (mut burdens, mut clock) = (LoadEstimator::new(3), 0);
     let sights = [Some((9, 1, 16)), None, Some((1, 5, 16))];
     window(&mut burdens, &mut clock, sights);
-    assert_eq!(window(&mut burdens, &mut clock, sights), [Burden::Heavy, Burden::Usual, Burden::Light]);
+    assert_eq!(window(&mut burdens, &mut clock, sights), [BuilderLoad::Heavy, BuilderLoad::Usual, BuilderLoad::Light]);
 }
 
 /// What a builder weighs after each of so many intervals, of which it can do the turns of `able`.
-fn course(relief: &mut Relief, weight: &mut u32, able: u32, intervals: u32) -> u32 {
+fn course(relief: &mut LoadShedder, weight: &mut u32, able: u32, intervals: u32) -> u32 {
     let mut changes = 0;
     for _ in 0..intervals {
-        let burden = if *weight > able { Burden::Heavy } else { Burden::Light };
+        let burden = if *weight > able { BuilderLoad::Heavy } else { BuilderLoad::Light };
         if let Some(wanted) = relief.interval(*weight, [burden; 4].into_iter()) {
             (*weight, changes) = (wanted, changes + 1);
         }
@@ -59,7 +63,7 @@ fn course(relief: &mut Relief, weight: &mut u32, able: u32, intervals: u32) -> u
 
 #[test]
 fn interval__a_builder_ten_times_slower_comes_to_a_sixteenth_and_back() {
-    let (mut relief, mut weight) = (Relief::new(16), 16);
+    let (mut relief, mut weight) = (LoadShedder::new(16), 16);
     assert_eq!(course(&mut relief, &mut weight, 1, 4 * REST), 2);
     assert_eq!(weight, 1);
     let tries = course(&mut relief, &mut weight, 1, 20 * PATIENCE[1]);
@@ -71,8 +75,8 @@ fn interval__a_builder_ten_times_slower_comes_to_a_sixteenth_and_back() {
 
 #[test]
 fn interval__half_of_the_inputs_change_nothing() {
-    let mut relief = Relief::new(16);
-    let burdens = [Burden::Heavy, Burden::Light, Burden::Heavy, Burden::Usual];
+    let mut relief = LoadShedder::new(16);
+    let burdens = [BuilderLoad::Heavy, BuilderLoad::Light, BuilderLoad::Heavy, BuilderLoad::Usual];
     assert!((0..10 * REST).all(|_| relief.interval(16, burdens.into_iter()).is_none()));
 }
 
@@ -84,9 +88,9 @@ const RING: u64 = 1024;
 const LENGTH: u64 = 64;
 
 /// Four inputs and four builders, each of which hands its timeslices to a sink one after the other.
-struct Job {
+struct LoadJob {
     fabric: MemoryFabric,
-    drivers: Vec<Driver<Node>>,
+    drivers: Vec<Driver<TimesliceNode>>,
     /// Of each builder: how much longer than the others its sink takes, and when it has done all it was handed.
     factors: [u64; RANKS as usize],
     busy_until: [u64; RANKS as usize],
@@ -97,16 +101,17 @@ struct Job {
     built: u64,
 }
 
-impl Job {
+impl LoadJob {
     fn new(policy: Policy) -> Self {
         let mut fabric = MemoryFabric::new(MemoryConfig { latency: Nanos(500), ..MemoryConfig::lossless(2 * RANKS) });
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout = Arc::new(Layout::new(ranks(0..RANKS), ranks(RANKS..2 * RANKS), &[]).expect("a sound layout"));
+        let layout =
+            Arc::new(TimesliceLayout::new(ranks(0..RANKS), ranks(RANKS..2 * RANKS), &[]).expect("a sound layout"));
         let driver = |rank| {
             let length = RING * u64::from(RANKS);
             let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
             let memory = Span { region, offset: 0, length: LENGTH as u32 };
-            let node = Node::new(NodeConfig {
+            let node = TimesliceNode::new(TimesliceConfig {
                 rank: Rank(rank),
                 run: 0,
                 layout: layout.clone(),
@@ -114,11 +119,11 @@ impl Job {
                 window: crate::timeslice::Window { least: 2, most: 8 },
                 // Long enough that a turn of the slow one is a small part.
                 dfs: Dfs { interval: 100, history: 5, ..Dfs::default() },
-                source: Source::Endless(memory, Sizes::Constant(Bytes(LENGTH))),
-                slots: Slots::of(policy),
+                source: ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(LENGTH))),
+                slots: WriteSlots::of(policy),
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(RING),
-                release: Release::ByCommand,
+                release: ReleasePolicy::ByCommand,
                 heartbeat: Some(BEAT),
                 class: Class::Bulk,
                 control: Class::Control,
@@ -130,7 +135,7 @@ impl Job {
         let (factors, busy_until) = ([1; RANKS as usize], [0; RANKS as usize]);
         let releases = BTreeMap::new();
         let mut job = Self { fabric, drivers, factors, busy_until, noise: 1, stream, releases, built: 0 };
-        (0..RANKS).for_each(|rank| job.drivers[rank as usize].command(LocalNs(0), Command::Begin));
+        (0..RANKS).for_each(|rank| job.drivers[rank as usize].command(LocalNs(0), TimesliceCommand::Begin));
         job
     }
 
@@ -141,7 +146,7 @@ impl Job {
             let now = self.fabric.now();
             while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
                 let ((_, timeslice), rank) = entry.remove_entry();
-                self.drivers[rank as usize].command(now, Command::Release { timeslice });
+                self.drivers[rank as usize].command(now, TimesliceCommand::Release { timeslice });
                 self.built += 1;
             }
             let mut next = self.releases.keys().next().map(|(at, _)| LocalNs(*at));
@@ -158,9 +163,12 @@ impl Job {
         self.built - before
     }
 
-    fn hear(&mut self, rank: u32, event: Event) {
-        assert!(!matches!(event, Event::Lost { .. } | Event::Out | Event::Helpless), "{event:?}");
-        if let Event::Complete { timeslice, .. } = event {
+    fn hear(&mut self, rank: u32, event: TimesliceEvent) {
+        assert!(
+            !matches!(event, TimesliceEvent::Lost { .. } | TimesliceEvent::Out | TimesliceEvent::Helpless),
+            "{event:?}"
+        );
+        if let TimesliceEvent::Complete { timeslice, .. } = event {
             let place = (rank - RANKS) as usize;
             let service = SERVICE * self.factors[place] * (1 + self.stream.below(self.noise));
             let due = self.busy_until[place].max(self.fabric.now().0) + service;
@@ -185,7 +193,7 @@ const BUILDING: [Policy; 4] = [Policy::BestEffort, Policy::Offset, Policy::Dfs, 
 #[test]
 fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
     for policy in BUILDING {
-        let mut job = Job::new(policy);
+        let mut job = LoadJob::new(policy);
         job.run(5);
         let usual = job.run(5);
         job.factors[1] = 10;
@@ -204,7 +212,7 @@ fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
 #[test]
 fn job__healthy_builders_keep_their_turns_under_noise() {
     for policy in BUILDING {
-        let mut job = Job::new(policy);
+        let mut job = LoadJob::new(policy);
         job.noise = 3;
         job.run(60);
         assert_eq!((job.weights(), job.journal().epoch()), ([16; 4], 0), "{policy:?}");

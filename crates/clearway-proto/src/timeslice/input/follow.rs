@@ -6,7 +6,7 @@
 //! was never given back to the source, and stands in the orders of others.
 
 use super::*;
-use crate::timeslice::membership::{Change, Decision, Member, Stake};
+use crate::timeslice::membership::{Change, Decision, RosterMember, Stake};
 
 /// An input goes on for so many rotations while a decision is made: as many as rings are ahead under policies that grant, so
 /// that nobody stands still for one. But no further than it has something to send: what a dead builder left stands behind what is dealt by
@@ -15,9 +15,9 @@ const HEADROOM_ROTATIONS: u64 = 4;
 /// And for so many timeslices at least, where rotations are short.
 const HEADROOM_LEAST: u64 = 64;
 
-impl Input {
+impl InputNode {
     /// What this input has at stake while `target` is in question, to which it holds from now on.
-    pub(in crate::timeslice) fn stake(&mut self, target: Member) -> Stake {
+    pub(in crate::timeslice) fn stake(&mut self, target: RosterMember) -> Stake {
         let journal = self.connections.journal.clone();
         let rotations = HEADROOM_ROTATIONS * self.connections.all.len() as u64;
         let least = self.reached.max(journal.from());
@@ -35,7 +35,7 @@ impl Input {
     }
 
     /// Something was decided.
-    pub(in crate::timeslice) fn follow(&mut self, cx: &mut Context<'_>, decision: Decision) -> More {
+    pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
         self.connections.journal = cx.journal.clone();
         let changed = match decision.change {
             Change::Remove { member, .. } | Change::Join { member, .. } => Some(cx.journal.role(member)),
@@ -45,8 +45,9 @@ impl Input {
             (Change::Remove { settled, .. }, Some(Role::Builder(place))) => self.lose(cx, place, settled),
             (Change::Join { member, .. }, Some(Role::Builder(place))) => {
                 let life = cx.journal.life(member).max(cx.journal.life(cx.journal.member(Role::Input(self.place))));
-                let connection = Connection::new(self.connections.all[place].peer, Stage::Calling, life);
-                self.connections.all[place] = Connection { reported: self.reports_made, ..connection };
+                let connection =
+                    BuilderConnection::new(self.connections.all[place].peer, ConnectionState::Calling, life);
+                self.connections.all[place] = BuilderConnection { reported: self.reports_made, ..connection };
                 self.burdens.forget(place);
                 self.outbox.want(place);
                 self.retry_at.get_or_insert(cx.now + RETRY);
@@ -69,10 +70,12 @@ impl Input {
     }
 
     /// The builder at `place` is out. What it has settled is released; the rest is sent again, to others.
-    fn lose(&mut self, cx: &mut Context<'_>, place: usize, settled: u64) {
+    fn lose(&mut self, cx: &mut TimesliceContext<'_>, place: usize, settled: u64) {
         let connection = &mut self.connections.all[place];
-        let gone =
-            Connection { writes: connection.writes, ..Connection::new(connection.peer, Stage::Out, connection.life) };
+        let gone = BuilderConnection {
+            writes: connection.writes,
+            ..BuilderConnection::new(connection.peer, ConnectionState::Out, connection.life)
+        };
         let sent = core::mem::replace(connection, gone).sent;
         self.again.retain(|(builder, ..)| *builder as usize != place);
         self.policy.builder_left(place);
@@ -83,7 +86,7 @@ impl Input {
             self.record.released += 1;
         }
         if let Some(timeslice) = free {
-            cx.out.tell(Event::Free { timeslice });
+            cx.out.tell(TimesliceEvent::Free { timeslice });
         }
     }
 

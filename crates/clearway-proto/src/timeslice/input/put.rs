@@ -1,9 +1,9 @@
 //! An input's puts: short ones travel with their message, long ones are announced and fetched.
 
-use super::Input;
+use super::InputNode;
 use crate::base::Rank;
-use crate::timeslice::context::Context;
-use crate::timeslice::frame::Frame;
+use crate::timeslice::context::TimesliceContext;
+use crate::timeslice::frame::TimesliceFrame;
 use crate::wire::{Destination, RemoteSpan, Span, Token};
 
 /// The longest put that travels with its message: every wire carries such a body. MPIs draw the line at one to some tens of
@@ -11,16 +11,16 @@ use crate::wire::{Destination, RemoteSpan, Span, Token};
 const EAGER_MAX: u32 = 1_024;
 
 /// Puts `from` to place `into` of the ring that `peer` keeps for this input.
-pub(super) fn send(cx: &mut Context<'_>, peer: Rank, from: Span, into: u64, token: Token) {
+pub(super) fn send(cx: &mut TimesliceContext<'_>, peer: Rank, from: Span, into: u64, token: Token) {
     let lies_at = RemoteSpan { region: from.region, offset: from.offset };
-    let mut head = Frame::Put { into, from: lies_at, length: from.length }.encode();
+    let mut head = TimesliceFrame::Put { into, from: lies_at, length: from.length }.encode();
     head.put(&cx.config.run.to_le_bytes());
     let (class, body) =
         if from.length <= EAGER_MAX { (cx.config.class, from) } else { (cx.config.control, Span::EMPTY) };
     cx.out.send(Destination::One(peer), class, head.bytes(), body, Some(token));
 }
 
-impl Input {
+impl InputNode {
     /// The builder at `place` has taken in so many puts, since the beginning and modulo 2^32.
     pub(super) fn taken_in(&mut self, place: usize, count: u32) {
         let connection = &mut self.connections.all[place];

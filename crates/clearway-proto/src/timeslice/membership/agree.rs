@@ -2,14 +2,14 @@
 //!
 //! # Model
 //! Single-decree Paxos, once for each epoch, by the members of the epoch before. Who leads a *ballot* first asks everybody
-//! ([`Message::Prepare`]); an answer ([`Message::Promise`]) says what was accepted before, and what the one who answers has at
+//! ([`AgreementMessage::Prepare`]); an answer ([`AgreementMessage::Promise`]) says what was accepted before, and what the one who answers has at
 //! *stake*: from then on until the epoch is decided, an input sends nothing at or beyond its horizon and hears no more of what
 //! the builder in question releases, so nothing that it reported can change. When enough have answered, the decision follows from the
-//! answers, and is proposed ([`Message::Accept`]). What a quorum has accepted is decided.
+//! answers, and is proposed ([`AgreementMessage::Accept`]). What a quorum has accepted is decided.
 //!
 //! Everything but the removal of an input depends on what inputs have at stake, and needs the answers of all inputs. The removal
 //! of an input needs a quorum only: what it may have sent or freed no longer counts. So inputs that do not answer are removed first.
-//! Nobody is removed before the one who leads says that it has had time to answer ([`Agree::waited`]).
+//! Nobody is removed before the one who leads says that it has had time to answer ([`Agreement::waited`]).
 //!
 //! # Source
 //! Lamport, The Part-Time Parliament (1998).
@@ -23,34 +23,34 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::journal::{Change, Decision, Journal, Member};
+use super::journal::{Change, Decision, Journal, RosterMember};
 use crate::timeslice::layout::Role;
 
 /// A try to decide: a higher one takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::timeslice) struct Ballot {
     pub(in crate::timeslice) round: u32,
-    pub(in crate::timeslice) leader: Member,
+    pub(in crate::timeslice) leader: RosterMember,
 }
 
 /// What somebody wants to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::timeslice) enum Wish {
+pub(in crate::timeslice) enum ProposedDecision {
     /// This member is silent: out with it, unless it answers.
-    Suspect(Member),
+    Suspect(RosterMember),
     /// This member is done and wants to go.
-    Dismiss(Member),
+    Dismiss(RosterMember),
     /// A rank of the roster wants to be in.
-    Join { member: Member, incarnation: u32 },
+    Join { member: RosterMember, incarnation: u32 },
     /// This member wants nothing more to be dealt to it.
-    Retire(Member),
+    Retire(RosterMember),
     /// This builder shall have other turns.
-    Weigh { member: Member, weight: u32 },
+    Weigh { member: RosterMember, weight: u32 },
 }
 
-impl Wish {
+impl ProposedDecision {
     /// Whom it is about.
-    pub(in crate::timeslice) const fn target(self) -> Member {
+    pub(in crate::timeslice) const fn target(self) -> RosterMember {
         match self {
             Self::Suspect(member) | Self::Dismiss(member) | Self::Retire(member) => member,
             Self::Join { member, .. } | Self::Weigh { member, .. } => member,
@@ -79,9 +79,9 @@ pub(in crate::timeslice) struct Stake {
 
 /// What members say to each other about the epoch after the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::timeslice) enum Message {
+pub(in crate::timeslice) enum AgreementMessage {
     /// A ballot begins; it is about this member.
-    Prepare { ballot: Ballot, target: Member },
+    Prepare { ballot: Ballot, target: RosterMember },
     /// No lower ballot is answered any more.
     Promise { ballot: Ballot, stake: Stake, accepted: Option<(Ballot, Decision)> },
     /// The ballot comes to this.
@@ -94,44 +94,44 @@ pub(in crate::timeslice) enum Message {
 
 /// The ballot that this member leads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Lead {
+struct LedBallot {
     ballot: Ballot,
-    wish: Wish,
-    promises: BTreeMap<Member, (Stake, Option<(Ballot, Decision)>)>,
+    wish: ProposedDecision,
+    promises: BTreeMap<RosterMember, (Stake, Option<(Ballot, Decision)>)>,
     /// The one in question has had time to answer.
     waited: bool,
     proposed: Option<Decision>,
-    accepted: BTreeSet<Member>,
+    accepted: BTreeSet<RosterMember>,
 }
 
 /// One member's part in deciding one epoch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::timeslice) struct Agree {
-    me: Member,
+pub(in crate::timeslice) struct Agreement {
+    me: RosterMember,
     promised: Option<Ballot>,
     accepted: Option<(Ballot, Decision)>,
     /// The highest round heard of.
     round: u32,
-    lead: Option<Lead>,
+    lead: Option<LedBallot>,
 }
 
-impl Agree {
+impl Agreement {
     /// Nothing said yet.
-    pub(in crate::timeslice) const fn new(me: Member) -> Self {
+    pub(in crate::timeslice) const fn new(me: RosterMember) -> Self {
         Self { me, promised: None, accepted: None, round: 0, lead: None }
     }
 
     /// Begins a ballot for `wish`, above all that were heard of. Says what to ask everybody, this member included.
-    pub(in crate::timeslice) fn lead(&mut self, wish: Wish) -> Message {
+    pub(in crate::timeslice) fn lead(&mut self, wish: ProposedDecision) -> AgreementMessage {
         self.round = self.round.saturating_add(1);
         let ballot = Ballot { round: self.round, leader: self.me };
         let (promises, accepted) = (BTreeMap::new(), BTreeSet::new());
-        self.lead = Some(Lead { ballot, wish, promises, waited: false, proposed: None, accepted });
-        Message::Prepare { ballot, target: wish.target() }
+        self.lead = Some(LedBallot { ballot, wish, promises, waited: false, proposed: None, accepted });
+        AgreementMessage::Prepare { ballot, target: wish.target() }
     }
 
     /// What this member leads for.
-    pub(in crate::timeslice) fn leads(&self) -> Option<Wish> {
+    pub(in crate::timeslice) fn leads(&self) -> Option<ProposedDecision> {
         self.lead.as_ref().map(|lead| lead.wish)
     }
 
@@ -141,24 +141,24 @@ impl Agree {
     }
 
     /// What to ask `member` again, who has not answered what was asked last.
-    pub(in crate::timeslice) fn unanswered(&self, member: Member) -> Option<Message> {
+    pub(in crate::timeslice) fn unanswered(&self, member: RosterMember) -> Option<AgreementMessage> {
         let lead = self.lead.as_ref()?;
         match lead.proposed {
             Some(_) if lead.accepted.contains(&member) => None,
-            Some(decision) => Some(Message::Accept { ballot: lead.ballot, decision }),
+            Some(decision) => Some(AgreementMessage::Accept { ballot: lead.ballot, decision }),
             None if lead.promises.contains_key(&member) => None,
-            None => Some(Message::Prepare { ballot: lead.ballot, target: lead.wish.target() }),
+            None => Some(AgreementMessage::Prepare { ballot: lead.ballot, target: lead.wish.target() }),
         }
     }
 
     /// Someone asks for a promise. `stake` is called when it is given.
-    pub(in crate::timeslice) fn prepared(&mut self, ballot: Ballot, stake: impl FnOnce() -> Stake) -> Message {
+    pub(in crate::timeslice) fn prepared(&mut self, ballot: Ballot, stake: impl FnOnce() -> Stake) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
-            Some(promised) => Message::Refused { promised },
+            Some(promised) => AgreementMessage::Refused { promised },
             None => {
                 self.promised = Some(ballot);
-                Message::Promise { ballot, stake: stake(), accepted: self.accepted }
+                AgreementMessage::Promise { ballot, stake: stake(), accepted: self.accepted }
             }
         }
     }
@@ -167,10 +167,10 @@ impl Agree {
     pub(in crate::timeslice) fn promised(
         &mut self,
         journal: &Journal,
-        from: Member,
+        from: RosterMember,
         ballot: Ballot,
         answer: (Stake, Option<(Ballot, Decision)>),
-    ) -> Option<Message> {
+    ) -> Option<AgreementMessage> {
         let lead = self.lead.as_mut().filter(|lead| lead.ballot == ballot && lead.proposed.is_none())?;
         lead.promises.insert(from, answer);
         lead.propose(journal)
@@ -178,7 +178,7 @@ impl Agree {
 
     /// Whoever this member's ballot is about has had time to answer. Says what to propose to everybody when nothing else was
     /// waited for.
-    pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<Message> {
+    pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<AgreementMessage> {
         let lead = self.lead.as_mut().filter(|lead| lead.proposed.is_none())?;
         lead.waited = true;
         let proposal = lead.propose(journal);
@@ -188,14 +188,14 @@ impl Agree {
     }
 
     /// Someone proposes.
-    pub(in crate::timeslice) fn proposed(&mut self, ballot: Ballot, decision: Decision) -> Message {
+    pub(in crate::timeslice) fn proposed(&mut self, ballot: Ballot, decision: Decision) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
-            Some(promised) => Message::Refused { promised },
+            Some(promised) => AgreementMessage::Refused { promised },
             None => {
                 self.promised = Some(ballot);
                 self.accepted = Some((ballot, decision));
-                Message::Accepted { ballot }
+                AgreementMessage::Accepted { ballot }
             }
         }
     }
@@ -204,7 +204,7 @@ impl Agree {
     pub(in crate::timeslice) fn accepted(
         &mut self,
         journal: &Journal,
-        from: Member,
+        from: RosterMember,
         ballot: Ballot,
     ) -> Option<Decision> {
         let lead = self.lead.as_mut().filter(|lead| lead.ballot == ballot)?;
@@ -222,16 +222,16 @@ impl Agree {
     }
 }
 
-impl Lead {
-    fn propose(&mut self, journal: &Journal) -> Option<Message> {
+impl LedBallot {
+    fn propose(&mut self, journal: &Journal) -> Option<AgreementMessage> {
         let decision = self.decision(journal)?;
         self.proposed = Some(decision);
-        Some(Message::Accept { ballot: self.ballot, decision })
+        Some(AgreementMessage::Accept { ballot: self.ballot, decision })
     }
 
     /// What follows from the promises; `None` while more of them are needed.
     fn decision(&self, journal: &Journal) -> Option<Decision> {
-        let has = |member: Member| self.promises.contains_key(&member);
+        let has = |member: RosterMember| self.promises.contains_key(&member);
         if !journal.is_quorum(has) {
             return None;
         }
@@ -241,17 +241,17 @@ impl Lead {
         }
         let target = self.wish.target();
         let from = journal.from();
-        if matches!(self.wish, Wish::Suspect(_)) && has(target) {
+        if matches!(self.wish, ProposedDecision::Suspect(_)) && has(target) {
             return Some(Decision { change: Change::Nothing, from });
         }
-        if matches!(self.wish, Wish::Suspect(_)) && !self.waited {
+        if matches!(self.wish, ProposedDecision::Suspect(_)) && !self.waited {
             return None;
         }
-        let leaves = matches!(self.wish, Wish::Suspect(_) | Wish::Dismiss(_));
+        let leaves = matches!(self.wish, ProposedDecision::Suspect(_) | ProposedDecision::Dismiss(_));
         if leaves && matches!(journal.role(target), Role::Input(_)) {
             return Some(Decision { change: self.wish.change(0), from });
         }
-        let is_input = |member: &Member| matches!(journal.role(*member), Role::Input(_));
+        let is_input = |member: &RosterMember| matches!(journal.role(*member), Role::Input(_));
         if !journal.members().filter(is_input).all(has) {
             return None;
         }

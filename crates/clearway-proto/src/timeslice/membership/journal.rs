@@ -1,7 +1,7 @@
 //! What was decided so far, and everything that follows from it: who takes part, and who builds what.
 //!
 //! # Model
-//! The state of a job is an *epoch*: a number, 0 for the [`Layout`] of the beginning, and what the decisions so far made of that. One
+//! The state of a job is an *epoch*: a number, 0 for the [`TimesliceLayout`] of the beginning, and what the decisions so far made of that. One
 //! epoch decides one [`Change`], and from which timeslice on turns are dealt anew. All answers are pure functions of the
 //! decisions, so whoever knows the same ones says the same.
 //!
@@ -18,9 +18,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::order::Order;
+use super::order::BuilderOrder;
 use crate::base::Rank;
-use crate::timeslice::layout::{EQUAL_WEIGHT, Layout, Role};
+use crate::timeslice::layout::{EQUAL_WEIGHT, Role, TimesliceLayout};
 use crate::timeslice::turns::Turns;
 
 /// A timeslice as far ahead as this is not believed: at one in a nanosecond two weeks away.
@@ -30,9 +30,9 @@ const WEIGHT_MAX: u32 = 16 * EQUAL_WEIGHT;
 
 /// A place on the roster: inputs first, then builders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::timeslice) struct Member(pub(in crate::timeslice) u32);
+pub(in crate::timeslice) struct RosterMember(pub(in crate::timeslice) u32);
 
-impl Member {
+impl RosterMember {
     pub(in crate::timeslice) const fn index(self) -> usize {
         self.0 as usize
     }
@@ -44,13 +44,13 @@ pub(in crate::timeslice) enum Change {
     /// Nothing: who was to be removed is there.
     Nothing,
     /// A member is out; of a builder, `settled` positions are built.
-    Remove { member: Member, settled: u64 },
+    Remove { member: RosterMember, settled: u64 },
     /// A member is in, as a new one.
-    Join { member: Member, incarnation: u32 },
+    Join { member: RosterMember, incarnation: u32 },
     /// A member has no part in what is dealt from here on, and stays until what it has is done.
-    Retire { member: Member },
+    Retire { member: RosterMember },
     /// A builder has so many turns.
-    Weigh { member: Member, weight: u32 },
+    Weigh { member: RosterMember, weight: u32 },
 }
 
 /// What one epoch decides.
@@ -74,7 +74,7 @@ pub(in crate::timeslice) struct Deal {
 
 /// How a member stands.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct MemberStatus {
     takes_part: bool,
     /// The epoch that it joined in.
     life: u32,
@@ -85,27 +85,27 @@ struct Standing {
 /// All decisions, and what follows.
 #[derive(Clone, Debug)]
 pub(in crate::timeslice) struct Journal {
-    layout: Arc<Layout>,
+    layout: Arc<TimesliceLayout>,
     decisions: Vec<Decision>,
-    standings: Vec<Standing>,
+    standings: Vec<MemberStatus>,
     /// Of each input: the timeslices that it has something for, in this life of its.
     ranges: Vec<Range<u64>>,
     /// Of each input: the first timeslice that it was to have something for, in its first life.
     begun: Vec<Option<u64>>,
     weights: Vec<u32>,
-    orders: Vec<Order>,
+    orders: Vec<BuilderOrder>,
     turns: Arc<Turns>,
     from: u64,
     deals: Vec<Deal>,
     /// What builders left that were removed, and how many positions of it are built.
-    settled: Vec<(Member, Arc<Order>, u64)>,
+    settled: Vec<(RosterMember, Arc<BuilderOrder>, u64)>,
 }
 
 impl Journal {
     /// Epoch 0 of `layout`.
-    pub(in crate::timeslice) fn new(layout: &Arc<Layout>) -> Self {
+    pub(in crate::timeslice) fn new(layout: &Arc<TimesliceLayout>) -> Self {
         let takes_part = |rank: &Rank| !layout.is_absent(*rank);
-        let standing = |rank| Standing { takes_part: takes_part(rank), life: 0, incarnation: 0 };
+        let standing = |rank| MemberStatus { takes_part: takes_part(rank), life: 0, incarnation: 0 };
         let there = |(weight, rank): (&u32, _)| if takes_part(rank) { *weight } else { 0 };
         let weights: Vec<u32> = layout.weights().iter().zip(layout.builders()).map(there).collect();
         let one = || Turns::new(&vec![1; layout.builders().len()]);
@@ -116,7 +116,7 @@ impl Journal {
             ranges: vec![0..u64::MAX; layout.inputs().len()],
             begun: layout.inputs().iter().map(|rank| takes_part(rank).then_some(0)).collect(),
             weights,
-            orders: (0..layout.builders().len()).map(Order::new).collect(),
+            orders: (0..layout.builders().len()).map(BuilderOrder::new).collect(),
             turns: Arc::new(turns),
             from: 0,
             deals: Vec::new(),
@@ -144,27 +144,27 @@ impl Journal {
     }
 
     /// Everybody who takes part, ascending.
-    pub(in crate::timeslice) fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        (0..self.roster() as u32).map(Member).filter(|member| self.takes_part(*member))
+    pub(in crate::timeslice) fn members(&self) -> impl Iterator<Item = RosterMember> + '_ {
+        (0..self.roster() as u32).map(RosterMember).filter(|member| self.takes_part(*member))
     }
 
     /// Whether `member` takes part.
-    pub(in crate::timeslice) fn takes_part(&self, member: Member) -> bool {
+    pub(in crate::timeslice) fn takes_part(&self, member: RosterMember) -> bool {
         self.standings.get(member.index()).is_some_and(|standing| standing.takes_part)
     }
 
     /// The epoch in which `member` joined last.
-    pub(in crate::timeslice) fn life(&self, member: Member) -> u32 {
+    pub(in crate::timeslice) fn life(&self, member: RosterMember) -> u32 {
         self.standings.get(member.index()).map_or(0, |standing| standing.life)
     }
 
     /// With what incarnation `member` joined last.
-    pub(in crate::timeslice) fn incarnation(&self, member: Member) -> u32 {
+    pub(in crate::timeslice) fn incarnation(&self, member: RosterMember) -> u32 {
         self.standings.get(member.index()).map_or(0, |standing| standing.incarnation)
     }
 
     /// Whether nothing more is dealt to `member`.
-    pub(in crate::timeslice) fn is_retired(&self, member: Member) -> bool {
+    pub(in crate::timeslice) fn is_retired(&self, member: RosterMember) -> bool {
         match self.role(member) {
             Role::Input(place) => self.ranges[place].end < u64::MAX,
             Role::Builder(place) => self.weights[place] == 0,
@@ -172,7 +172,7 @@ impl Journal {
     }
 
     /// What `member`, who stands on the roster, does.
-    pub(in crate::timeslice) fn role(&self, member: Member) -> Role {
+    pub(in crate::timeslice) fn role(&self, member: RosterMember) -> Role {
         let inputs = self.layout.inputs().len();
         match member.index().checked_sub(inputs) {
             Some(place) => Role::Builder(place),
@@ -181,20 +181,20 @@ impl Journal {
     }
 
     /// The member who has `role`.
-    pub(in crate::timeslice) fn member(&self, role: Role) -> Member {
+    pub(in crate::timeslice) fn member(&self, role: Role) -> RosterMember {
         match role {
-            Role::Input(place) => Member(place as u32),
-            Role::Builder(place) => Member((self.layout.inputs().len() + place) as u32),
+            Role::Input(place) => RosterMember(place as u32),
+            Role::Builder(place) => RosterMember((self.layout.inputs().len() + place) as u32),
         }
     }
 
     /// The member of `rank`.
-    pub(in crate::timeslice) fn member_of(&self, rank: Rank) -> Option<Member> {
+    pub(in crate::timeslice) fn member_of(&self, rank: Rank) -> Option<RosterMember> {
         self.layout.role(rank).map(|role| self.member(role))
     }
 
     /// The rank of `member`, who stands on the roster.
-    pub(in crate::timeslice) fn rank(&self, member: Member) -> Rank {
+    pub(in crate::timeslice) fn rank(&self, member: RosterMember) -> Rank {
         match self.role(member) {
             Role::Input(place) => self.layout.inputs()[place],
             Role::Builder(place) => self.layout.builders()[place],
@@ -269,8 +269,8 @@ impl Journal {
     }
 
     /// The timeslices that removed builders have built, in their order.
-    pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (Member, u64)> + '_ {
-        let of_one = |(member, order, settled): &'_ (Member, Arc<Order>, u64)| {
+    pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (RosterMember, u64)> + '_ {
+        let of_one = |(member, order, settled): &'_ (RosterMember, Arc<BuilderOrder>, u64)| {
             let (member, order) = (*member, order.clone());
             (0..*settled).map_while(move |position| order.nth(position)).map(move |timeslice| (member, timeslice))
         };
@@ -278,7 +278,7 @@ impl Journal {
     }
 
     /// Whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
-    pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(Member) -> bool) -> bool {
+    pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(RosterMember) -> bool) -> bool {
         let all = self.members().count();
         let for_it = self.members().filter(|member| votes(*member)).count();
         let first = self.members().next().is_some_and(&votes);
@@ -330,7 +330,7 @@ impl Journal {
         }
     }
 
-    fn role_of(&self, member: Member) -> Option<Role> {
+    fn role_of(&self, member: RosterMember) -> Option<Role> {
         (member.index() < self.roster()).then(|| self.role(member))
     }
 
@@ -339,22 +339,22 @@ impl Journal {
         self.standings[place].takes_part && self.ranges[place].end == u64::MAX
     }
 
-    fn remove(&mut self, member: Member, settled: u64, from: u64) -> bool {
+    fn remove(&mut self, member: RosterMember, settled: u64, from: u64) -> bool {
         self.standings[member.index()].takes_part = false;
         match self.role(member) {
             Role::Input(_) => (0..self.ranges.len()).any(|place| self.standings[place].takes_part),
             Role::Builder(place) => {
                 self.weights[place] = 0;
                 self.orders[place].cut(from);
-                let left = Arc::new(core::mem::replace(&mut self.orders[place], Order::new(place)));
+                let left = Arc::new(core::mem::replace(&mut self.orders[place], BuilderOrder::new(place)));
                 self.settled.push((member, left.clone(), settled));
                 self.redeal(from, Some((left, settled)))
             }
         }
     }
 
-    fn join(&mut self, member: Member, incarnation: u32, from: u64) -> bool {
-        self.standings[member.index()] = Standing { takes_part: true, life: self.epoch(), incarnation };
+    fn join(&mut self, member: RosterMember, incarnation: u32, from: u64) -> bool {
+        self.standings[member.index()] = MemberStatus { takes_part: true, life: self.epoch(), incarnation };
         match self.role(member) {
             Role::Input(place) => {
                 self.ranges[place] = from..u64::MAX;
@@ -371,7 +371,7 @@ impl Journal {
     }
 
     /// Deals all from `from` on by the weights of now, and before it what a removed builder `left`.
-    fn redeal(&mut self, from: u64, left: Option<(Arc<Order>, u64)>) -> bool {
+    fn redeal(&mut self, from: u64, left: Option<(Arc<BuilderOrder>, u64)>) -> bool {
         let Some(turns) = Turns::new(&self.weights) else { return false };
         (self.turns, self.from) = (Arc::new(turns), from);
         self.note_deal();

@@ -1,7 +1,7 @@
 //! Who takes part in a job: members watch each other, agree on every change, and know what follows from it.
 //!
 //! # Model
-//! [`Journal`]: what was decided, and what follows. [`Watch`]: who is silent. [`Agree`]: one decision for each epoch. This
+//! [`Journal`]: what was decided, and what follows. [`FailureDetector`]: who is silent. [`Agreement`]: one decision for each epoch. This
 //! module ties them to a clock and to each other:
 //!
 //! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender, so that who is behind is told what it
@@ -27,16 +27,16 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use self::agree::{Agree, Ballot, Message};
-use self::frame::Body;
-use self::watch::{Watch, watchers};
+use self::agree::{Agreement, AgreementMessage, Ballot};
+use self::frame::MembershipBody;
+use self::watch::{FailureDetector, watchers};
 use super::layout::Role;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Status;
 
-pub(super) use agree::{Stake, Wish};
-pub(super) use frame::{FIRST_KIND, Frame};
-pub(super) use journal::{Change, Deal, Decision, Journal, Member};
+pub(super) use agree::{ProposedDecision, Stake};
+pub(super) use frame::{FIRST_KIND, MembershipFrame};
+pub(super) use journal::{Change, Deal, Decision, Journal, RosterMember};
 
 /// Members that are told a wish: the steward, and those that are it when it is dead too.
 const TOLD: usize = 3;
@@ -60,24 +60,24 @@ const QUEUE_MAX: usize = 4;
 const AWAY_INTERVALS: u64 = 2;
 
 /// Says what this node has at stake when the member is the one in question, and holds to it.
-pub(super) type Stakes<'a> = &'a mut dyn FnMut(Member) -> Stake;
+pub(super) type Stakes<'a> = &'a mut dyn FnMut(RosterMember) -> Stake;
 
 /// One node's part in it.
 #[derive(Debug)]
 pub(super) struct Membership {
-    me: Member,
+    me: RosterMember,
     incarnation: u32,
     interval: Nanos,
     journal: Arc<Journal>,
-    agree: Agree,
-    watch: Watch,
-    watchers: Vec<Member>,
+    agree: Agreement,
+    watch: FailureDetector,
+    watchers: Vec<RosterMember>,
     /// What this node wants for itself.
-    own: Option<Wish>,
+    own: Option<ProposedDecision>,
     /// What others want, and when they last said so.
-    wishes: BTreeMap<Wish, LocalNs>,
+    wishes: BTreeMap<ProposedDecision, LocalNs>,
     /// Until when a member is not suspected.
-    reprieved: BTreeMap<Member, LocalNs>,
+    reprieved: BTreeMap<RosterMember, LocalNs>,
     /// When everybody was asked what is asked now, when the last of those who answered did, and when those who did not were asked
     /// again.
     lead_since: LocalNs,
@@ -91,8 +91,8 @@ pub(super) struct Membership {
     next_tick: LocalNs,
     /// Whom a joiner asks next.
     asked: usize,
-    queue: VecDeque<(Member, Frame)>,
-    under_way: Vec<(Member, Frame)>,
+    queue: VecDeque<(RosterMember, MembershipFrame)>,
+    under_way: Vec<(RosterMember, MembershipFrame)>,
     /// The transmit queue had no room for the last one.
     is_full: bool,
     news: VecDeque<(Decision, Arc<Journal>)>,
@@ -100,13 +100,13 @@ pub(super) struct Membership {
 
 impl Membership {
     /// The part of `me` in `journal`, with a beat in each `interval`.
-    pub(super) fn new(me: Member, journal: Arc<Journal>, interval: Nanos) -> Self {
+    pub(super) fn new(me: RosterMember, journal: Arc<Journal>, interval: Nanos) -> Self {
         Self {
             me,
             incarnation: 0,
             interval: Nanos(interval.0.max(1)),
-            agree: Agree::new(me),
-            watch: Watch::new(interval),
+            agree: Agreement::new(me),
+            watch: FailureDetector::new(interval),
             watchers: Vec::new(),
             own: None,
             wishes: BTreeMap::new(),
@@ -141,13 +141,13 @@ impl Membership {
     }
 
     /// This node wants something for itself, until it is decided.
-    pub(super) fn want(&mut self, now: LocalNs, wish: Wish) {
+    pub(super) fn want(&mut self, now: LocalNs, wish: ProposedDecision) {
         self.own = Some(wish);
         self.next_tick = self.next_tick.min(now);
     }
 
     /// The same, if it wants nothing else.
-    pub(super) fn want_idly(&mut self, now: LocalNs, wish: Wish) {
+    pub(super) fn want_idly(&mut self, now: LocalNs, wish: ProposedDecision) {
         if self.own.is_none() {
             self.want(now, wish);
         }
@@ -158,7 +158,7 @@ impl Membership {
         if !self.is_in() {
             // Never with a number that it had: a decision about an earlier try must not count for this one.
             self.incarnation = self.incarnation.max(self.journal.incarnation(self.me)).saturating_add(1);
-            self.want(now, Wish::Join { member: self.me, incarnation: self.incarnation });
+            self.want(now, ProposedDecision::Join { member: self.me, incarnation: self.incarnation });
         }
     }
 
@@ -187,7 +187,7 @@ impl Membership {
     }
 
     /// The next header to send, while there is room for it.
-    pub(super) fn next_frame(&mut self) -> Option<(Member, Frame)> {
+    pub(super) fn next_frame(&mut self) -> Option<(RosterMember, MembershipFrame)> {
         if self.is_full || self.under_way.len() >= UNDER_WAY_MAX {
             return None;
         }
@@ -197,7 +197,7 @@ impl Membership {
     }
 
     /// A header of `kind` to the member has left, or found no room: then it leaves first when there is some.
-    pub(super) fn done(&mut self, to: Member, kind: u8, status: Status) {
+    pub(super) fn done(&mut self, to: RosterMember, kind: u8, status: Status) {
         let found = self.under_way.iter().position(|(member, frame)| *member == to && frame.kind() == kind);
         let Some(header) = found.map(|at| self.under_way.remove(at)) else { return };
         if status == Status::NoRoom {
@@ -237,17 +237,17 @@ impl Membership {
         if !self.is_in() {
             return self.ask_in();
         }
-        let beat = self.frame(Body::Beat);
+        let beat = self.frame(MembershipBody::Beat);
         self.queue.extend(self.watchers.iter().map(|watcher| (*watcher, beat)));
-        let is_reprieved = |member: &Member| self.reprieved.get(member).is_some_and(|until| now < *until);
-        let suspects: Vec<Member> = self.watch.overdue(now).filter(|member| !is_reprieved(member)).collect();
+        let is_reprieved = |member: &RosterMember| self.reprieved.get(member).is_some_and(|until| now < *until);
+        let suspects: Vec<RosterMember> = self.watch.overdue(now).filter(|member| !is_reprieved(member)).collect();
         if self.watch.is_alone(now) {
             self.helpless_since.get_or_insert(now);
         } else if self.wishes.is_empty() {
             self.helpless_since = None;
         }
         let own = self.own;
-        for wish in suspects.into_iter().map(Wish::Suspect).chain(own) {
+        for wish in suspects.into_iter().map(ProposedDecision::Suspect).chain(own) {
             self.tell(now, wish);
         }
         let life = self.interval.times(WISH_INTERVALS);
@@ -257,9 +257,9 @@ impl Membership {
     }
 
     /// A header of `from`, who stands on the roster, came.
-    pub(super) fn arrival(&mut self, now: LocalNs, from: Member, frame: Frame, stakes: Stakes<'_>) {
+    pub(super) fn arrival(&mut self, now: LocalNs, from: RosterMember, frame: MembershipFrame, stakes: Stakes<'_>) {
         let mine = self.journal.epoch();
-        if let Body::Decided(decision) = frame.body {
+        if let MembershipBody::Decided(decision) = frame.body {
             if frame.epoch == mine + 1 {
                 self.learn(now, decision);
             }
@@ -268,12 +268,12 @@ impl Membership {
         let is_peer = self.is_in() && self.journal.takes_part(from);
         match frame.body {
             _ if frame.epoch < mine => self.teach(from, frame.epoch),
-            _ if frame.epoch > mine => self.queue.push_back((from, self.frame(Body::Beat))),
-            Body::Beat if is_peer => self.watch.heard(from, now),
-            Body::Agree(message) if is_peer => self.agreed(now, from, message, stakes),
+            _ if frame.epoch > mine => self.queue.push_back((from, self.frame(MembershipBody::Beat))),
+            MembershipBody::Beat if is_peer => self.watch.heard(from, now),
+            MembershipBody::Agree(message) if is_peer => self.agreed(now, from, message, stakes),
             _ => {}
         }
-        if let Body::Wish(wish) = frame.body
+        if let MembershipBody::Wish(wish) = frame.body
             && self.is_in()
             && frame.epoch <= mine
         {
@@ -282,8 +282,8 @@ impl Membership {
         }
     }
 
-    fn frame(&self, body: Body) -> Frame {
-        Frame { epoch: self.journal.epoch(), body }
+    fn frame(&self, body: MembershipBody) -> MembershipFrame {
+        MembershipFrame { epoch: self.journal.epoch(), body }
     }
 
     fn turn_to(&mut self, now: LocalNs) {
@@ -292,55 +292,59 @@ impl Membership {
     }
 
     /// Sends `to` the decisions after `epoch`.
-    fn teach(&mut self, to: Member, epoch: u32) {
+    fn teach(&mut self, to: RosterMember, epoch: u32) {
         let last = self.journal.epoch().min(epoch.saturating_add(LESSONS));
         for epoch in epoch + 1..=last {
-            let decision = self.journal.decision(epoch).map(|decision| Frame { epoch, body: Body::Decided(decision) });
+            let decision = self
+                .journal
+                .decision(epoch)
+                .map(|decision| MembershipFrame { epoch, body: MembershipBody::Decided(decision) });
             self.queue.extend(decision.map(|frame| (to, frame)));
         }
     }
 
     /// A node that is out asks two of the roster in turn: one of them will be there.
     fn ask_in(&mut self) {
-        let Some(wish @ Wish::Join { .. }) = self.own else { return };
-        let frame = self.frame(Body::Wish(wish));
+        let Some(wish @ ProposedDecision::Join { .. }) = self.own else { return };
+        let frame = self.frame(MembershipBody::Wish(wish));
         for _ in 0..2 {
             self.asked = (self.asked + 1) % self.journal.roster();
             if self.asked != self.me.index() {
-                self.queue.push_back((Member(self.asked as u32), frame));
+                self.queue.push_back((RosterMember(self.asked as u32), frame));
             }
         }
     }
 
     /// Tells the first few members that are not suspected of `wish`, this one too if it is one of them.
-    fn tell(&mut self, now: LocalNs, wish: Wish) {
+    fn tell(&mut self, now: LocalNs, wish: ProposedDecision) {
         self.wishes.insert(wish, now);
-        let frame = self.frame(Body::Wish(wish));
-        let trusted = self.journal.members().filter(|member| !self.wishes.contains_key(&Wish::Suspect(*member)));
-        let told: Vec<Member> = trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
+        let frame = self.frame(MembershipBody::Wish(wish));
+        let trusted =
+            self.journal.members().filter(|member| !self.wishes.contains_key(&ProposedDecision::Suspect(*member)));
+        let told: Vec<RosterMember> = trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
         self.queue.extend(told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)));
     }
 
     /// `from` wishes something, in `epoch`.
-    fn wished(&mut self, now: LocalNs, from: Member, wish: Wish, epoch: u32) {
+    fn wished(&mut self, now: LocalNs, from: RosterMember, wish: ProposedDecision, epoch: u32) {
         let target = wish.target();
         if target.index() >= self.journal.roster() {
             return;
         }
         match wish {
-            Wish::Suspect(_) if target == self.me || !self.journal.takes_part(target) => {}
-            Wish::Suspect(_) if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
-            Wish::Join { member, incarnation } => {
+            ProposedDecision::Suspect(_) if target == self.me || !self.journal.takes_part(target) => {}
+            ProposedDecision::Suspect(_) if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
+            ProposedDecision::Join { member, incarnation } => {
                 let is_in = self.journal.takes_part(member);
                 if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
                     // Who asks to join while it takes part has lost everything that it had: it is gone, and another is there.
-                    self.tell(now, if is_in { Wish::Suspect(member) } else { wish });
+                    self.tell(now, if is_in { ProposedDecision::Suspect(member) } else { wish });
                 } else {
                     self.wishes.insert(wish, now);
                 }
             }
             // What was wished before the last decision may no longer be wished after it.
-            Wish::Weigh { .. } if epoch < self.journal.epoch() => {}
+            ProposedDecision::Weigh { .. } if epoch < self.journal.epoch() => {}
             _ => {
                 self.wishes.insert(wish, now);
             }
@@ -348,15 +352,15 @@ impl Membership {
     }
 
     /// What should be decided first: inputs that are silent, then builders, then the rest.
-    fn wanted(&self) -> Option<Wish> {
-        let is_input = |wish: &Wish| matches!(self.journal.role(wish.target()), Role::Input(_));
-        let rank = |wish: &Wish| (!matches!(wish, Wish::Suspect(_)), !is_input(wish), *wish);
+    fn wanted(&self) -> Option<ProposedDecision> {
+        let is_input = |wish: &ProposedDecision| matches!(self.journal.role(wish.target()), Role::Input(_));
+        let rank = |wish: &ProposedDecision| (!matches!(wish, ProposedDecision::Suspect(_)), !is_input(wish), *wish);
         let possible = self.wishes.keys().copied().filter(|wish| self.journal.permits(wish.change(0)));
         possible.min_by_key(rank)
     }
 
-    fn is_suspected(&self, member: Member) -> bool {
-        self.wishes.contains_key(&Wish::Suspect(member))
+    fn is_suspected(&self, member: RosterMember) -> bool {
+        self.wishes.contains_key(&ProposedDecision::Suspect(member))
     }
 
     /// Leads, if this node is the steward and there is something to decide. But not before it follows what was decided: what it says to be at
@@ -370,7 +374,7 @@ impl Membership {
             return;
         }
         let wanted = self.wanted();
-        if wanted.is_some() || self.wishes.keys().any(|wish| matches!(wish, Wish::Suspect(_))) {
+        if wanted.is_some() || self.wishes.keys().any(|wish| matches!(wish, ProposedDecision::Suspect(_))) {
             self.helpless_since.get_or_insert(now);
         }
         if let Some(wish) = wanted {
@@ -392,8 +396,8 @@ impl Membership {
         if self.agree.leads().is_none() {
             return;
         }
-        let silent = |member: &Member| *member != self.me && self.agree.unanswered(*member).is_some();
-        let silent: Vec<Member> = self.journal.members().filter(silent).collect();
+        let silent = |member: &RosterMember| *member != self.me && self.agree.unanswered(*member).is_some();
+        let silent: Vec<RosterMember> = self.journal.members().filter(silent).collect();
         if self.has_had_time(now) {
             if let Some(proposal) = self.agree.waited(&self.journal) {
                 return self.ask_all(now, proposal, stakes);
@@ -406,35 +410,35 @@ impl Membership {
                 return;
             }
             let inputs = silent.into_iter().filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
-            let inputs: Vec<Member> = inputs.collect();
-            return inputs.into_iter().for_each(|member| self.tell(now, Wish::Suspect(member)));
+            let inputs: Vec<RosterMember> = inputs.collect();
+            return inputs.into_iter().for_each(|member| self.tell(now, ProposedDecision::Suspect(member)));
         }
         if now.since(self.asked_at) < self.asked_at.since(self.lead_since).max(self.interval) {
             return;
         }
         self.asked_at = now;
         for member in silent {
-            let again = self.agree.unanswered(member).map(|message| self.frame(Body::Agree(message)));
+            let again = self.agree.unanswered(member).map(|message| self.frame(MembershipBody::Agree(message)));
             self.queue.extend(again.map(|frame| (member, frame)));
         }
     }
 
     /// Asks all members; this one answers at once.
-    fn ask_all(&mut self, now: LocalNs, message: Message, stakes: Stakes<'_>) {
+    fn ask_all(&mut self, now: LocalNs, message: AgreementMessage, stakes: Stakes<'_>) {
         (self.lead_since, self.answered_at, self.asked_at) = (now, now, now);
-        let frame = self.frame(Body::Agree(message));
+        let frame = self.frame(MembershipBody::Agree(message));
         let others = self.journal.members().filter(|member| *member != self.me);
-        let mut others: Vec<Member> = others.collect();
+        let mut others: Vec<RosterMember> = others.collect();
         // Who is in question shall have the most time.
-        let target = self.agree.leads().map(Wish::target);
+        let target = self.agree.leads().map(ProposedDecision::target);
         others.sort_by_key(|member| Some(*member) != target);
         self.queue.extend(others.into_iter().map(|member| (member, frame)));
         self.agreed(now, self.me, message, stakes);
     }
 
     /// A message about the next epoch.
-    fn agreed(&mut self, now: LocalNs, from: Member, message: Message, stakes: Stakes<'_>) {
-        if matches!(message, Message::Promise { .. } | Message::Accepted { .. })
+    fn agreed(&mut self, now: LocalNs, from: RosterMember, message: AgreementMessage, stakes: Stakes<'_>) {
+        if matches!(message, AgreementMessage::Promise { .. } | AgreementMessage::Accepted { .. })
             && self.agree.unanswered(from).is_some()
         {
             self.answered_at = now;
@@ -442,11 +446,15 @@ impl Membership {
         let is_leaders = |ballot: Ballot| ballot.leader == from;
         let answer = match message {
             // Nobody leads for another one: a promise to nobody would stop this node for good.
-            Message::Prepare { ballot, .. } | Message::Accept { ballot, .. } if !is_leaders(ballot) => return,
-            Message::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
-            Message::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
-            Message::Promise { ballot, stake, accepted } => {
-                if self.wishes.remove(&Wish::Suspect(from)).is_some() {
+            AgreementMessage::Prepare { ballot, .. } | AgreementMessage::Accept { ballot, .. }
+                if !is_leaders(ballot) =>
+            {
+                return;
+            }
+            AgreementMessage::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
+            AgreementMessage::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
+            AgreementMessage::Promise { ballot, stake, accepted } => {
+                if self.wishes.remove(&ProposedDecision::Suspect(from)).is_some() {
                     self.reprieved.insert(from, now + self.interval.times(REPRIEVE_INTERVALS));
                 }
                 let journal = self.journal.clone();
@@ -455,19 +463,19 @@ impl Membership {
                 }
                 return;
             }
-            Message::Accepted { ballot } => {
+            AgreementMessage::Accepted { ballot } => {
                 let journal = self.journal.clone();
                 if let Some(decision) = self.agree.accepted(&journal, from, ballot) {
                     self.announce(now, decision);
                 }
                 return;
             }
-            Message::Refused { promised } => return self.agree.refused(promised),
+            AgreementMessage::Refused { promised } => return self.agree.refused(promised),
         };
         if from == self.me {
             self.agreed(now, self.me, answer, stakes);
         } else {
-            self.queue.push_back((from, self.frame(Body::Agree(answer))));
+            self.queue.push_back((from, self.frame(MembershipBody::Agree(answer))));
         }
     }
 
@@ -476,7 +484,7 @@ impl Membership {
         let before = self.journal.clone();
         self.learn(now, decision);
         let epoch = self.journal.epoch();
-        let frame = Frame { epoch, body: Body::Decided(decision) };
+        let frame = MembershipFrame { epoch, body: MembershipBody::Decided(decision) };
         let joined = match decision.change {
             Change::Join { member, .. } => Some(member),
             _ => None,
@@ -489,11 +497,13 @@ impl Membership {
     fn learn(&mut self, now: LocalNs, decision: Decision) {
         let Some(journal) = self.journal.with(decision) else { return };
         self.journal = Arc::new(journal);
-        self.agree = Agree::new(self.me);
+        self.agree = Agreement::new(self.me);
         self.helpless_since = None;
         self.doublings = self.doublings.saturating_sub(1);
         let journal = self.journal.clone();
-        let open = |wish: &Wish| journal.permits(wish.change(0)) && !matches!(wish, Wish::Weigh { .. });
+        let open = |wish: &ProposedDecision| {
+            journal.permits(wish.change(0)) && !matches!(wish, ProposedDecision::Weigh { .. })
+        };
         self.wishes.retain(|wish, _| open(wish));
         self.own = self.own.filter(open);
         self.turn_to(now);

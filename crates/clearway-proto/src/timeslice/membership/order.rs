@@ -21,28 +21,28 @@ use crate::timeslice::turns::Turns;
 
 /// A builder's order.
 #[derive(Clone, Debug)]
-pub(in crate::timeslice) struct Order {
+pub(in crate::timeslice) struct BuilderOrder {
     builder: usize,
-    runs: Vec<Run>,
+    runs: Vec<PositionRange>,
 }
 
 /// Positions from `begin` up to `end`.
 #[derive(Clone, Debug)]
-struct Run {
+struct PositionRange {
     begin: u64,
     end: u64,
-    what: What,
+    what: OrderSource,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum OrderSource {
     /// Turns, from this one on.
     Turns { turns: Arc<Turns>, skipped: u64 },
     /// The builder's turns of what another left behind `settled`.
-    Inherited { of: Arc<Order>, settled: u64, turns: Arc<Turns>, turn: u64 },
+    Inherited { of: Arc<BuilderOrder>, settled: u64, turns: Arc<Turns>, turn: u64 },
 }
 
-impl Order {
+impl BuilderOrder {
     /// Nothing yet.
     pub(super) const fn new(builder: usize) -> Self {
         Self { builder, runs: Vec::new() }
@@ -56,7 +56,7 @@ impl Order {
     /// From `from` on there are no turns.
     pub(super) fn cut(&mut self, from: u64) {
         let builder = self.builder;
-        if let Some(Run { begin, end, what: What::Turns { turns, skipped } }) = self.runs.last_mut()
+        if let Some(PositionRange { begin, end, what: OrderSource::Turns { turns, skipped } }) = self.runs.last_mut()
             && *end == u64::MAX
         {
             *end = *begin + turns.before(builder, from).saturating_sub(*skipped);
@@ -70,7 +70,11 @@ impl Order {
     pub(super) fn deal(&mut self, turns: &Arc<Turns>, from: u64) {
         if turns.nth(self.builder, 0).is_some() {
             let (begin, skipped) = (self.length(), turns.before(self.builder, from));
-            self.runs.push(Run { begin, end: u64::MAX, what: What::Turns { turns: turns.clone(), skipped } });
+            self.runs.push(PositionRange {
+                begin,
+                end: u64::MAX,
+                what: OrderSource::Turns { turns: turns.clone(), skipped },
+            });
         }
     }
 
@@ -81,8 +85,8 @@ impl Order {
         if share > 0 {
             let begin = self.length();
             let turn = from.saturating_sub(1);
-            let what = What::Inherited { of: of.clone(), settled, turns: turns.clone(), turn };
-            self.runs.push(Run { begin, end: begin.saturating_add(share), what });
+            let what = OrderSource::Inherited { of: of.clone(), settled, turns: turns.clone(), turn };
+            self.runs.push(PositionRange { begin, end: begin.saturating_add(share), what });
         }
     }
 
@@ -97,7 +101,7 @@ impl Order {
         let mut position = position;
         for run in &self.runs[self.run_of(position)..] {
             position = position.max(run.begin);
-            if let What::Turns { turns, skipped } = &run.what {
+            if let OrderSource::Turns { turns, skipped } = &run.what {
                 if range.start > 0 {
                     let early = turns.before(self.builder, range.start).saturating_sub(*skipped);
                     position = position.max(run.begin.saturating_add(early)).min(run.end);
@@ -121,8 +125,8 @@ impl Order {
     pub(super) fn turn(&self, position: u64) -> Option<u64> {
         let run = self.runs[self.run_of(position)..].first()?;
         match run.what {
-            What::Turns { .. } => run.nth(self.builder, position),
-            What::Inherited { turn, .. } => Some(turn),
+            OrderSource::Turns { .. } => run.nth(self.builder, position),
+            OrderSource::Inherited { turn, .. } => Some(turn),
         }
     }
 
@@ -132,15 +136,15 @@ impl Order {
         for run in &self.runs[self.run_of(position)..] {
             let begin = position.max(run.begin);
             match &run.what {
-                What::Turns { turns, skipped } => {
+                OrderSource::Turns { turns, skipped } => {
                     let at = |timeslice| run.begin + turns.before(self.builder, timeslice).saturating_sub(*skipped);
                     count += at(range.end.min(end)).min(run.end).saturating_sub(at(range.start).max(begin));
                 }
-                What::Inherited { turn, .. } if *turn < end => {
+                OrderSource::Inherited { turn, .. } if *turn < end => {
                     let own = (begin..run.end).filter_map(|position| run.nth(self.builder, position));
                     count += own.filter(|timeslice| range.contains(timeslice)).count() as u64;
                 }
-                What::Inherited { .. } => {}
+                OrderSource::Inherited { .. } => {}
             }
         }
         count
@@ -151,12 +155,14 @@ impl Order {
     }
 }
 
-impl Run {
+impl PositionRange {
     fn nth(&self, builder: usize, position: u64) -> Option<u64> {
         let number = position - self.begin;
         match &self.what {
-            What::Turns { turns, skipped } => turns.nth(builder, skipped.saturating_add(number)),
-            What::Inherited { of, settled, turns, .. } => of.nth(settled.saturating_add(turns.nth(builder, number)?)),
+            OrderSource::Turns { turns, skipped } => turns.nth(builder, skipped.saturating_add(number)),
+            OrderSource::Inherited { of, settled, turns, .. } => {
+                of.nth(settled.saturating_add(turns.nth(builder, number)?))
+            }
         }
     }
 }

@@ -10,11 +10,11 @@
 //! RFC 6298 for the usual gap and its deviation, and for doubling (5.5).
 //!
 //! # Invariants
-//! I1. Who was away itself suspects nobody for it: [`Watch::restart`].
+//! I1. Who was away itself suspects nobody for it: [`FailureDetector::restart`].
 
 use alloc::vec::Vec;
 
-use super::journal::{Journal, Member};
+use super::journal::{Journal, RosterMember};
 use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Intervals of silence that are always allowed: two beats may be lost or late.
@@ -32,12 +32,12 @@ const CALM: u32 = 1000;
 const WATCHERS: usize = 3;
 
 /// The watchers of `member`.
-pub(super) fn watchers(journal: &Journal, member: Member) -> Vec<Member> {
+pub(super) fn watchers(journal: &Journal, member: RosterMember) -> Vec<RosterMember> {
     let roster = journal.roster();
     let mut watchers = Vec::with_capacity(WATCHERS);
     for number in 0..WATCHERS {
         let begin = member.index() + 1 + number * roster / WATCHERS;
-        let around = (begin..begin + roster).map(|place| Member((place % roster) as u32));
+        let around = (begin..begin + roster).map(|place| RosterMember((place % roster) as u32));
         let mut free = around.filter(|other| *other != member && !watchers.contains(other));
         watchers.extend(free.find(|other| journal.takes_part(*other)));
     }
@@ -46,8 +46,8 @@ pub(super) fn watchers(journal: &Journal, member: Member) -> Vec<Member> {
 
 /// One member that is watched.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
-    member: Member,
+struct WatchedMember {
+    member: RosterMember,
     /// Silent since then; none while it was never heard.
     heard: Option<LocalNs>,
     /// The time between beats.
@@ -56,15 +56,15 @@ struct Watched {
 
 /// What one member watches.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct FailureDetector {
     interval: Nanos,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedMember>,
     /// How often allowed silence is doubled, and beats in time since then.
     doublings: u32,
     calm: u32,
 }
 
-impl Watch {
+impl FailureDetector {
     /// Nobody yet; beats come in this `interval`.
     pub(super) const fn new(interval: Nanos) -> Self {
         Self { interval, watched: Vec::new(), doublings: 0, calm: 0 }
@@ -72,20 +72,20 @@ impl Watch {
 
     /// From `now` on `me` watches whom it shall by `journal`. Those that it has not watched before have some time to speak;
     /// at the very beginning, when everybody starts, all time.
-    pub(super) fn turn_to(&mut self, journal: &Journal, me: Member, now: LocalNs) {
+    pub(super) fn turn_to(&mut self, journal: &Journal, me: RosterMember, now: LocalNs) {
         let first = (journal.epoch() > 0).then(|| now + self.interval.times(GRACE));
         let others = journal.members().filter(|member| *member != me);
         let mine = others.filter(|member| watchers(journal, *member).contains(&me));
         let gap = Smoothed { mean: self.interval, deviation: Nanos::ZERO };
         let one = |member| {
             let known = self.watched.iter().find(|watched| watched.member == member).copied();
-            known.unwrap_or(Watched { member, heard: first, gap })
+            known.unwrap_or(WatchedMember { member, heard: first, gap })
         };
         self.watched = mine.map(one).collect();
     }
 
     /// A beat of `member` came.
-    pub(super) fn heard(&mut self, member: Member, now: LocalNs) {
+    pub(super) fn heard(&mut self, member: RosterMember, now: LocalNs) {
         let was_late = self.overdue(now).any(|late| late == member);
         let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
         self.calm = if was_late { 0 } else { self.calm + 1 };
@@ -112,9 +112,9 @@ impl Watch {
     }
 
     /// Who has been silent for too long.
-    pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = Member> + '_ {
+    pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = RosterMember> + '_ {
         let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals));
-        let late = move |watched: &&Watched| {
+        let late = move |watched: &&WatchedMember| {
             let allowed = watched.gap.bound().clamp(least, most);
             watched.heard.is_some_and(|heard| now.since(heard) > allowed)
         };
@@ -128,39 +128,40 @@ mod tests {
 
     use super::*;
     use crate::base::Rank;
-    use crate::timeslice::layout::Layout;
+    use crate::timeslice::layout::TimesliceLayout;
     use crate::timeslice::membership::{Change, Decision};
 
     fn journal(inputs: u32, builders: u32) -> Journal {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout = Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        let layout =
+            TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
         Journal::new(&Arc::new(layout))
     }
 
     #[test]
     fn watchers__stand_apart_and_are_replaced() {
         let journal = journal(6, 6);
-        assert_eq!(watchers(&journal, Member(0)), [Member(1), Member(5), Member(9)]);
-        let change = Change::Remove { member: Member(1), settled: 0 };
+        assert_eq!(watchers(&journal, RosterMember(0)), [RosterMember(1), RosterMember(5), RosterMember(9)]);
+        let change = Change::Remove { member: RosterMember(1), settled: 0 };
         let journal = journal.with(Decision { change, from: 0 }).expect("it is permitted");
-        assert_eq!(watchers(&journal, Member(0)), [Member(2), Member(5), Member(9)]);
+        assert_eq!(watchers(&journal, RosterMember(0)), [RosterMember(2), RosterMember(5), RosterMember(9)]);
     }
 
     #[test]
     fn watchers__of_a_small_job_are_all_others() {
         let journal = journal(1, 2);
-        assert_eq!(watchers(&journal, Member(2)), [Member(0), Member(1)]);
+        assert_eq!(watchers(&journal, RosterMember(2)), [RosterMember(0), RosterMember(1)]);
     }
 
     #[test]
     fn overdue__after_three_intervals_and_later_for_who_was_irregular() {
-        let mut watch = Watch::new(Nanos(100));
-        watch.turn_to(&journal(1, 1), Member(0), LocalNs(0));
-        let overdue = |watch: &Watch, now| watch.overdue(LocalNs(now)).count();
+        let mut watch = FailureDetector::new(Nanos(100));
+        watch.turn_to(&journal(1, 1), RosterMember(0), LocalNs(0));
+        let overdue = |watch: &FailureDetector, now| watch.overdue(LocalNs(now)).count();
         assert_eq!(overdue(&watch, 1_000_000), 0, "it has not begun");
-        (1..10).for_each(|beat| watch.heard(Member(1), LocalNs(beat * 100)));
+        (1..10).for_each(|beat| watch.heard(RosterMember(1), LocalNs(beat * 100)));
         assert_eq!((overdue(&watch, 1_200), overdue(&watch, 1_201)), (0, 1));
-        watch.heard(Member(1), LocalNs(1_800));
+        watch.heard(RosterMember(1), LocalNs(1_800));
         assert_eq!(overdue(&watch, 2_200), 0, "it was late before");
         watch.restart(LocalNs(9_000));
         assert_eq!(overdue(&watch, 9_300), 0);
@@ -169,12 +170,12 @@ mod tests {
 
     #[test]
     fn heard__who_was_suspected_wrongly_doubles_the_silence_of_all_for_a_while() {
-        let mut watch = Watch::new(Nanos(100));
-        watch.turn_to(&journal(1, 2), Member(0), LocalNs(0));
+        let mut watch = FailureDetector::new(Nanos(100));
+        watch.turn_to(&journal(1, 2), RosterMember(0), LocalNs(0));
         let mut now = 0;
-        let mut beat = |watch: &mut Watch, gap| {
+        let mut beat = |watch: &mut FailureDetector, gap| {
             now += gap;
-            [1, 2].into_iter().for_each(|member| watch.heard(Member(member), LocalNs(now)));
+            [1, 2].into_iter().for_each(|member| watch.heard(RosterMember(member), LocalNs(now)));
             now
         };
         (0..20).for_each(|_| {

@@ -50,13 +50,13 @@ impl Sending for InOrder {
 
 /// Builders in turn, those left out that have no room.
 #[derive(Debug)]
-pub(in crate::timeslice) struct InTurn {
+pub(in crate::timeslice) struct RoundRobin {
     begin: usize,
     next: usize,
     chosen: usize,
 }
 
-impl InTurn {
+impl RoundRobin {
     /// Beginning at the builder at `place`.
     pub(in crate::timeslice) const fn from(place: usize) -> Self {
         Self { begin: place, next: place, chosen: place }
@@ -95,7 +95,7 @@ impl InTurn {
     }
 }
 
-impl Sending for InTurn {
+impl Sending for RoundRobin {
     fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
         self.choose_below(u64::MAX, connections)
     }

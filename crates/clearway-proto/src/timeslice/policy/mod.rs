@@ -34,13 +34,13 @@ use serde::{Deserialize, Serialize};
 use super::connection::Connections;
 use super::record::IntervalRecord;
 use crate::base::LocalNs;
-use crate::clock::Exchange;
+use crate::clock::ClockExchange;
 
 pub use dfs::{Dfs, SpeedUp};
-pub(super) use dfs::{Director, Paced, Proposal, Report};
+pub(super) use dfs::{Director, IntervalReport, Paced, Proposal};
 
-pub(super) use in_turn::{InOrder, InTurn};
-pub(super) use token::{Granted, Token};
+pub(super) use in_turn::{InOrder, RoundRobin};
+pub(super) use token::{TokenBuilder, TokenInput};
 pub use window::Window;
 
 /// A scheduler of contributions.
@@ -81,9 +81,9 @@ impl Policy {
     pub(super) fn sending(self, place: usize, inputs: usize, dfs: Dfs) -> Box<dyn Sending> {
         match self {
             Self::BestEffort => Box::new(InOrder::default()),
-            Self::Offset | Self::Raw | Self::Put => Box::new(InTurn::from(place)),
+            Self::Offset | Self::Raw | Self::Put => Box::new(RoundRobin::from(place)),
             Self::Dfs => Box::new(Paced::new(dfs, place)),
-            Self::Token => Box::new(Granted::new(place, inputs)),
+            Self::Token => Box::new(TokenInput::new(place, inputs)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Policy {
     ) -> Option<Box<dyn Directing>> {
         match self {
             Self::Dfs => Some(Box::new(Director::new(dfs, inputs, round))),
-            Self::Token => Some(Box::new(Token::new(place, inputs, window))),
+            Self::Token => Some(Box::new(TokenBuilder::new(place, inputs, window))),
             Self::BestEffort | Self::Offset | Self::Raw | Self::Put => None,
         }
     }
@@ -193,7 +193,7 @@ pub(super) trait Sending: Debug {
     fn proposed(&mut self, _proposal: Proposal) {}
 
     /// What all builders shall know, once.
-    fn report(&mut self) -> Option<Report> {
+    fn report(&mut self) -> Option<IntervalReport> {
         None
     }
 
@@ -203,7 +203,7 @@ pub(super) trait Sending: Debug {
     }
 
     /// What the builder at `place` answered. Its clock counts from its barrier.
-    fn answered(&mut self, _place: usize, _exchange: Exchange) {}
+    fn answered(&mut self, _place: usize, _exchange: ClockExchange) {}
 
     /// When [`Sending::choose`] may choose otherwise although nothing arrived.
     fn deadline(&self) -> Option<LocalNs> {
@@ -242,7 +242,7 @@ pub(super) trait Directing: Debug {
     fn input_joined(&mut self, _place: usize, _row: u64) {}
 
     /// The input at `place` reports an interval.
-    fn reported(&mut self, _place: usize, _report: Report) {}
+    fn reported(&mut self, _place: usize, _report: IntervalReport) {}
 
     /// Intervals that all inputs have reported since the last call.
     fn take_intervals(&mut self) -> Vec<IntervalRecord> {

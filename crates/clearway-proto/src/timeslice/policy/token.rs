@@ -53,7 +53,7 @@ const SMOOTHING: u64 = 8;
 /// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. Who serves grants in the order in which they
 /// came keeps whatever disorder one delay has made; who serves the earliest turn first leads everybody back into the shift.
 #[derive(Debug)]
-pub(in crate::timeslice) struct Granted {
+pub(in crate::timeslice) struct TokenInput {
     place: usize,
     inputs: usize,
     /// Builders with open grants, and how many.
@@ -61,7 +61,7 @@ pub(in crate::timeslice) struct Granted {
     chosen: usize,
 }
 
-impl Granted {
+impl TokenInput {
     /// For the input at `place` of `inputs`.
     pub(in crate::timeslice) const fn new(place: usize, inputs: usize) -> Self {
         Self { place, inputs, open: BTreeMap::new(), chosen: 0 }
@@ -74,7 +74,7 @@ impl Granted {
     }
 }
 
-impl Sending for Granted {
+impl Sending for TokenInput {
     fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
         let mut cause = if self.open.is_empty() { Cause::NoCredit } else { Cause::NoMicroslices };
         let mut best = None;
@@ -121,7 +121,7 @@ impl Sending for Granted {
 
 /// What a builder knows of one input.
 #[derive(Clone, Copy, Debug, Default)]
-struct Debtor {
+struct InputGrants {
     /// Grants that have not landed.
     open: u32,
     /// Grants that have.
@@ -138,7 +138,7 @@ struct Debtor {
 
 /// A grant that has not become too old.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct OpenGrant {
     at: LocalNs,
     place: usize,
     /// Which one of its input's.
@@ -149,11 +149,11 @@ struct Given {
 
 /// A builder's side.
 #[derive(Debug)]
-pub(in crate::timeslice) struct Token {
+pub(in crate::timeslice) struct TokenBuilder {
     shift: usize,
     pacemaker: Pacemaker,
     slack: Slack,
-    debtors: Vec<Debtor>,
+    debtors: Vec<InputGrants>,
     /// Inputs whose contributions' length is known, and the sum of these.
     known: u64,
     sizes: u64,
@@ -161,7 +161,7 @@ pub(in crate::timeslice) struct Token {
     counted: u32,
     bytes: u64,
     /// From the oldest one on that is open and counts; those behind it may have landed.
-    given: VecDeque<Given>,
+    given: VecDeque<OpenGrant>,
     /// The bytes of these.
     reached: u64,
     row: u64,
@@ -171,14 +171,14 @@ pub(in crate::timeslice) struct Token {
     usual_wait: Nanos,
 }
 
-impl Token {
+impl TokenBuilder {
     /// For the builder at `place` with so many inputs.
     pub(in crate::timeslice) fn new(place: usize, inputs: usize, window: Window) -> Self {
         Self {
             shift: place % inputs,
             pacemaker: Pacemaker::new(window, inputs),
             slack: Slack::new(),
-            debtors: vec![Debtor { begins: Some(0), ..Debtor::default() }; inputs],
+            debtors: vec![InputGrants { begins: Some(0), ..InputGrants::default() }; inputs],
             known: 0,
             sizes: 0,
             counted: 0,
@@ -267,7 +267,7 @@ impl Token {
     }
 }
 
-impl Directing for Token {
+impl Directing for TokenBuilder {
     fn grant(&mut self, now: LocalNs, oldest: u64) -> Option<usize> {
         self.forget_overdue(now);
         let mean = self.mean_size();
@@ -281,7 +281,7 @@ impl Directing for Token {
         let place = self.next_in_turn(oldest)?;
         let debtor = &mut self.debtors[place];
         let bytes = if debtor.size == 0 { mean } else { debtor.size };
-        self.given.push_back(Given { at: now, place, number: debtor.landed + u64::from(debtor.open), bytes });
+        self.given.push_back(OpenGrant { at: now, place, number: debtor.landed + u64::from(debtor.open), bytes });
         debtor.open += 1;
         self.counted += 1;
         self.bytes += bytes;
@@ -305,7 +305,7 @@ impl Directing for Token {
         }
         // One that is not found no longer counted.
         let given = self.given.iter().find(|given| given.place == place && given.number == number);
-        if let Some(&Given { at, bytes: expected, .. }) = given {
+        if let Some(&OpenGrant { at, bytes: expected, .. }) = given {
             self.counted -= 1;
             self.bytes -= expected;
             let waited = now.since(at);
@@ -336,7 +336,7 @@ impl Directing for Token {
         let turn = (place + self.debtors.len() - self.shift) % self.debtors.len();
         let passed = self.row + u64::from(turn < self.step);
         let owed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
-        self.debtors[place] = Debtor { owed, catches_up: owed > 0, begins: Some(row), ..Debtor::default() };
+        self.debtors[place] = InputGrants { owed, catches_up: owed > 0, begins: Some(row), ..InputGrants::default() };
         if owed > 0 {
             self.catching_up.push_back(place);
         }
@@ -359,13 +359,13 @@ mod tests {
 
     const FIXED_TWO: Window = Window::fixed(2);
 
-    fn drain(token: &mut Token, now: u64, oldest: u64) -> Vec<usize> {
+    fn drain(token: &mut TokenBuilder, now: u64, oldest: u64) -> Vec<usize> {
         core::iter::from_fn(|| token.grant(LocalNs(now), oldest)).collect()
     }
 
     #[test]
     fn grant__goes_round_from_the_builders_own_place() {
-        let mut token = Token::new(2, 4, FIXED_TWO);
+        let mut token = TokenBuilder::new(2, 4, FIXED_TWO);
         assert_eq!(drain(&mut token, 0, 0), [2, 3]);
         token.landed(LocalNs(10), 2, 100);
         assert_eq!(drain(&mut token, 10, 0), [0]);
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn grant__a_straggler_is_owed_and_does_not_stop_its_builder() {
-        let mut token = Token::new(0, 3, FIXED_TWO);
+        let mut token = TokenBuilder::new(0, 3, FIXED_TWO);
         let mut order = drain(&mut token, 0, 0);
         // Input 1 never answers; the others do after 10 ns each.
         for now in (10..500).step_by(10) {
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn grant__the_oldest_open_one_is_at_most_two_windows_behind() {
-        let mut token = Token::new(0, 20, FIXED_TWO);
+        let mut token = TokenBuilder::new(0, 20, FIXED_TWO);
         let mut order = drain(&mut token, 0, 0);
         // Input 0 does not answer; the others do at once.
         for place in 1..20 {
@@ -414,10 +414,10 @@ mod tests {
     /// Input 0 sends 450 bytes, seven others 50: a mean of 100, so that 400 may be open, and at least three grants.
     #[test]
     fn grant__many_short_ones_are_let_in_together_and_few_long_ones() {
-        let mut token = Token::new(0, 8, Window::fixed(4));
+        let mut token = TokenBuilder::new(0, 8, Window::fixed(4));
         let size = |place| if place == 0 { 450 } else { 50 };
         assert_eq!(drain(&mut token, 0, 0), [0, 1, 2, 3], "nothing is known of lengths");
-        let mut token = Token::new(0, 8, Window::fixed(4));
+        let mut token = TokenBuilder::new(0, 8, Window::fixed(4));
         (0..8).for_each(|place| token.learn_size(place, size(place)));
         assert_eq!(drain(&mut token, 20, 0), [0, 1, 2], "the long one and as many as there must be");
         token.landed(LocalNs(30), 0, 450);
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn grant__of_few_inputs_more_than_one_is_open_each() {
-        let mut token = Token::new(0, 1, Window::fixed(3));
+        let mut token = TokenBuilder::new(0, 1, Window::fixed(3));
         assert_eq!(drain(&mut token, 0, 0), [0, 0, 0]);
         token.landed(LocalNs(5), 0, 100);
         assert_eq!(drain(&mut token, 5, 1), [0]);

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use super::{Fabric, Need};
 use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
-    Answer, Arrival, AtomicKind, Destination, FileId, FileKind, Missing, Operation, OperationKind, Out, PathId,
-    RegionId, RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Destination, FileId, FileKind, RefusalReason, Operation, OperationKind, Out, PathId,
+    PostOutcome, RegionId, RemoteSpan, Span, Status, Token,
 };
 
 /// One promise.
@@ -81,7 +81,7 @@ const PATIENCE: usize = 200;
 
 /// An arrival with its bytes copied out.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum ReceivedMessage {
     Message { from: Rank, class: Option<Class>, at: LocalNs, head: Vec<u8>, body: Vec<u8> },
     Landed { from: Rank, into: Span, immediate: u64 },
     Done { token: Token, status: Status, value: u64 },
@@ -90,7 +90,7 @@ enum Seen {
 }
 
 /// Harvests once at `rank`.
-fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
+fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<ReceivedMessage> {
     let wire = fabric.wire(rank);
     let mut seen = Vec::new();
     let mut bodies = Vec::new();
@@ -99,7 +99,7 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
         seen.push(match arrival {
             Arrival::Datagram(d) => {
                 body_span = d.body;
-                Seen::Message {
+                ReceivedMessage::Message {
                     from: d.from,
                     class: d.class,
                     at: d.at.instant(),
@@ -107,16 +107,16 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
                     body: Vec::new(),
                 }
             }
-            Arrival::Landed { from, into, immediate, .. } => Seen::Landed { from, into, immediate },
-            Arrival::Done { token, status, value, .. } => Seen::Done { token, status, value },
-            Arrival::Room { .. } => Seen::Room,
-            Arrival::PathState { .. } | Arrival::Shown { .. } => Seen::Other,
+            Arrival::Landed { from, into, immediate, .. } => ReceivedMessage::Landed { from, into, immediate },
+            Arrival::Done { token, status, value, .. } => ReceivedMessage::Done { token, status, value },
+            Arrival::Room { .. } => ReceivedMessage::Room,
+            Arrival::PathState { .. } | Arrival::Shown { .. } => ReceivedMessage::Other,
         });
         bodies.push(body_span);
     });
     let receive = wire.region(RegionId::RECEIVE).unwrap_or_default();
     for (seen, span) in seen.iter_mut().zip(bodies) {
-        if let Seen::Message { body, .. } = seen
+        if let ReceivedMessage::Message { body, .. } = seen
             && let Some(range) = span.range_in(receive.len())
         {
             *body = receive[range].to_vec();
@@ -126,7 +126,7 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<Seen> {
 }
 
 /// Waits until `count` arrivals are there at `rank`, and one moment longer to catch surplus ones.
-fn await_arrivals(fabric: &mut dyn Fabric, rank: Rank, count: usize) -> Result<Vec<Seen>, String> {
+fn await_arrivals(fabric: &mut dyn Fabric, rank: Rank, count: usize) -> Result<Vec<ReceivedMessage>, String> {
     let mut seen = look(fabric, rank);
     for _ in 0..PATIENCE {
         if seen.len() >= count {
@@ -144,10 +144,10 @@ fn await_arrivals(fabric: &mut dyn Fabric, rank: Rank, count: usize) -> Result<V
     }
 }
 
-fn post(fabric: &mut dyn Fabric, rank: Rank, operation: Operation, heads: &[u8]) -> Answer {
+fn post(fabric: &mut dyn Fabric, rank: Rank, operation: Operation, heads: &[u8]) -> PostOutcome {
     let mut answers = Vec::new();
     fabric.wire(rank).post(&[operation], heads, &mut answers);
-    answers.pop().unwrap_or(Answer::Refused(Missing::Memory))
+    answers.pop().unwrap_or(PostOutcome::Refused(RefusalReason::Memory))
 }
 
 /// A send from rank 0 with `head` and `body`, and the heads it refers to.
@@ -173,18 +173,18 @@ fn expect<T: PartialEq + core::fmt::Debug>(what: &str, got: &T, want: &T) -> Res
     if got == want { Ok(()) } else { Err(format!("{what}: {got:?}, not {want:?}")) }
 }
 
-fn one(seen: Vec<Seen>) -> Result<Seen, String> {
+fn one(seen: Vec<ReceivedMessage>) -> Result<ReceivedMessage, String> {
     seen.into_iter().next().ok_or_else(|| "nothing arrived".into())
 }
 
 /// How the operation of rank 0 with `token` ends that was answered with `answer`: at once, or with a completion.
-fn ending(fabric: &mut dyn Fabric, answer: Answer, token: Token) -> Result<(Status, u64), String> {
+fn ending(fabric: &mut dyn Fabric, answer: PostOutcome, token: Token) -> Result<(Status, u64), String> {
     match answer {
-        Answer::Done(value) => Ok((Status::Complete, value)),
-        Answer::Refused(missing) => Ok((Status::Refused(missing), 0)),
-        Answer::NoRoom => Err("there is no room".into()),
-        Answer::Posted => match one(await_arrivals(fabric, Rank(0), 1)?)? {
-            Seen::Done { token: done, status, value } if done == token => Ok((status, value)),
+        PostOutcome::Done(value) => Ok((Status::Complete, value)),
+        PostOutcome::Refused(missing) => Ok((Status::Refused(missing), 0)),
+        PostOutcome::NoRoom => Err("there is no room".into()),
+        PostOutcome::Posted => match one(await_arrivals(fabric, Rank(0), 1)?)? {
+            ReceivedMessage::Done { token: done, status, value } if done == token => Ok((status, value)),
             other => Err(format!("{other:?} instead of the end of {token:?}")),
         },
     }
@@ -194,7 +194,7 @@ fn ending(fabric: &mut dyn Fabric, answer: Answer, token: Token) -> Result<(Stat
 const DONE: (Status, u64) = (Status::Complete, 0);
 
 /// How an operation ends that names memory that is not there.
-const NO_MEMORY: (Status, u64) = (Status::Refused(Missing::Memory), 0);
+const NO_MEMORY: (Status, u64) = (Status::Refused(RefusalReason::Memory), 0);
 
 const TO_1: Destination = Destination::One(Rank(1));
 
@@ -205,7 +205,7 @@ fn message(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (send, heads) = send_to(TO_1, Class::LowLatency, b"head", body, Some(Token(7)));
     let answer = post(fabric, Rank(0), send, &heads);
     expect("end", &ending(fabric, answer, Token(7))?, &DONE)?;
-    let Seen::Message { from, at, head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { from, at, head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
         return Err("something else than a message arrived".into());
     };
     expect("sender", &from, &Rank(0))?;
@@ -223,7 +223,7 @@ fn classes(fabric: &mut dyn Fabric) -> Result<(), String> {
     for class in Class::ALL {
         let (send, heads) = send_to(TO_1, class, class.name().as_bytes(), Span::EMPTY, None);
         post(fabric, Rank(0), send, &heads);
-        let Seen::Message { class: got, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        let ReceivedMessage::Message { class: got, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
             return Err("something else than a message arrived".into());
         };
         expect("head", &head, &class.name().as_bytes().to_vec())?;
@@ -246,7 +246,7 @@ fn order(fabric: &mut dyn Fabric) -> Result<(), String> {
     expect("answers", &answers.len(), &sends.len())?;
     let heads: Vec<Vec<u8>> = await_arrivals(fabric, Rank(1), usize::from(COUNT))?
         .into_iter()
-        .filter_map(|seen| if let Seen::Message { head, .. } = seen { Some(head) } else { None })
+        .filter_map(|seen| if let ReceivedMessage::Message { head, .. } = seen { Some(head) } else { None })
         .collect();
     expect("order", &heads, &(0..COUNT).map(|i| vec![i]).collect())
 }
@@ -260,7 +260,7 @@ fn lengths(fabric: &mut dyn Fabric) -> Result<(), String> {
         let head = vec![0xa5; head];
         let (send, heads) = send_to(TO_1, Class::Bulk, &head, Span { region, offset: 0, length: length as u32 }, None);
         post(fabric, Rank(0), send, &heads);
-        let Seen::Message { head: got_head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        let ReceivedMessage::Message { head: got_head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
             return Err("something else than a message arrived".into());
         };
         expect("head", &got_head, &head)?;
@@ -275,13 +275,17 @@ fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
     let region = memory(fabric, Rank(0), &vec![0; capabilities.body_max + 1])?;
     let body = Span { region, offset: 0, length: capabilities.body_max as u32 + 1 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
-    expect("long body", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    expect("long body", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
     let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max + 1], Span::EMPTY, None);
-    expect("long head", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+    expect("long head", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
     let body = Span { length: capabilities.body_beside(capabilities.head_max) as u32 + 1, ..body };
     if body.length as usize + capabilities.head_max > capabilities.message_max {
         let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
-        expect("long together", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Length))?;
+        expect(
+            "long together",
+            &post(fabric, Rank(0), send, &heads),
+            &PostOutcome::Refused(RefusalReason::Length),
+        )?;
     }
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }
@@ -290,16 +294,16 @@ fn unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
     let region = memory(fabric, Rank(0), &[0; 16])?;
     let outside = Span { region, offset: 9, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", outside, None);
-    expect("span outside", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Memory))?;
+    expect("span outside", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Memory))?;
     let nowhere = Span { region: RegionId(999), offset: 0, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", nowhere, None);
-    expect("unknown region", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Memory))?;
+    expect("unknown region", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Memory))?;
     let (send, heads) = send_to(Destination::One(Rank(99_999)), Class::Bulk, b"", Span::EMPTY, None);
-    expect("unknown rank", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Rank))?;
+    expect("unknown rank", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Rank))?;
     let (send, heads) = send_to(TO_1, Class::Bulk, b"head", Span::EMPTY, None);
     let Operation::Send { to, class, head, body, token, .. } = send else { return Ok(()) };
     let send = Operation::Send { to, path: PathId(200), class, head, body, token };
-    expect("unknown path", &post(fabric, Rank(0), send, &heads), &Answer::Refused(Missing::Path))?;
+    expect("unknown path", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Path))?;
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }
 
@@ -307,16 +311,16 @@ fn room(fabric: &mut dyn Fabric) -> Result<(), String> {
     // A wire may take everything at once and never be full; then there is nothing to promise.
     const FLOOD: usize = 20_000;
     let (send, heads) = send_to(TO_1, Class::Bulk, b"flood", Span::EMPTY, None);
-    let full = (0..FLOOD).any(|_| post(fabric, Rank(0), send, &heads) == Answer::NoRoom);
+    let full = (0..FLOOD).any(|_| post(fabric, Rank(0), send, &heads) == PostOutcome::NoRoom);
     if !full {
         return Ok(());
     }
     for _ in 0..PATIENCE {
         fabric.pass_time();
         look(fabric, Rank(1));
-        if look(fabric, Rank(0)).contains(&Seen::Room) {
+        if look(fabric, Rank(0)).contains(&ReceivedMessage::Room) {
             let again = post(fabric, Rank(0), send, &heads);
-            return if matches!(again, Answer::NoRoom | Answer::Refused(_)) {
+            return if matches!(again, PostOutcome::NoRoom | PostOutcome::Refused(_)) {
                 Err(format!("after `Room` the queue answers {again:?}"))
             } else {
                 Ok(())
@@ -334,8 +338,8 @@ fn group(fabric: &mut dyn Fabric) -> Result<(), String> {
     fabric.pass_time();
     let (send, heads) = send_to(Destination::Group(group), Class::Bulk, b"all", Span::EMPTY, None);
     let answer = post(fabric, Rank(0), send, &heads);
-    expect("answer", &matches!(answer, Answer::Done(_) | Answer::Posted), &true)?;
-    let Seen::Message { from, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    expect("answer", &matches!(answer, PostOutcome::Done(_) | PostOutcome::Posted), &true)?;
+    let ReceivedMessage::Message { from, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
         return Err("something else than a message arrived".into());
     };
     expect("sender and head", &(from, head), &(Rank(0), b"all".to_vec()))?;
@@ -362,7 +366,7 @@ fn write(fabric: &mut dyn Fabric) -> Result<(), String> {
     let answer = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
     let into = Span { region: target, offset: 5, length: 9 };
     let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
-    expect("at the target", &landed, &Seen::Landed { from: Rank(0), into, immediate: 42 })?;
+    expect("at the target", &landed, &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 })?;
     expect("end", &ending(fabric, answer, Token(1))?, &DONE)?;
     let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
     expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
@@ -376,7 +380,7 @@ fn silent(fabric: &mut dyn Fabric) -> Result<(), String> {
         let Operation::Write { to, path, class, from, .. } = write_of(source, into, length) else { return Ok(()) };
         let token = Some(Token(token));
         let write = Operation::Write { to, path, class, from, into, immediate: None, token };
-        if post(fabric, Rank(0), write, &[]) == Answer::Posted {
+        if post(fabric, Rank(0), write, &[]) == PostOutcome::Posted {
             completion_alone(fabric, token)?;
         }
     }
@@ -392,7 +396,7 @@ fn completion_alone(fabric: &mut dyn Fabric, token: Option<Token>) -> Result<(),
         expect("arrivals at the target", &told, &Vec::new())?;
         if let Some(seen) = look(fabric, Rank(0)).into_iter().next() {
             let token = token.unwrap_or(Token(0));
-            return expect("completion", &seen, &Seen::Done { token, status: Status::Complete, value: 0 });
+            return expect("completion", &seen, &ReceivedMessage::Done { token, status: Status::Complete, value: 0 });
         }
         fabric.pass_time();
     }
@@ -419,7 +423,7 @@ fn read(fabric: &mut dyn Fabric) -> Result<(), String> {
     let from = RemoteSpan { region: source, offset: 4 };
     let (path, class, token) = (PathId(0), Class::Bulk, Token(5));
     let answer = post(fabric, Rank(0), Operation::Read { peer: Rank(1), path, class, from, into, token }, &[]);
-    expect("answer", &answer, &Answer::Posted)?;
+    expect("answer", &answer, &PostOutcome::Posted)?;
     expect("end", &ending(fabric, answer, token)?, &DONE)?;
     let bytes = fabric.wire(Rank(0)).region(target).unwrap_or_default().to_vec();
     expect("memory", &bytes, &b"\0awa\0\0\0\0".to_vec())
@@ -455,8 +459,12 @@ fn digest(fabric: &mut dyn Fabric) -> Result<(), String> {
         [of(half(32), 1), Operation::Copy { from: half(0), into: half(32) }, of(half(32), 2), of(outside, 3)];
     let mut answers = Vec::new();
     fabric.wire(Rank(0)).post(&operations, &[], &mut answers);
-    let wanted =
-        [Answer::Done(0x8a91_36aa), Answer::Done(0), Answer::Done(0x62a8_ab43), Answer::Refused(Missing::Memory)];
+    let wanted = [
+        PostOutcome::Done(0x8a91_36aa),
+        PostOutcome::Done(0),
+        PostOutcome::Done(0x62a8_ab43),
+        PostOutcome::Refused(RefusalReason::Memory),
+    ];
     expect("answers", &answers.as_slice(), &wanted.as_slice())
 }
 
@@ -466,16 +474,16 @@ fn abandon(fabric: &mut dyn Fabric) -> Result<(), String> {
     for number in 0..COUNT {
         let to = Destination::One(Rank(1 + (number % 2) as u32));
         let (send, heads) = send_to(to, Class::Bulk, b"given up", Span::EMPTY, Some(Token(number)));
-        if post(fabric, Rank(0), send, &heads) == Answer::Posted {
+        if post(fabric, Rank(0), send, &heads) == PostOutcome::Posted {
             open.insert(Token(number));
         }
     }
     let answer = post(fabric, Rank(0), Operation::Abandon { peer: Rank(1) }, &[]);
-    expect("answer", &answer, &Answer::Done(0))?;
+    expect("answer", &answer, &PostOutcome::Done(0))?;
     let mut heard = 0;
     for _ in 0..PATIENCE {
         for seen in look(fabric, Rank(0)) {
-            let Seen::Done { token, status, .. } = seen else { continue };
+            let ReceivedMessage::Done { token, status, .. } = seen else { continue };
             if !matches!(status, Status::Complete | Status::Flushed) || !open.remove(&token) {
                 return Err(format!("{token:?} ended with {status:?}, or twice"));
             }
@@ -511,7 +519,7 @@ fn leave(fabric: &mut dyn Fabric) -> Result<(), String> {
     post(fabric, Rank(0), send, &heads);
     await_arrivals(fabric, Rank(2), 1)?;
     await_arrivals(fabric, Rank(1), 0)?;
-    expect("leaving again", &fabric.wire(Rank(1)).leave(group), &Err(Missing::Group))
+    expect("leaving again", &fabric.wire(Rank(1)).leave(group), &Err(RefusalReason::Group))
 }
 
 fn write_then_send(fabric: &mut dyn Fabric) -> Result<(), String> {
@@ -556,7 +564,7 @@ fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
     let operations = fabric.wire(Rank(0)).capabilities().operations;
     for operation in all.into_iter().filter(|operation| !operations.has(operation.kind())) {
         let answer = post(fabric, Rank(0), operation, &heads);
-        expect("answer", &answer, &Answer::Refused(Missing::Operation(operation.kind())))?;
+        expect("answer", &answer, &PostOutcome::Refused(RefusalReason::Operation(operation.kind())))?;
     }
     Ok(())
 }

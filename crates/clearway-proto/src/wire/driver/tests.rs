@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::{Bytes, Class, Nanos, Rank};
-use crate::wire::foreign::Words;
+use crate::wire::foreign::WordMemory;
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Destination, PathId, Queue, Reach, forward_wire};
+use crate::wire::{Destination, MemoryAccess, PathId, Queue, forward_wire};
 
 /// What a [`Script`] does at one instant.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum ScriptAction {
     /// Sends one byte to rank 1, now or later, with a token.
     Send { byte: u8, not_before: Option<LocalNs> },
     /// Sends to a rank that does not exist.
@@ -24,13 +24,13 @@ enum Act {
 /// An engine that does what it is told and notes every input.
 #[derive(Debug, Default)]
 struct Script {
-    acts: Vec<(LocalNs, Act)>,
-    seen: Vec<(LocalNs, Seen)>,
+    acts: Vec<(LocalNs, ScriptAction)>,
+    seen: Vec<(LocalNs, ObservedInput)>,
     ticks_wanted: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum ObservedInput {
     Tick,
     Byte(u8),
     Done(u64, Status),
@@ -38,7 +38,7 @@ enum Seen {
 }
 
 impl Engine for Script {
-    type Command = (LocalNs, Act);
+    type Command = (LocalNs, ScriptAction);
     type Event = u8;
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<u8>) -> More {
@@ -46,7 +46,7 @@ impl Engine for Script {
             Input::Command((LocalNs(u64::MAX), act)) => self.perform(act, out),
             Input::Command(act) => self.acts.push(act),
             Input::Tick => {
-                self.seen.push((now, Seen::Tick));
+                self.seen.push((now, ObservedInput::Tick));
                 while let Some(place) = self.acts.iter().position(|(at, _)| *at <= now) {
                     let (_, act) = self.acts.remove(place);
                     self.perform(act, out);
@@ -54,11 +54,13 @@ impl Engine for Script {
             }
             Input::Arrival(Arrival::Datagram(datagram)) => {
                 let byte = datagram.head.first().copied().unwrap_or(0);
-                self.seen.push((now, Seen::Byte(byte)));
+                self.seen.push((now, ObservedInput::Byte(byte)));
                 out.tell(byte);
             }
-            Input::Arrival(Arrival::Done { token, status, .. }) => self.seen.push((now, Seen::Done(token.0, status))),
-            Input::Arrival(Arrival::Room { .. }) => self.seen.push((now, Seen::Room)),
+            Input::Arrival(Arrival::Done { token, status, .. }) => {
+                self.seen.push((now, ObservedInput::Done(token.0, status)))
+            }
+            Input::Arrival(Arrival::Room { .. }) => self.seen.push((now, ObservedInput::Room)),
             _ => {}
         }
         self.ticks_wanted = self.ticks_wanted.saturating_sub(1);
@@ -71,11 +73,11 @@ impl Engine for Script {
 }
 
 impl Script {
-    fn perform(&mut self, act: Act, out: &mut Out<u8>) {
+    fn perform(&mut self, act: ScriptAction, out: &mut Out<u8>) {
         let (to, byte, not_before) = match act {
-            Act::Send { byte, not_before } => (Rank(1), byte, not_before),
-            Act::Stray => (Rank(77), 0, None),
-            Act::Abandon => return out.operate(Operation::Abandon { peer: Rank(1) }),
+            ScriptAction::Send { byte, not_before } => (Rank(1), byte, not_before),
+            ScriptAction::Stray => (Rank(77), 0, None),
+            ScriptAction::Abandon => return out.operate(Operation::Abandon { peer: Rank(1) }),
         };
         let (to, path, class, head) = (Destination::One(to), PathId(0), Class::Bulk, out.head(&[byte]));
         let send = Operation::Send { to, path, class, head, body: Span::EMPTY, token: Some(Token(u64::from(byte))) };
@@ -87,7 +89,7 @@ impl Script {
 }
 
 /// Two scripts on one fabric, stepped until nothing is left to do.
-fn run(config: MemoryConfig, acts: &[(LocalNs, Act)], ticks_wanted: u32) -> [Script; 2] {
+fn run(config: MemoryConfig, acts: &[(LocalNs, ScriptAction)], ticks_wanted: u32) -> [Script; 2] {
     let mut fabric = MemoryFabric::new(config);
     let mut drivers = [0, 1].map(|_| Driver::boot(Script::default(), LocalNs(0), 0));
     for act in acts {
@@ -105,13 +107,13 @@ fn run(config: MemoryConfig, acts: &[(LocalNs, Act)], ticks_wanted: u32) -> [Scr
     drivers.map(|driver| driver.engine)
 }
 
-fn send(at: u64, byte: u8, not_before: Option<u64>) -> (LocalNs, Act) {
-    (LocalNs(at), Act::Send { byte, not_before: not_before.map(LocalNs) })
+fn send(at: u64, byte: u8, not_before: Option<u64>) -> (LocalNs, ScriptAction) {
+    (LocalNs(at), ScriptAction::Send { byte, not_before: not_before.map(LocalNs) })
 }
 
 fn bytes(script: &Script) -> Vec<(u64, u8)> {
     let arrived = script.seen.iter().filter_map(|(at, seen)| match seen {
-        Seen::Byte(byte) => Some((at.0, *byte)),
+        ObservedInput::Byte(byte) => Some((at.0, *byte)),
         _ => None,
     });
     arrived.collect()
@@ -128,29 +130,31 @@ fn step__paced_operations_leave_at_their_time_and_in_order_of_issue() {
 #[test]
 fn step__a_deadline_is_kept_and_never_early() {
     let [sender, _] = run(MemoryConfig::lossless(2), &[send(500, 1, None), send(700, 2, None)], 0);
-    let ticks: Vec<u64> = sender.seen.iter().filter(|(_, seen)| *seen == Seen::Tick).map(|(at, _)| at.0).collect();
+    let ticks: Vec<u64> =
+        sender.seen.iter().filter(|(_, seen)| *seen == ObservedInput::Tick).map(|(at, _)| at.0).collect();
     assert_eq!(ticks, [500, 700]);
 }
 
 #[test]
 fn step__more_means_a_tick_at_the_same_instant() {
     let [sender, _] = run(MemoryConfig::lossless(2), &[send(500, 1, None)], 3);
-    let ticks = sender.seen.iter().filter(|(at, seen)| *seen == Seen::Tick && *at == LocalNs(500)).count();
+    let ticks = sender.seen.iter().filter(|(at, seen)| *seen == ObservedInput::Tick && *at == LocalNs(500)).count();
     assert!(ticks >= 2, "{:?}", sender.seen);
 }
 
 #[test]
 fn step__every_token_comes_back_once_whatever_becomes_of_it() {
     let config = MemoryConfig { room: 2, ..MemoryConfig::lossless(2) };
-    let acts = [send(1, 1, None), send(1, 2, None), send(1, 3, None), (LocalNs(1), Act::Stray)];
+    let acts = [send(1, 1, None), send(1, 2, None), send(1, 3, None), (LocalNs(1), ScriptAction::Stray)];
     let [sender, receiver] = run(config, &acts, 0);
-    let done: Vec<Seen> = sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != Seen::Tick).collect();
+    let done: Vec<ObservedInput> =
+        sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != ObservedInput::Tick).collect();
     let expected = [
-        Seen::Done(1, Status::Complete),
-        Seen::Done(2, Status::Complete),
-        Seen::Done(3, Status::NoRoom),
-        Seen::Done(0, Status::Refused(Missing::Rank)),
-        Seen::Room,
+        ObservedInput::Done(1, Status::Complete),
+        ObservedInput::Done(2, Status::Complete),
+        ObservedInput::Done(3, Status::NoRoom),
+        ObservedInput::Done(0, Status::Refused(RefusalReason::Rank)),
+        ObservedInput::Room,
     ];
     assert_eq!(done, expected);
     assert_eq!(bytes(&receiver).len(), 2);
@@ -158,10 +162,11 @@ fn step__every_token_comes_back_once_whatever_becomes_of_it() {
 
 #[test]
 fn step__operations_that_are_held_for_a_peer_that_is_given_up_end_flushed() {
-    let acts = [send(1, 1, Some(900)), (LocalNs(2), Act::Abandon), send(3, 2, Some(950))];
+    let acts = [send(1, 1, Some(900)), (LocalNs(2), ScriptAction::Abandon), send(3, 2, Some(950))];
     let [sender, receiver] = run(MemoryConfig::lossless(2), &acts, 0);
-    let done: Vec<Seen> = sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != Seen::Tick).collect();
-    assert_eq!(done, [Seen::Done(1, Status::Flushed), Seen::Done(2, Status::Complete)]);
+    let done: Vec<ObservedInput> =
+        sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != ObservedInput::Tick).collect();
+    assert_eq!(done, [ObservedInput::Done(1, Status::Flushed), ObservedInput::Done(2, Status::Complete)]);
     assert_eq!(bytes(&receiver).len(), 1, "the engine may call a peer that it gave up");
 }
 
@@ -171,7 +176,7 @@ fn step__what_a_command_asked_for_and_ended_at_once_needs_no_other_input() {
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
     driver.command(LocalNs(0), send(u64::MAX, 5, None));
     let _ = driver.step(fabric.wire(Rank(0)), &mut |_| {});
-    assert_eq!(driver.engine.seen, [(LocalNs(0), Seen::Done(5, Status::Complete))]);
+    assert_eq!(driver.engine.seen, [(LocalNs(0), ObservedInput::Done(5, Status::Complete))]);
 }
 
 #[test]
@@ -183,19 +188,19 @@ fn boot__an_idle_engine_has_nothing_to_wake_for() {
 }
 
 /// A wire whose queue is full at every post and empty again at the next harvest.
-struct Drained<'a> {
+struct FullQueueWire<'a> {
     wire: &'a mut dyn Wire,
     refused: bool,
 }
 
-impl Wire for Drained<'_> {
+impl Wire for FullQueueWire<'_> {
     forward_wire!(
         wire: rank, capabilities, now, memory, groups, deadline, counters
     );
 
-    fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<PostOutcome>) {
         self.refused = true;
-        answers.extend(operations.iter().map(|_| Answer::NoRoom));
+        answers.extend(operations.iter().map(|_| PostOutcome::NoRoom));
     }
 
     fn harvest(&mut self, _limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -212,24 +217,24 @@ fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
     driver.command(LocalNs(0), send(0, 7, None));
-    driver.step(&mut Drained { wire: fabric.wire(Rank(0)), refused: false }, &mut |_| {});
-    let seen: Vec<Seen> = driver.engine_mut().seen.iter().map(|(_, seen)| *seen).collect();
-    assert_eq!(seen, [Seen::Tick, Seen::Done(7, Status::NoRoom), Seen::Room]);
+    driver.step(&mut FullQueueWire { wire: fabric.wire(Rank(0)), refused: false }, &mut |_| {});
+    let seen: Vec<ObservedInput> = driver.engine_mut().seen.iter().map(|(_, seen)| *seen).collect();
+    assert_eq!(seen, [ObservedInput::Tick, ObservedInput::Done(7, Status::NoRoom), ObservedInput::Room]);
 }
 
 /// An engine that issues the operations that it is given, each batch in one round, and notes what comes back.
 #[derive(Default)]
-struct Clerk {
-    told: Vec<(u64, Shown)>,
+struct BatchEngine {
+    told: Vec<(u64, TokenResult)>,
 }
 
 /// What a token came back with: bytes that were shown, or how its operation ended.
-type Shown = Result<Vec<u8>, (Status, u64)>;
+type TokenResult = Result<Vec<u8>, (Status, u64)>;
 
 /// Operations, and the bytes of those that store some, in their order.
 type Batch = Vec<(Option<LocalNs>, Operation, &'static [u8])>;
 
-impl Engine for Clerk {
+impl Engine for BatchEngine {
     type Command = Batch;
     type Event = ();
 
@@ -293,15 +298,15 @@ fn served(
     is_adopted: bool,
     with: Option<&mut Adder>,
     batch: impl Fn(&dyn Fn(u64, u32) -> Span) -> Batch,
-) -> (Clerk, u64) {
+) -> (BatchEngine, u64) {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let wire = fabric.wire(Rank(0));
     let region = match is_adopted {
-        true => wire.adopt(Arc::new(Words::new(64, Reach::Peers))),
+        true => wire.adopt(Arc::new(WordMemory::new(64, MemoryAccess::Peers))),
         false => wire.register(Bytes(64)),
     };
     let region = region.expect("room");
-    let mut driver = Driver::boot(Clerk::default(), LocalNs(0), 0);
+    let mut driver = Driver::boot(BatchEngine::default(), LocalNs(0), 0);
     driver.command(LocalNs(0), batch(&|offset, length| Span { region, offset, length }));
     match with {
         Some(applier) => driver.step_with(wire, &mut |()| {}, applier),
@@ -355,7 +360,7 @@ fn post__a_checked_copy_leaves_other_bytes_where_they_are() {
             ]
         });
         let found = Err((Status::Complete, u64::from(crate::base::crc32c(b"abcd"))));
-        let refused = Err((Status::Refused(Missing::Memory), 0));
+        let refused = Err((Status::Refused(RefusalReason::Memory), 0));
         let expected = [(4, Ok(b"abcd\0\0\0\0\0\0\0\0".to_vec())), (1, found.clone()), (2, found), (3, refused)];
         assert_eq!(clerk.told, expected);
     }
@@ -377,11 +382,15 @@ fn post__what_small_structures_lack_is_refused_by_name() {
     let (clerk, refused) = served(false, Some(&mut Adder(1)), batch);
     let missing = |missing| Err((Status::Refused(missing), 0));
     let malformed = Err((Status::Failed(Fault::Malformed), 0));
-    let by_name = [(1, missing(Missing::Memory)), (2, missing(Missing::Length)), (3, missing(Missing::Length))];
+    let by_name = [
+        (1, missing(RefusalReason::Memory)),
+        (2, missing(RefusalReason::Length)),
+        (3, missing(RefusalReason::Length)),
+    ];
     assert_eq!(clerk.told, [&by_name[..], &[(4, malformed)]].concat());
     assert_eq!(refused, 2, "stores have no token");
     let (clerk, _) = served(false, None, batch);
-    let nobody = missing(Missing::Operation(OperationKind::Apply));
+    let nobody = missing(RefusalReason::Operation(OperationKind::Apply));
     assert_eq!(clerk.told[2..], [(3, nobody.clone()), (4, nobody)]);
 }
 
@@ -390,7 +399,7 @@ fn hold__what_is_stored_later_is_kept_until_then() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let region = fabric.wire(Rank(0)).register(Bytes(8)).expect("room");
     let at = |offset, length| Span { region, offset, length };
-    let mut driver = Driver::boot(Clerk::default(), LocalNs(0), 0);
+    let mut driver = Driver::boot(BatchEngine::default(), LocalNs(0), 0);
     let (_, operation, bytes) = store(at(0, 4), b"late");
     driver.command(LocalNs(0), vec![(Some(LocalNs(500)), operation, bytes), store(at(4, 4), b"soon")]);
     for now in [0, 500] {

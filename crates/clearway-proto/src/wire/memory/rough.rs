@@ -4,13 +4,13 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
-use super::Flight;
+use super::InFlight;
 use crate::base::{RandomKey, RandomStream, Rank};
 use crate::wire::PathId;
 
 /// How rough a [`super::MemoryFabric`] is with messages, in millionths of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rough {
+pub struct FaultInjection {
     /// Arrive twice.
     pub doubled: u32,
     /// Arrive up to 20 latencies late, behind others.
@@ -24,7 +24,7 @@ const LATE_MAX: u64 = 20;
 
 /// What becomes of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct MessageFate {
     /// It arrives once more, so many latencies later.
     pub(super) again: Option<u64>,
     /// Latencies beside the first.
@@ -33,16 +33,16 @@ pub(super) struct Fate {
 
 /// Decides the fate of messages.
 #[derive(Debug)]
-pub(super) struct Weather {
-    rough: Rough,
+pub(super) struct FaultState {
+    rough: FaultInjection,
     stream: RandomStream,
     cut: BTreeSet<PathId>,
     deaf: BTreeSet<Rank>,
     leaf: Option<u32>,
 }
 
-impl Weather {
-    pub(super) fn new(rough: Rough, seed: u64) -> Self {
+impl FaultState {
+    pub(super) fn new(rough: FaultInjection, seed: u64) -> Self {
         Self {
             rough,
             stream: RandomKey::new(seed).purpose("memory wire weather").stream(),
@@ -87,16 +87,16 @@ impl Weather {
     }
 
     /// What becomes of a message; a damaged one is changed now.
-    pub(super) fn fate(&mut self, flight: &mut Flight) -> Fate {
-        let Rough { doubled, late, damaged } = self.rough;
+    pub(super) fn fate(&mut self, flight: &mut InFlight) -> MessageFate {
+        let FaultInjection { doubled, late, damaged } = self.rough;
         if self.strikes(damaged)
-            && let Flight::Message { head, body, .. } = flight
+            && let InFlight::Message { head, body, .. } = flight
         {
             self.damage(head, body);
         }
         let late = if self.strikes(late) { 1 + self.stream.below(LATE_MAX) } else { 0 };
         let again = self.strikes(doubled).then(|| self.stream.below(LATE_MAX));
-        Fate { again, late }
+        MessageFate { again, late }
     }
 
     fn damage(&mut self, head: &mut Box<[u8]>, body: &mut Box<[u8]>) {

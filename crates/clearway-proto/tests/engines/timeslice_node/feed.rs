@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::timeslice::{
-    Command, Dfs, Layout, Node, NodeConfig, Policy, Release, Sizes, Slots, Source, Window,
+    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
+    TimesliceLayout, TimesliceNode, Window, WriteSlots,
 };
 use clearway_proto::wire::{Arrival, Datagram, Engine, Input, More, Out, PathId, RegionId, Span, Stamp};
 
@@ -19,24 +20,24 @@ const BEAT: Nanos = Nanos(1_000);
 /// Calls with nothing new that are made at most while an engine says that it has more to do.
 const AGAIN_MAX: usize = 8;
 
-fn node(first: u8) -> Node {
+fn node(first: u8) -> TimesliceNode {
     let rank = Rank(u32::from(first) % RANKS);
     let policy = Policy::ALL[usize::from(first / 5) % Policy::ALL.len()];
-    let layout = Layout::new((0..3).map(Rank).collect(), (3..RANKS).map(Rank).collect(), &[]);
+    let layout = TimesliceLayout::new((0..3).map(Rank).collect(), (3..RANKS).map(Rank).collect(), &[]);
     let layout = layout.and_then(|layout| layout.without(&[Rank(4)])).expect("a sound layout");
     let memory = Span { region: RegionId(0), offset: 0, length: 16 };
-    Node::new(NodeConfig {
+    TimesliceNode::new(TimesliceConfig {
         rank,
         run: 0,
         layout: Arc::new(layout),
         policy,
         window: Window { least: 2, most: 8 },
         dfs: Dfs { interval: 10, history: 4, ..Dfs::default() },
-        source: Source::Endless(memory, Sizes::Constant(Bytes(16))),
-        slots: Slots::of(policy),
+        source: ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(16))),
+        slots: WriteSlots::of(policy),
         rings: Span { region: RegionId(1), offset: 0, length: 3 * RING },
         ring: Bytes(u64::from(RING)),
-        release: Release::AtOnce,
+        release: ReleasePolicy::AtOnce,
         heartbeat: Some(BEAT),
         class: Class::Bulk,
         control: Class::Control,
@@ -48,7 +49,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let (mut node, mut out, mut now) = (node(*first), Out::with_limit(64), LocalNs(0));
     tell(&mut node, now, Input::Boot { incarnation: 0 }, &mut out);
-    tell(&mut node, now, Input::Command(Command::Begin), &mut out);
+    tell(&mut node, now, Input::Command(TimesliceCommand::Begin), &mut out);
     while let [what, from, length, more @ ..] = rest {
         let (head, behind) = more.split_at(more.len().min(usize::from(*length)));
         rest = behind;
@@ -75,7 +76,12 @@ pub(crate) fn run(bytes: &[u8]) {
     let _ = node.take_record(now);
 }
 
-fn tell(node: &mut Node, now: LocalNs, input: Input<'_, Command>, out: &mut Out<<Node as Engine>::Event>) {
+fn tell(
+    node: &mut TimesliceNode,
+    now: LocalNs,
+    input: Input<'_, TimesliceCommand>,
+    out: &mut Out<<TimesliceNode as Engine>::Event>,
+) {
     let mut more = node.input(now, input, out);
     out.clear();
     for _ in 0..AGAIN_MAX {

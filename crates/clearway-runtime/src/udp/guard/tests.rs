@@ -9,7 +9,7 @@ fn guards(ranks: u32) -> Vec<Guard> {
     agreed(ranks, 7, 0).into_iter().map(|keys| Guard::new(keys, 2)).collect()
 }
 
-fn seal(guard: &mut Guard, to: Destination, class: Class) -> Result<Vec<u8>, Missing> {
+fn seal(guard: &mut Guard, to: Destination, class: Class) -> Result<Vec<u8>, RefusalReason> {
     let mut staging = Vec::new();
     guard.stage(to, PathId(0), class, [b"", b"body"], &mut staging)?;
     guard.seal(&mut staging);
@@ -37,7 +37,7 @@ fn seal__no_nonce_comes_twice_under_one_key() {
         }
     }
     let beyond = guard.stage(Destination::One(Rank(1)), PathId(2), Class::Bulk, [b"", b""], &mut Vec::new());
-    assert_eq!(beyond, Err(Missing::Path));
+    assert_eq!(beyond, Err(RefusalReason::Path));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn seal__refuses_when_the_numbers_of_a_class_are_used_up() {
     guard.pairs[1].rails[0].0.0[Class::Bulk.index()] = NUMBERS_MAX - 1;
     assert!(seal(&mut guard, to, Class::Bulk).is_ok());
     for _ in 0..2 {
-        assert_eq!(seal(&mut guard, to, Class::Bulk), Err(Missing::Operation(OperationKind::Send)));
+        assert_eq!(seal(&mut guard, to, Class::Bulk), Err(RefusalReason::Operation(OperationKind::Send)));
     }
     assert!(seal(&mut guard, to, Class::Control).is_ok(), "another class has its own");
 }
@@ -77,10 +77,10 @@ fn seal__refuses_when_the_numbers_of_a_class_are_used_up() {
 #[test]
 fn seal__for_nobody_is_refused() {
     let mut guard = guards(2).remove(0);
-    assert_eq!(seal(&mut guard, Destination::One(Rank(2)), Class::Bulk), Err(Missing::Rank));
+    assert_eq!(seal(&mut guard, Destination::One(Rank(2)), Class::Bulk), Err(RefusalReason::Rank));
     assert_eq!(
         seal(&mut guard, Destination::Group(GroupId(1)), Class::Bulk),
-        Err(Missing::Group),
+        Err(RefusalReason::Group),
         "a group without key"
     );
 }

@@ -77,7 +77,7 @@ fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
         .collect();
     let mut answers = Vec::new();
     job.wires[0].post(&sends, out.heads(), &mut answers);
-    assert_eq!(answers, vec![Answer::Done(0); count]);
+    assert_eq!(answers, vec![PostOutcome::Done(0); count]);
     job.wires[0].listener.members.rails[0][1] = peer;
     let mut bytes = [0; 2_048];
     (0..count)
@@ -145,7 +145,7 @@ fn harvest__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
     let counters = job.wires[1].counters();
     assert_eq!((counters.received, counters.strangers + counters.receive_overflow), (0, FLOOD));
     assert_eq!((memory(&job), job.wires[1].replayed()), (before, 0));
-    assert_eq!(job.send(0, 1, Class::Bulk, b"friend", Span::EMPTY), Answer::Done(0));
+    assert_eq!(job.send(0, 1, Class::Bulk, b"friend", Span::EMPTY), PostOutcome::Done(0));
     assert_eq!(job.await_messages(1, 1), [(Rank(0), Some(Class::Bulk), b"friend".to_vec())]);
 }
 

@@ -9,7 +9,9 @@
 //! I2. What is refused takes no room in a queue and changes no memory.
 
 use clearway_proto::base::{Class, Rank};
-use clearway_proto::wire::{Answer, Destination, FileKind, Missing, Operation, PathId, RegionId, Status, Token, Wire};
+use clearway_proto::wire::{
+    Destination, FileKind, RefusalReason, Operation, PathId, PostOutcome, RegionId, Status, Token, Wire,
+};
 
 use super::{FileJob, SimWire};
 use crate::disk::Request;
@@ -23,24 +25,28 @@ const ATOMIC_REQUEST_BYTES: u64 = 28;
 
 impl SimWire {
     /// Whether `operation` can be carried, and touches only memory that is there.
-    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), Missing> {
+    fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), RefusalReason> {
         if !self.capabilities.operations.has(operation.kind()) {
-            return Err(Missing::Operation(operation.kind()));
+            return Err(RefusalReason::Operation(operation.kind()));
         }
-        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(Missing::Rank) };
+        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
         let paths = self.capabilities.paths.len();
-        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(Missing::Path) };
+        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) };
         match *operation {
             Operation::Send { to, path, head, body, .. } => {
                 route(path)?;
                 if let Destination::One(rank) = to {
                     known(rank)?;
                 }
-                let head = head.of(heads).ok_or(Missing::Memory)?;
+                let head = head.of(heads).ok_or(RefusalReason::Memory)?;
                 if body.length > 0 {
                     self.range(body)?;
                 }
-                if self.capabilities.carries(head.len(), body.length as usize) { Ok(()) } else { Err(Missing::Length) }
+                if self.capabilities.carries(head.len(), body.length as usize) {
+                    Ok(())
+                } else {
+                    Err(RefusalReason::Length)
+                }
             }
             Operation::Write { to: peer, path, from: here, .. } | Operation::Read { peer, path, into: here, .. } => {
                 route(path)?;
@@ -52,7 +58,7 @@ impl SimWire {
                 self.range(from)?;
                 self.range(into)?;
                 let writable = into.region != RegionId::RECEIVE && from.length == into.length;
-                if writable { Ok(()) } else { Err(Missing::Memory) }
+                if writable { Ok(()) } else { Err(RefusalReason::Memory) }
             }
             Operation::Digest { of, .. } => {
                 if of.length > 0 {
@@ -63,10 +69,10 @@ impl SimWire {
             }
             Operation::File { file, memory, .. } => {
                 let open = self.disk.as_ref().and_then(|disk| disk.size(file));
-                open.ok_or(Missing::Memory)?;
+                open.ok_or(RefusalReason::Memory)?;
                 if memory.length > 0 { self.range(memory).map(drop) } else { Ok(()) }
             }
-            _ => Err(Missing::Operation(operation.kind())),
+            _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
@@ -74,7 +80,7 @@ impl SimWire {
     ///
     /// # Errors
     /// What it lacks.
-    pub(super) fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<Answer, Missing> {
+    pub(super) fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         self.check(operation, heads)?;
         let answer = match *operation {
             Operation::Send { to, path, class, head, body, token } => {
@@ -106,25 +112,33 @@ impl SimWire {
                 let body = self.take(from)?;
                 self.place(into, &body)?;
                 self.processor.spend(self.copy_pace.time(from.length));
-                Answer::Done(0)
+                PostOutcome::Done(0)
             }
             Operation::Digest { of, .. } => {
                 self.processor.spend(self.copy_pace.time(of.length));
-                Answer::Done(u64::from(self.digest(of)?))
+                PostOutcome::Done(u64::from(self.digest(of)?))
             }
             Operation::File { kind, file, at, memory, token, .. } => {
                 let body = if kind == FileKind::Write { self.take(memory)? } else { Body::Empty };
                 let length = if kind == FileKind::Sync { 0 } else { u64::from(memory.length) };
                 let request = Request::new(kind, file, at, length, body);
                 self.file_jobs.push(FileJob { at: self.processor.free_at(), request, memory, token });
-                Answer::Posted
+                PostOutcome::Posted
             }
-            _ => Answer::Refused(Missing::Operation(operation.kind())),
+            _ => PostOutcome::Refused(RefusalReason::Operation(operation.kind())),
         };
         Ok(answer)
     }
 
-    fn request(&mut self, peer: Rank, path: PathId, class: Class, token: Token, bytes: u64, cargo: Cargo) -> Answer {
+    fn request(
+        &mut self,
+        peer: Rank,
+        path: PathId,
+        class: Class,
+        token: Token,
+        bytes: u64,
+        cargo: Cargo,
+    ) -> PostOutcome {
         match self.enter_queue(path, class, bytes) {
             Ok(()) => self.depart(Destination::One(peer), path, class, Some(token), bytes, cargo),
             Err(answer) => answer,
@@ -139,7 +153,7 @@ impl SimWire {
         token: Option<Token>,
         bytes: u64,
         cargo: Cargo,
-    ) -> Answer {
+    ) -> PostOutcome {
         let (kind, acknowledgement) = match (&cargo, token) {
             (Cargo::Message { .. }, _) => (Kind::Message, Acknowledgement::Unasked),
             (Cargo::Write { .. }, Some(_)) => (Kind::OneSided, Acknowledgement::Awaited),
@@ -163,11 +177,11 @@ impl SimWire {
             repeats: 0,
         };
         self.outbox.push(Outgoing { at: self.processor.free_at(), flight });
-        Answer::Posted
+        PostOutcome::Posted
     }
 
     /// Puts `operation` and its answer into the digest.
-    pub(super) fn note(&mut self, operation: &Operation, heads: &[u8], answer: Answer) {
+    pub(super) fn note(&mut self, operation: &Operation, heads: &[u8], answer: PostOutcome) {
         let (peer, class, size, place) = match *operation {
             Operation::Send { to: Destination::One(rank), class, body, .. } => {
                 (rank.0, class, body.length, body.offset)
@@ -184,10 +198,10 @@ impl SimWire {
             _ => (0, Class::Control, 0, 0),
         };
         let answer = match answer {
-            Answer::Done(value) => value << 2,
-            Answer::Posted => 1,
-            Answer::NoRoom => 2,
-            Answer::Refused(_) => 3,
+            PostOutcome::Done(value) => value << 2,
+            PostOutcome::Posted => 1,
+            PostOutcome::NoRoom => 2,
+            PostOutcome::Refused(_) => 3,
         };
         let kind = 16 + (operation.kind() as u64) * 8 + class.index() as u64;
         self.digest.event(self.processor.free_at(), kind, u64::from(peer) << 32 | u64::from(size));

@@ -8,7 +8,7 @@
 //! I1. A queue that answered `NoRoom` gives `Room` once, as soon as it is half empty.
 
 use clearway_proto::base::Class;
-use clearway_proto::wire::{Answer, Missing, PathId};
+use clearway_proto::wire::{RefusalReason, PathId, PostOutcome};
 
 use super::{Ready, SimWire};
 use crate::wire::capabilities::BODY_MAX;
@@ -37,14 +37,14 @@ impl TransmitQueue {
 
 impl SimWire {
     /// Whether the queue takes a message of `bytes`, which then counts.
-    pub(super) fn enter_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Result<(), Answer> {
-        let queue = self.queues.get_mut(place_of(path, class)).ok_or(Answer::Refused(Missing::Path))?;
+    pub(super) fn enter_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Result<(), PostOutcome> {
+        let queue = self.queues.get_mut(place_of(path, class)).ok_or(PostOutcome::Refused(RefusalReason::Path))?;
         let most = self.trouble.queue_messages.unwrap_or(QUEUE_MESSAGES);
         let full = queue.messages >= most || queue.messages > 0 && queue.bytes + bytes > QUEUE_BYTES;
         if full {
             queue.refused = true;
             self.counters.no_room += 1;
-            return Err(Answer::NoRoom);
+            return Err(PostOutcome::NoRoom);
         }
         queue.messages += 1;
         queue.bytes += bytes;

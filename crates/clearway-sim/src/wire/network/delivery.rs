@@ -4,7 +4,7 @@
 //! I1. An interface answers without its node's processor; an engine hears of what concerns it, and of nothing else.
 
 use clearway_proto::base::{Class, RandomKey, Rank};
-use clearway_proto::wire::{Destination, FileKind, Missing, PathId, Span, Status, Token};
+use clearway_proto::wire::{Destination, FileKind, RefusalReason, PathId, Span, Status, Token};
 
 use super::{Later, Network};
 use crate::disk::{Ended, Request};
@@ -133,7 +133,7 @@ impl<C: Carrier> Network<C> {
                 let into = Span { region: into.region, offset: into.offset, length };
                 let outcome = match reach {
                     Reach::Here => end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete),
-                    Reach::Stale => Status::Refused(Missing::Memory),
+                    Reach::Stale => Status::Refused(RefusalReason::Memory),
                     Reach::Down => Status::Flushed,
                 };
                 if let (Status::Complete, Some(immediate)) = (outcome, immediate) {
@@ -216,7 +216,7 @@ impl<C: Carrier> Network<C> {
     }
 
     fn refuse(&mut self, parcel: Parcel) {
-        let status = Status::Refused(Missing::Memory);
+        let status = Status::Refused(RefusalReason::Memory);
         let cargo = Cargo::Reply { into: Span::EMPTY, body: Body::Empty, status, value: 0 };
         self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
     }
@@ -319,7 +319,7 @@ fn patience() -> Picos {
     Picos(REPEAT_AFTER.0 * u64::from(REPEATS_MAX))
 }
 
-fn split<T: Default>(result: Result<T, Missing>) -> (Status, T) {
+fn split<T: Default>(result: Result<T, RefusalReason>) -> (Status, T) {
     match result {
         Ok(value) => (Status::Complete, value),
         Err(missing) => (Status::Refused(missing), T::default()),

@@ -13,7 +13,7 @@
 use std::fmt::Write as _;
 
 use clearway_proto::base::{Class, RandomKey};
-use clearway_proto::stats::{Quantile, Reading};
+use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{Order, Reports, Target};
 use clearway_sim::graph::DeviceId;
@@ -63,7 +63,7 @@ pub(crate) fn puts(policy: &str, congestors: Congestors) -> [f64; 2] {
     let (until, last) = (Picos::from_micros(2_000), Picos::from_micros(2_200));
     let outcome = traffic::open(&mut fabric, &sources, until, last, RandomKey::new(3).purpose("puts"));
     [Quantile::P50, Quantile::P99].map(|quantile| match outcome.latency.quantile(quantile) {
-        Reading::Finite(ns) => ns as f64,
+        QuantileValue::Finite(ns) => ns as f64,
         _ => f64::INFINITY,
     })
 }

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey};
-use clearway_proto::stats::{Histogram, Quantile, Reading};
+use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{Notice, Order, Reports, Target};
 use clearway_sim::graph::DeviceId;
@@ -53,7 +53,7 @@ pub(crate) struct Victims {
     /// Delivered, of those injected.
     pub(crate) delivered: f64,
     /// The 99th percentile in nanoseconds.
-    pub p99: Reading,
+    pub p99: QuantileValue,
 }
 
 /// One network with and without the incast.
@@ -201,11 +201,11 @@ pub(crate) fn text() -> String {
     text
 }
 
-fn shown(reading: Reading) -> String {
+fn shown(reading: QuantileValue) -> String {
     match reading {
-        Reading::Finite(ns) => ns.to_string(),
-        Reading::Infinite => "never".to_owned(),
-        Reading::Empty => "-".to_owned(),
+        QuantileValue::Finite(ns) => ns.to_string(),
+        QuantileValue::Infinite => "never".to_owned(),
+        QuantileValue::Empty => "-".to_owned(),
     }
 }
 
@@ -213,9 +213,9 @@ fn shown(reading: Reading) -> String {
 mod tests {
     use super::*;
 
-    fn nanos(reading: Reading) -> f64 {
+    fn nanos(reading: QuantileValue) -> f64 {
         match reading {
-            Reading::Finite(ns) => ns as f64,
+            QuantileValue::Finite(ns) => ns as f64,
             _ => f64::INFINITY,
         }
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use clearway_proto::base::Bytes;
-use clearway_proto::microslice::Sizes;
+use clearway_proto::microslice::SizeDistribution;
 
 use super::ground::refuse_elsewhere;
 use crate::mechanism::timeslice::archive::INPUT;
@@ -32,7 +32,7 @@ pub(super) struct ShapeFlags {
     overlap: Option<u32>,
     /// Lengths of made microslices: constant, poisson, skewed [default: constant].
     #[arg(long, value_name = "LAW")]
-    sizes: Option<Sizes>,
+    sizes: Option<SizeDistribution>,
     /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to 256MiB].
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
@@ -184,7 +184,7 @@ impl ShapeFlags {
     /// Made microslices for `plan`.
     fn pattern(&self, plan: &Plan) -> Result<SourceKind> {
         let mean = mean(plan, self.shape())?;
-        Ok(SourceKind::Pattern { sizes: self.sizes.unwrap_or(Sizes::Constant), mean })
+        Ok(SourceKind::Pattern { sizes: self.sizes.unwrap_or(SizeDistribution::Constant), mean })
     }
 
     /// What ranks do with `feed` for `plan`, watched as `job`.

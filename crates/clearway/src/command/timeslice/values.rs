@@ -1,6 +1,6 @@
 //! What was in force in a run, by the names of its flags.
 
-use clearway_proto::microslice::Sizes;
+use clearway_proto::microslice::SizeDistribution;
 
 use super::schedule::flag;
 use crate::command::flagged::{Values, joined};
@@ -43,7 +43,7 @@ pub(super) fn of_times(plan: &Plan) -> Values {
 /// What is built in a lab or a job.
 pub(super) fn of_task(task: &Task) -> Values {
     let feed = &task.feed;
-    let (source, sizes): (&str, Option<Sizes>) = match &feed.source {
+    let (source, sizes): (&str, Option<SizeDistribution>) = match &feed.source {
         SourceKind::Memory(_) | SourceKind::Mixed(_) => ("memory", None),
         SourceKind::Pattern { sizes, .. } => ("pattern", Some(*sizes)),
         SourceKind::Archives(template) => (template, None),

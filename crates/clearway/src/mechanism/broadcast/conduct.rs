@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clearway_lab::OFFLOAD_MAX;
 use clearway_proto::base::{Bytes, Nanos, Rank};
-use clearway_proto::broadcast::{Reach, Way};
+use clearway_proto::broadcast::{Algorithm, MulticastReach};
 
 use super::outcome::{Cast, Outcome};
 use super::plan::{Mode, Plan, SHORT, Share};
@@ -85,8 +85,8 @@ fn symbol(ranks: &dyn ProcessVenue) -> Bytes {
 }
 
 /// How symbols leave at first where objects of this length are cast by this mode under this loss.
-pub(super) fn way_of(ranks: &dyn ProcessVenue, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Way {
-    let multicast = if ranks.facts().has_multicast { Reach::All } else { Reach::Some };
+pub(super) fn way_of(ranks: &dyn ProcessVenue, plan: &Plan, (mode, length, loss): (Mode, Bytes, Share)) -> Algorithm {
+    let multicast = if ranks.facts().has_multicast { MulticastReach::All } else { MulticastReach::Some };
     mode.way(&plan.circumstances(length, symbol(ranks), LATENCY, loss), multicast)
 }
 
@@ -180,7 +180,7 @@ impl Conductor<'_> {
     }
 
     /// Gives all ranks their part and waits until the root has heard everybody.
-    fn begin(&mut self, cast: &Cast, way: Way, ranks: &[Rank]) -> Result<()> {
+    fn begin(&mut self, cast: &Cast, way: Algorithm, ranks: &[Rank]) -> Result<()> {
         self.key += 1;
         let assignment = Assignment {
             key: self.key,

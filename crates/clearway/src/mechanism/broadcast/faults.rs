@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey, RandomStream};
-use clearway_proto::broadcast::Record;
+use clearway_proto::broadcast::BroadcastRecord;
 
 use super::conduct::Conductor;
 use super::outcome::{Cast, Outcome};
@@ -41,7 +41,7 @@ struct Tally {
     deaths: u32,
     stops: u32,
     switches: u32,
-    record: Record,
+    record: BroadcastRecord,
 }
 
 impl Tally {

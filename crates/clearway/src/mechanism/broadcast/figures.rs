@@ -1,7 +1,7 @@
 //! The figures of broadcasts.
 
 use clearway_proto::base::{Bytes, Nanos};
-use clearway_proto::broadcast::{Costs, Reach};
+use clearway_proto::broadcast::{Costs, MulticastReach};
 
 use super::outcome::{Outcome, quantile};
 use super::plan::{Mode, Plan, Share};
@@ -182,7 +182,7 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
 }
 
 /// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a message carries.
-pub(crate) fn explained(plan: &Plan, figures: &[Figure], symbol: Bytes, multicast: Reach) -> String {
+pub(crate) fn explained(plan: &Plan, figures: &[Figure], symbol: Bytes, multicast: MulticastReach) -> String {
     let bare = |loss: Share| {
         let loss = loss.to_string();
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == Some(&loss);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clearway_proto::base::{Bytes, LocalNs, Rank};
-use clearway_proto::broadcast::{Record, Way};
+use clearway_proto::broadcast::{Algorithm, BroadcastRecord};
 
 use super::plan::{Mode, Share};
 use super::rough::Rough;
@@ -34,9 +34,9 @@ impl Cast {
 pub(crate) struct Outcome {
     pub(super) cast: Cast,
     /// How symbols left at first.
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     /// Which other ways symbols took, from when on.
-    pub(super) ways: Vec<(Way, LocalNs)>,
+    pub(super) ways: Vec<(Algorithm, LocalNs)>,
     /// By rank; who died has none.
     pub(super) accounts: BTreeMap<Rank, Account>,
     /// Ranks that died, and how.
@@ -106,8 +106,8 @@ impl Outcome {
     }
 
     /// What all ranks counted together.
-    pub(super) fn record(&self) -> Record {
-        let add = |a: Record, b: &Record| Record {
+    pub(super) fn record(&self) -> BroadcastRecord {
+        let add = |a: BroadcastRecord, b: &BroadcastRecord| BroadcastRecord {
             sent: a.sent + b.sent,
             repairs: a.repairs + b.repairs,
             received: a.received + b.received,
@@ -117,7 +117,7 @@ impl Outcome {
             reports: a.reports + b.reports,
             polls: a.polls + b.polls,
         };
-        self.accounts.values().map(|account| &account.record).fold(Record::default(), add)
+        self.accounts.values().map(|account| &account.record).fold(BroadcastRecord::default(), add)
     }
 
     /// What all survivors were told, as the end of a sentence.
@@ -163,7 +163,7 @@ mod tests {
         let (length, loss, rough) = (Bytes(4), Share(0), Rough::default());
         Outcome {
             cast: Cast { mode: Mode::Auto, length, loss, rough, rhythm, objects },
-            way: Way::Multicast,
+            way: Algorithm::Multicast,
             ways: Vec::new(),
             accounts: BTreeMap::from([(ROOT, root), (Rank(1), receiver)]),
             gone: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::broadcast::{Circumstances, Costs, Reach, Way};
+use clearway_proto::broadcast::{Algorithm, Costs, MulticastReach, NetworkConditions};
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::RankAt;
@@ -36,15 +36,15 @@ impl Mode {
     }
 
     /// How symbols leave at first, under `circumstances`.
-    pub(super) fn way(self, circumstances: &Circumstances, multicast: Reach) -> Way {
+    pub(super) fn way(self, circumstances: &NetworkConditions, multicast: MulticastReach) -> Algorithm {
         match self {
             // Multicast loads the network least, and whether it reaches all is found out on the way.
-            Self::Auto if multicast == Reach::All => Way::Multicast,
-            Self::Auto => Costs::of(circumstances, Reach::Some).best(),
-            Self::Multicast => Way::Multicast,
-            Self::Chain => Way::Chain,
-            Self::Tree => Way::Tree,
-            Self::Segments => Way::Segments,
+            Self::Auto if multicast == MulticastReach::All => Algorithm::Multicast,
+            Self::Auto => Costs::of(circumstances, MulticastReach::Some).best(),
+            Self::Multicast => Algorithm::Multicast,
+            Self::Chain => Algorithm::Chain,
+            Self::Tree => Algorithm::Tree,
+            Self::Segments => Algorithm::Segments,
         }
     }
 }
@@ -145,8 +145,8 @@ impl Plan {
     }
 
     /// What the cost of ways depends on.
-    pub(super) fn circumstances(&self, length: Bytes, symbol: Bytes, latency: Nanos, loss: Share) -> Circumstances {
-        Circumstances {
+    pub(super) fn circumstances(&self, length: Bytes, symbol: Bytes, latency: Nanos, loss: Share) -> NetworkConditions {
+        NetworkConditions {
             receivers: self.ranks.saturating_sub(1),
             length,
             symbol,

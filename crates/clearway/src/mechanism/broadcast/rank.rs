@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{Command, Event, Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::broadcast::{
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member, SlowReceivers,
+};
 use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
 use clearway_runtime::{clock, progress};
 use nix::sys::signal::{Signal, raise};
@@ -142,7 +144,7 @@ fn take(
 
 /// Bytes of a symbol over `wire`.
 pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
-    NodeConfig::symbol_beside(wire.capabilities())
+    BroadcastConfig::symbol_beside(wire.capabilities())
         .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
 }
 
@@ -154,14 +156,14 @@ pub(super) fn member(
     group: Option<GroupId>,
     symbol: u32,
     slots: Span,
-) -> Node {
+) -> BroadcastNode {
     let per_leaf = assignment.per_leaf.max(1);
     let members = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / per_leaf });
-    Node::new(NodeConfig {
+    BroadcastNode::new(BroadcastConfig {
         rank,
         members: members.collect(),
         root,
-        group: group.filter(|_| matches!(assignment.way, Way::Multicast | Way::Segments)),
+        group: group.filter(|_| matches!(assignment.way, Algorithm::Multicast | Algorithm::Segments)),
         key: assignment.key + root.0,
         symbol,
         window: WINDOW,
@@ -170,7 +172,7 @@ pub(super) fn member(
         rate: assignment.rate,
         sync_every: SYNC_EVERY,
         silence: assignment.silence,
-        laggards: Laggards::Wait,
+        laggards: SlowReceivers::Wait,
         way: assignment.way,
         class: Class::Bulk,
         control: Class::Control,
@@ -223,8 +225,8 @@ struct Casting<'a> {
     dropped: u64,
     film: Film,
     /// When each was told: a step can be long.
-    events: Vec<(LocalNs, Event)>,
-    commands: Vec<Command>,
+    events: Vec<(LocalNs, BroadcastEvent)>,
+    commands: Vec<BroadcastCommand>,
     /// Root: the object that is made next.
     making: Option<Pattern>,
     /// Long objects that are with everybody, and not yet compared.
@@ -241,7 +243,7 @@ impl<'a> Casting<'a> {
         let mut commands = Vec::new();
         if !is_root && !places.is_short(assignment.length) {
             let first = 0..places.count.min(assignment.objects);
-            commands.extend(first.map(|object| Command::Place { into: places.of(object, assignment.length) }));
+            commands.extend(first.map(|object| BroadcastCommand::Place { into: places.of(object, assignment.length) }));
         }
         Self {
             assignment,
@@ -268,7 +270,7 @@ impl<'a> Casting<'a> {
         }
     }
 
-    fn run(&mut self, wire: &mut RoughWire, node: Node) -> Result<Next> {
+    fn run(&mut self, wire: &mut RoughWire, node: BroadcastNode) -> Result<Next> {
         let input = self.orders.source().try_clone_to_owned()?;
         say(Said::Taken)?;
         let mut driver = Driver::boot(node, clock::now(), 0);
@@ -289,7 +291,7 @@ impl<'a> Casting<'a> {
             Incoming::Request(Asked::Begin) => self.cast_at = Some(now),
             // One long object: short ones go by themselves.
             Incoming::Request(Asked::Cast) => self.cast_at = Some(now),
-            Incoming::Request(Asked::Dead(rank)) => self.commands.push(Command::Dead { rank: Rank(rank) }),
+            Incoming::Request(Asked::Dead(rank)) => self.commands.push(BroadcastCommand::Dead { rank: Rank(rank) }),
             Incoming::Request(Asked::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
@@ -301,20 +303,22 @@ impl<'a> Casting<'a> {
     }
 
     /// Does what an event of the engine asks for.
-    fn heed(&mut self, event: Event, now: LocalNs, wire: &mut dyn Wire) {
+    fn heed(&mut self, event: BroadcastEvent, now: LocalNs, wire: &mut dyn Wire) {
         match event {
-            Event::Ready => self.say(Said::Ready),
-            Event::Received { object, at } => self.receive(object, at, now, wire),
-            Event::Stable { object, .. } => self.settle(object, now),
-            Event::Aborted { object } => self.account.aborted = Some(object),
-            Event::Switched { way } => self.say(Said::Switched(way, now)),
-            Event::Lost { rank } => self.say(Said::Lost(rank.0)),
-            Event::Out => {
+            BroadcastEvent::Ready => self.say(Said::Ready),
+            BroadcastEvent::Received { object, at } => self.receive(object, at, now, wire),
+            BroadcastEvent::Stable { object, .. } => self.settle(object, now),
+            BroadcastEvent::Aborted { object } => self.account.aborted = Some(object),
+            BroadcastEvent::Switched { way } => self.say(Said::Switched(way, now)),
+            BroadcastEvent::Lost { rank } => self.say(Said::Lost(rank.0)),
+            BroadcastEvent::Out => {
                 self.is_done = true;
                 self.say(Said::Out);
             }
-            Event::Helpless => self.say(Said::Helpless),
-            Event::Refused { missing } => self.say(Said::Failed(format!("nothing can be cast here: {missing}"))),
+            BroadcastEvent::Helpless => self.say(Said::Helpless),
+            BroadcastEvent::Refused { missing } => {
+                self.say(Said::Failed(format!("nothing can be cast here: {missing}")))
+            }
             _ => {}
         }
     }
@@ -326,7 +330,7 @@ impl<'a> Casting<'a> {
         }
         if self.places.is_short(self.assignment.length) {
             self.blame(object, pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object));
-            self.commands.push(Command::Release { object });
+            self.commands.push(BroadcastCommand::Release { object });
         }
     }
 
@@ -368,7 +372,7 @@ impl<'a> Casting<'a> {
         let next = object + self.places.count;
         if next < self.assignment.objects {
             let into = self.places.of(next, self.assignment.length);
-            self.commands.push(Command::Place { into });
+            self.commands.push(BroadcastCommand::Place { into });
         }
         self.have(object);
     }
@@ -403,7 +407,7 @@ impl<'a> Casting<'a> {
         };
         if self.cast == self.assignment.objects {
             self.cast_at = None;
-            self.commands.push(Command::Flush);
+            self.commands.push(BroadcastCommand::Flush);
         }
     }
 
@@ -420,7 +424,7 @@ impl<'a> Casting<'a> {
         }
         // The time to make the object is not that of its broadcast.
         self.account.times.push([clock::now(); 2]);
-        self.commands.push(Command::Cast { from });
+        self.commands.push(BroadcastCommand::Cast { from });
         self.cast += 1;
         ControlFlow::Break(())
     }
@@ -454,7 +458,7 @@ impl<'a> Casting<'a> {
     }
 
     /// Tells the conductor how it ended, once.
-    fn conclude(&mut self, node: &Node, wire: &dyn Wire) {
+    fn conclude(&mut self, node: &BroadcastNode, wire: &dyn Wire) {
         let end = self.account.aborted.unwrap_or(u32::MAX).min(self.assignment.objects);
         if self.is_done || self.stable < end || !self.comparing.is_empty() {
             return;
@@ -487,12 +491,12 @@ struct Host<'a, 'b> {
     casting: &'a mut Casting<'b>,
 }
 
-impl progress::Host<Node> for Host<'_, '_> {
-    fn told(&mut self, event: Event) {
+impl progress::Host<BroadcastNode> for Host<'_, '_> {
+    fn told(&mut self, event: BroadcastEvent) {
         self.casting.events.push((clock::now(), event));
     }
 
-    fn control(&mut self, _which: usize, now: LocalNs, _driver: &mut Driver<Node>) {
+    fn control(&mut self, _which: usize, now: LocalNs, _driver: &mut Driver<BroadcastNode>) {
         match self.casting.orders.waiting() {
             Some(orders) => orders.into_iter().for_each(|order| self.casting.obey(order, now)),
             None => self.casting.next = Some(Next::Gone),
@@ -502,7 +506,7 @@ impl progress::Host<Node> for Host<'_, '_> {
     fn after_step(
         &mut self,
         now: LocalNs,
-        driver: &mut Driver<Node>,
+        driver: &mut Driver<BroadcastNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         let casting = &mut *self.casting;

@@ -125,7 +125,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-    use clearway_proto::broadcast::{Record, Way};
+    use clearway_proto::broadcast::{Algorithm, BroadcastRecord};
 
     use super::super::figures::{DOUBLED, REPAIRS};
     use super::super::outcome::Cast;
@@ -166,7 +166,7 @@ mod tests {
             traffic: Some([Bytes(2000), Bytes(9)]),
             lost: 2,
             sources: vec![20],
-            record: Record { received: 20, doubled: 1, ..Record::default() },
+            record: BroadcastRecord { received: 20, doubled: 1, ..BroadcastRecord::default() },
             film: (0..=30).map(|n| Sample { at: ms(190 + n), symbols: n }).collect(),
             ..Account::default()
         };
@@ -180,8 +180,8 @@ mod tests {
                 rhythm,
                 objects: 2,
             },
-            way: Way::Multicast,
-            ways: vec![(Way::Tree, ms(50)), (Way::Chain, ms(210))],
+            way: Algorithm::Multicast,
+            ways: vec![(Algorithm::Tree, ms(50)), (Algorithm::Chain, ms(210))],
             accounts: (0..).map(Rank).zip(accounts).collect::<BTreeMap<_, _>>(),
             gone: BTreeMap::new(),
             out: Default::default(),

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream};
 use clearway_proto::wire::{
-    Answer, Arrival, Datagram, Destination, Operation, RegionId, Span, Wire, bytes_of, forward_wire,
+    Arrival, Datagram, Destination, Operation, PostOutcome, RegionId, Span, Wire, bytes_of, forward_wire,
 };
 use clearway_runtime::waiting::{Rest, Waitable, Wake, Woken};
 use serde::{Deserialize, Serialize};
@@ -221,7 +221,7 @@ impl RoughWire {
     }
 
     /// Posts, and damages the copies of what shall be damaged.
-    fn post_spoiling(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post_spoiling(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let mut rest = operations;
         while !self.spoiled.is_empty()
             && let Some(at) = rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
@@ -242,14 +242,14 @@ impl RoughWire {
 impl Wire for RoughWire {
     forward_wire!(wire: rank, capabilities, now, memory, groups, counters);
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         if !self.is_filtered.get() {
             return self.post_spoiling(operations, heads, answers);
         }
         let is_to_group = |one: &Operation| matches!(one, Operation::Send { to: Destination::Group(_), .. });
         for alike in operations.chunk_by(|a, b| is_to_group(a) == is_to_group(b)) {
             match alike.first().is_some_and(is_to_group) {
-                true => answers.extend(alike.iter().map(|_| Answer::Done(0))),
+                true => answers.extend(alike.iter().map(|_| PostOutcome::Done(0))),
                 false => self.post_spoiling(alike, heads, answers),
             }
         }

@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast;
 use clearway_proto::channels::{self, CHANNELS_MAX, Channel};
-use clearway_proto::wire::{Ask, Beside, Driver, OperationKind, Span, Told, Wire};
+use clearway_proto::wire::{Driver, EngineMux, MuxCommand, MuxEvent, OperationKind, Span, Wire};
 use clearway_runtime::{clock, progress};
 
 use super::pattern;
@@ -30,9 +30,9 @@ const IDLE: Nanos = Nanos::from_secs(3_600);
 /// A round trip of a local network, and a processor that is shared.
 const RETRY: Nanos = Nanos::from_millis(1);
 
-type Engines = Beside<channels::Node, broadcast::Node>;
-type Asks = Ask<channels::Command, broadcast::Node>;
-type Events = Told<channels::Event, broadcast::Event>;
+type Engines = EngineMux<channels::ChannelsNode, broadcast::BroadcastNode>;
+type Asks = MuxCommand<channels::ChannelsCommand, broadcast::BroadcastNode>;
+type Events = MuxEvent<channels::ChannelsEvent, broadcast::BroadcastEvent>;
 
 /// Takes part in the broadcasts of all roots of `assignment`.
 pub(super) fn serve(
@@ -50,7 +50,7 @@ pub(super) fn serve(
         wire.join(Channel::Shared.group(FIRST)).map_err(|missing| anyhow!("the shared channel: {missing}"))?;
     }
     let me = wire.rank();
-    let channels = channels::Node::new(channels::Config {
+    let channels = channels::ChannelsNode::new(channels::ChannelsConfig {
         rank: me,
         channels: CHANNELS_MAX,
         silence: assignment.silence,
@@ -84,7 +84,7 @@ pub(super) fn serve(
 /// What all members of `team` ask: ranks in their order, from its root on.
 fn form(assignment: &Assignment, team: u32) -> Asks {
     let members = (0..assignment.ranks).map(|place| Rank((team + place) % assignment.ranks)).collect();
-    Ask::One(channels::Command::Form { team: assignment.key + team, members })
+    MuxCommand::One(channels::ChannelsCommand::Form { team: assignment.key + team, members })
 }
 
 /// One team at this rank.
@@ -123,9 +123,9 @@ struct Together<'a> {
 }
 
 impl Together<'_> {
-    fn run(&mut self, wire: &mut RoughWire, channels: channels::Node) -> Result<Next> {
+    fn run(&mut self, wire: &mut RoughWire, channels: channels::ChannelsNode) -> Result<Next> {
         let input = self.orders.source().try_clone_to_owned()?;
-        let mut driver = Driver::boot(Beside::new(channels), clock::now(), 0);
+        let mut driver = Driver::boot(EngineMux::new(channels), clock::now(), 0);
         let mut host = Host { together: self };
         progress::run(&mut driver, wire, &[input.as_fd()], &mut host);
         Ok(self.next.take().unwrap_or(Next::Gone))
@@ -156,7 +156,7 @@ impl Together<'_> {
         self.assignment.seed ^ u64::from(team) << 32
     }
 
-    fn node(&self, team: u32, channel: Channel) -> broadcast::Node {
+    fn node(&self, team: u32, channel: Channel) -> broadcast::BroadcastNode {
         let slots = SLOTS * self.memory.length;
         let offset = u64::from(self.assignment.roots) * self.assignment.length.0 + u64::from(team) * u64::from(slots);
         let group = self.has_multicast.then(|| channel.group(FIRST));
@@ -166,8 +166,8 @@ impl Together<'_> {
 
     fn heed(&mut self, event: Events, now: LocalNs, wire: &mut dyn Wire) {
         match event {
-            Told::One(event) => self.heed_channel(event, wire),
-            Told::Of(number, event) => {
+            MuxEvent::One(event) => self.heed_channel(event, wire),
+            MuxEvent::Of(number, event) => {
                 if let Some(team) = self.teams.get(number).copied() {
                     self.heed_cast(number, team, event, now, wire);
                 }
@@ -175,10 +175,10 @@ impl Together<'_> {
         }
     }
 
-    fn heed_channel(&mut self, event: channels::Event, wire: &mut dyn Wire) {
+    fn heed_channel(&mut self, event: channels::ChannelsEvent, wire: &mut dyn Wire) {
         match event {
-            channels::Event::Join { team, channel } => self.join(wire, team, Channel::Own(channel)),
-            channels::Event::Agreed { team, channel } => {
+            channels::ChannelsEvent::Join { team, channel } => self.join(wire, team, Channel::Own(channel)),
+            channels::ChannelsEvent::Agreed { team, channel } => {
                 let team = team - self.assignment.key;
                 let Some(seat) = self.seats.get_mut(team as usize).filter(|seat| seat.channel.is_none()) else {
                     return;
@@ -186,9 +186,10 @@ impl Together<'_> {
                 seat.channel = Some(channel);
                 let number = self.teams.len();
                 self.teams.push(team);
-                self.asks.push(Ask::Add(self.node(team, channel)));
+                self.asks.push(MuxCommand::Add(self.node(team, channel)));
                 if !self.is_root_of(team) && !self.is_short() {
-                    self.asks.push(Ask::Of(number, broadcast::Command::Place { into: self.place(team) }));
+                    self.asks
+                        .push(MuxCommand::Of(number, broadcast::BroadcastCommand::Place { into: self.place(team) }));
                 }
                 if self.seats.iter().all(|seat| seat.channel.is_some()) {
                     self.say(Said::Taken);
@@ -208,22 +209,31 @@ impl Together<'_> {
         }
     }
 
-    fn heed_cast(&mut self, number: usize, team: u32, event: broadcast::Event, now: LocalNs, wire: &mut dyn Wire) {
+    fn heed_cast(
+        &mut self,
+        number: usize,
+        team: u32,
+        event: broadcast::BroadcastEvent,
+        now: LocalNs,
+        wire: &mut dyn Wire,
+    ) {
         match event {
-            broadcast::Event::Ready => self.say(Said::Ready),
-            broadcast::Event::Received { object, at } => {
+            broadcast::BroadcastEvent::Ready => self.say(Said::Ready),
+            broadcast::BroadcastEvent::Received { object, at } => {
                 self.came(now);
                 if self.is_short() {
                     self.compare(team, object, at, wire);
-                    self.asks.push(Ask::Of(number, broadcast::Command::Release { object }));
+                    self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Release { object }));
                 }
             }
-            broadcast::Event::Stable { object, .. } => self.settle(number, team, object, wire),
-            broadcast::Event::Switched { way } => self.say(Said::Switched(way, now)),
-            broadcast::Event::Aborted { .. } | broadcast::Event::Out | broadcast::Event::Helpless => {
+            broadcast::BroadcastEvent::Stable { object, .. } => self.settle(number, team, object, wire),
+            broadcast::BroadcastEvent::Switched { way } => self.say(Said::Switched(way, now)),
+            broadcast::BroadcastEvent::Aborted { .. }
+            | broadcast::BroadcastEvent::Out
+            | broadcast::BroadcastEvent::Helpless => {
                 self.say(Said::Failed(format!("the broadcast of rank {team} ended early: {event:?}")));
             }
-            broadcast::Event::Refused { missing } => {
+            broadcast::BroadcastEvent::Refused { missing } => {
                 self.say(Said::Failed(format!("nothing can be cast here: {missing}")))
             }
             _ => {}
@@ -251,7 +261,7 @@ impl Together<'_> {
         if !self.is_root_of(team) && !self.is_short() {
             self.compare(team, object, self.place(team), wire);
             if object + 1 < self.assignment.objects {
-                self.asks.push(Ask::Of(number, broadcast::Command::Place { into: self.place(team) }));
+                self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Place { into: self.place(team) }));
             }
         }
         if let Some(seat) = self.seats.get_mut(team as usize) {
@@ -262,7 +272,7 @@ impl Together<'_> {
             return;
         }
         if self.me.0 < self.assignment.roots {
-            self.asks.push(Ask::One(channels::Command::End { team: self.assignment.key + self.me.0 }));
+            self.asks.push(MuxCommand::One(channels::ChannelsCommand::End { team: self.assignment.key + self.me.0 }));
         }
         self.account.stable = stable;
         self.say(Said::Has(object));
@@ -297,9 +307,9 @@ impl Together<'_> {
         self.cast += 1;
         // The time to make the object is not that of its broadcast.
         self.cast_at.push(clock::now());
-        self.asks.push(Ask::One(channels::Command::Begin { team: self.assignment.key + self.me.0 }));
-        self.asks.push(Ask::Of(number, broadcast::Command::Cast { from }));
-        self.asks.push(Ask::Of(number, broadcast::Command::Flush));
+        self.asks.push(MuxCommand::One(channels::ChannelsCommand::Begin { team: self.assignment.key + self.me.0 }));
+        self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Cast { from }));
+        self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Flush));
     }
 }
 

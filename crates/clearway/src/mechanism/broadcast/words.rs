@@ -18,7 +18,7 @@
 //! ```
 
 use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos};
-use clearway_proto::broadcast::{Record, Way};
+use clearway_proto::broadcast::{Algorithm, BroadcastRecord};
 use clearway_wires::Need;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub(crate) enum Said {
     Ready,
     /// The object of this number.
     Has(u32),
-    Switched(Way, LocalNs),
+    Switched(Algorithm, LocalNs),
     Lost(u32),
     Out,
     Helpless,
@@ -90,7 +90,7 @@ pub(crate) struct Assignment {
     /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there are no teams.
     pub(super) roots: u32,
     /// How symbols leave at first; multicast only where the wire has it.
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     pub(super) rhythm: Rhythm,
     /// Bytes of an object.
     pub(super) length: Bytes,
@@ -117,7 +117,7 @@ pub(crate) struct Account {
     pub(super) faults: Vec<String>,
     /// The first object that is not with everybody.
     pub(super) aborted: Option<u32>,
-    pub(super) record: Record,
+    pub(super) record: BroadcastRecord,
     /// What went through this host's interfaces meanwhile, of everybody: received and sent.
     pub(super) traffic: Option<[Bytes; 2]>,
     /// Receiver: the longest time between two steps that brought something new of one object.

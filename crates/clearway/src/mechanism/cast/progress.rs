@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
 use clearway_proto::base::Bytes;
-use clearway_proto::broadcast::Way;
+use clearway_proto::broadcast::Algorithm;
 
 use super::peers::Peer;
 
@@ -35,7 +35,7 @@ pub(super) struct Display {
     total: u64,
     begun: Instant,
     last: Option<Instant>,
-    way: Option<Way>,
+    way: Option<Algorithm>,
     pace: Pace,
 }
 
@@ -97,7 +97,7 @@ impl Display {
     }
 
     /// Symbols take another way.
-    pub(super) fn switched(&mut self, way: Way) {
+    pub(super) fn switched(&mut self, way: Algorithm) {
         self.way = Some(way);
     }
 
@@ -147,7 +147,7 @@ impl Display {
 
 /// So many bytes of `total` at `rate`, or for how long none came; `slowest` is who has the fewest, if there are several. It comes last:
 /// names may be long.
-fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way: Option<Way>) -> String {
+fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way: Option<Algorithm>) -> String {
     let mut line = match total {
         0 => size(taken),
         total => format!("{} % of {}", taken.min(total) * 100 / total, size(total)),
@@ -163,7 +163,7 @@ fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way:
         Err(still) => line.push_str(&format!(", nothing for {}", time(still.as_secs_f64()))),
     }
     line.push_str(match way {
-        None | Some(Way::Multicast) => "",
+        None | Some(Algorithm::Multicast) => "",
         Some(_) => ", no multicast",
     });
     if !slowest.is_empty() {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn line__says_what_there_is_to_say_in_80_columns() {
         let slowest = "10.100.200.100";
-        let said = line(56 << 20, 150 << 20, Ok(2e7), slowest, Some(Way::Chain));
+        let said = line(56 << 20, 150 << 20, Ok(2e7), slowest, Some(Algorithm::Chain));
         assert_eq!(said, "37 % of 150.0 MiB at 19.1 MiB/s, 5 s left, no multicast, slowest 10.100.200.100");
         let said = line(56 << 20, 150 << 20, Err(Duration::from_secs(12)), slowest, None);
         assert_eq!(said, "37 % of 150.0 MiB, nothing for 12 s, slowest 10.100.200.100");

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{LocalNs, Nanos};
-use clearway_proto::broadcast::{Command, Event, Node};
+use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::bell::Bell;
 use clearway_runtime::progress;
@@ -375,7 +375,7 @@ struct Broadcast<'s> {
     lying: VecDeque<(u32, usize)>,
     buffers: Vec<Vec<u8>>,
     /// What the engine told in this step.
-    told: Vec<Event>,
+    told: Vec<BroadcastEvent>,
     /// The engine was asked for something that leaves with its next step.
     stirred: bool,
     tell_at: LocalNs,
@@ -417,12 +417,12 @@ impl<'s> Broadcast<'s> {
     }
 
     /// Offers places as long as there is memory for what comes to them.
-    fn offer(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+    fn offer(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         while self.given.len() < self.buffers.len()
             && let Some(place) = self.idle.pop()
         {
             self.given.push_back(place);
-            driver.command(now, Command::Place { into: place_of(self.region, place, OBJECT_MAX) });
+            driver.command(now, BroadcastCommand::Place { into: place_of(self.region, place, OBJECT_MAX) });
             self.stirred = true;
         }
     }
@@ -443,28 +443,30 @@ impl<'s> Broadcast<'s> {
     }
 
     /// Takes up what the engine told, in order.
-    fn hear(&mut self, event: Event, wire: &dyn Wire) {
+    fn hear(&mut self, event: BroadcastEvent, wire: &dyn Wire) {
         match event {
-            Event::Received { object, at } => self.take(object, at, wire),
-            Event::Stable { object, .. } => {
+            BroadcastEvent::Received { object, at } => self.take(object, at, wire),
+            BroadcastEvent::Stable { object, .. } => {
                 if let Some((_, place)) = self.lying.front().copied().filter(|(number, _)| *number == object) {
                     self.lying.pop_front();
                     self.idle.push(place);
                 }
             }
-            Event::Out => self.over = Some(Over::Out),
-            Event::Aborted { .. } | Event::TooLong { .. } | Event::Refused { .. } => self.over = Some(Over::Aborted),
+            BroadcastEvent::Out => self.over = Some(Over::Out),
+            BroadcastEvent::Aborted { .. } | BroadcastEvent::TooLong { .. } | BroadcastEvent::Refused { .. } => {
+                self.over = Some(Over::Aborted)
+            }
             _ => {}
         }
     }
 }
 
-impl progress::Host<Node> for Broadcast<'_> {
-    fn told(&mut self, event: Event) {
+impl progress::Host<BroadcastNode> for Broadcast<'_> {
+    fn told(&mut self, event: BroadcastEvent) {
         self.told.push(event);
     }
 
-    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         self.station.inbox.bell.hush();
         loop {
             match self.station.inbox.waiting() {
@@ -480,7 +482,7 @@ impl progress::Host<Node> for Broadcast<'_> {
             match written {
                 Written::Buffer(buffer) => self.buffers.push(buffer),
                 Written::Short(object) => {
-                    driver.command(now, Command::Release { object });
+                    driver.command(now, BroadcastCommand::Release { object });
                     self.stirred = true;
                 }
             }
@@ -490,7 +492,7 @@ impl progress::Host<Node> for Broadcast<'_> {
     fn after_step(
         &mut self,
         now: LocalNs,
-        driver: &mut Driver<Node>,
+        driver: &mut Driver<BroadcastNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         for event in std::mem::take(&mut self.told) {

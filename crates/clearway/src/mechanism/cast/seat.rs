@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, Rank};
-use clearway_proto::broadcast::{Laggards, Member, Node, NodeConfig, Way};
+use clearway_proto::broadcast::{Algorithm, BroadcastConfig, BroadcastNode, Member, SlowReceivers};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::keys::{Identity, JobSecret, Scope};
@@ -129,15 +129,16 @@ impl End {
     ///
     /// # Errors
     /// No memory.
-    pub(super) fn start(&mut self) -> Result<(RegionId, Driver<Node>)> {
-        let symbol = NodeConfig::symbol_beside(self.wire.capabilities()).context("a wire that cannot broadcast")?;
+    pub(super) fn start(&mut self) -> Result<(RegionId, Driver<BroadcastNode>)> {
+        let symbol =
+            BroadcastConfig::symbol_beside(self.wire.capabilities()).context("a wire that cannot broadcast")?;
         let no_memory = |missing| anyhow!("memory for objects: {missing}");
         let region = self.wire.register(Bytes((PLACES * OBJECT_MAX) as u64)).map_err(no_memory)?;
         let length = SLOTS * symbol;
         let slots = self.wire.register(Bytes(length.into())).map_err(no_memory)?;
         let members: Arc<[Member]> = (0..self.members).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
         let group = self.seat.group.map(|_| GROUP);
-        let node = Node::new(NodeConfig {
+        let node = BroadcastNode::new(BroadcastConfig {
             rank: Rank(self.seat.rank),
             members,
             root: ROOT,
@@ -150,8 +151,8 @@ impl End {
             rate: self.seat.rate.map(BitsPerSec),
             sync_every: SYNC_EVERY,
             silence: SILENCE,
-            laggards: Laggards::Wait,
-            way: if group.is_some() { Way::Multicast } else { Way::Chain },
+            laggards: SlowReceivers::Wait,
+            way: if group.is_some() { Algorithm::Multicast } else { Algorithm::Chain },
             class: Class::Bulk,
             control: Class::Control,
         });
@@ -175,7 +176,7 @@ pub(super) fn group(session: u64, address: Ipv4Addr) -> Option<SocketAddrV4> {
 #[cfg(test)]
 mod tests {
     use clearway_proto::base::LocalNs;
-    use clearway_proto::broadcast::{Command, Event};
+    use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent};
 
     use super::*;
 
@@ -198,16 +199,18 @@ mod tests {
         let object: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
         let from = place_of(members[0].0, 0, object.len());
         ends[0].wire.region_mut(from.region).expect("its own")[..object.len()].copy_from_slice(&object);
-        members[0].1.command(LocalNs(0), Command::Cast { from });
+        members[0].1.command(LocalNs(0), BroadcastCommand::Cast { from });
         for (region, driver) in &mut members[1..] {
-            driver.command(LocalNs(0), Command::Place { into: place_of(*region, 0, OBJECT_MAX) });
+            driver.command(LocalNs(0), BroadcastCommand::Place { into: place_of(*region, 0, OBJECT_MAX) });
         }
         let mut stable = [false; 3];
         while stable != [true; 3] {
             for ((_, driver), (end, stable)) in members.iter_mut().zip(ends.iter_mut().zip(&mut stable)) {
                 driver.step(&mut end.wire, &mut |event| match event {
-                    Event::Stable { .. } => *stable = true,
-                    Event::Aborted { .. } | Event::Out | Event::Lost { .. } => panic!("{event:?}"),
+                    BroadcastEvent::Stable { .. } => *stable = true,
+                    BroadcastEvent::Aborted { .. } | BroadcastEvent::Out | BroadcastEvent::Lost { .. } => {
+                        panic!("{event:?}")
+                    }
                     _ => {}
                 });
             }

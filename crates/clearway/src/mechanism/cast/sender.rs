@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{Command, Event, Node};
+use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::progress;
 
@@ -266,7 +266,7 @@ impl<'p> Cast<'p> {
     }
 
     /// Lets objects leave as long as there is memory.
-    fn feed(&mut self, now: LocalNs, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
+    fn feed(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>, wire: &mut dyn Wire) {
         while self.unsent.is_none()
             && let Some(place) = self.idle.last().copied()
         {
@@ -276,12 +276,12 @@ impl<'p> Cast<'p> {
                     let from = place_of(self.region, place, object.len());
                     self.put(from, &object, wire);
                     self.open.push_back(place);
-                    driver.command(now, Command::Cast { from });
+                    driver.command(now, BroadcastCommand::Cast { from });
                     self.stirred = true;
                 }
                 Ok(Fed::End(unsent)) => {
                     self.unsent = Some(unsent);
-                    driver.command(now, Command::Flush);
+                    driver.command(now, BroadcastCommand::Flush);
                     self.stirred = true;
                 }
                 Err(TryRecvError::Empty) => return,
@@ -303,10 +303,10 @@ impl<'p> Cast<'p> {
     }
 
     /// Tells the engine who died.
-    fn bury(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+    fn bury(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         for peer in self.peers.all.iter().filter(|peer| !peer.is_here()) {
             if let Some(rank) = peer.rank.filter(|rank| self.buried.insert(*rank)) {
-                driver.command(now, Command::Dead { rank: Rank(rank) });
+                driver.command(now, BroadcastCommand::Dead { rank: Rank(rank) });
                 self.stirred = true;
             }
         }
@@ -333,29 +333,31 @@ impl<'p> Cast<'p> {
     }
 }
 
-impl progress::Host<Node> for Cast<'_> {
-    fn told(&mut self, event: Event) {
+impl progress::Host<BroadcastNode> for Cast<'_> {
+    fn told(&mut self, event: BroadcastEvent) {
         match event {
-            Event::Stable { .. } => {
+            BroadcastEvent::Stable { .. } => {
                 self.idle.extend(self.open.pop_front());
                 self.stable += 1;
             }
-            Event::Lost { rank } => {
+            BroadcastEvent::Lost { rank } => {
                 self.buried.insert(rank.0);
                 if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0)) {
                     peer.lose("it did not answer for 30 s, and the others went on without it");
                 }
             }
-            Event::Out | Event::Aborted { .. } => {
+            BroadcastEvent::Out | BroadcastEvent::Aborted { .. } => {
                 self.over = Some(Err(anyhow::anyhow!("the receivers went on without this host, or ended the cast")));
             }
-            Event::Refused { missing } => self.over = Some(Err(anyhow::anyhow!("the network wire: {missing}"))),
-            Event::Switched { way } => self.display.switched(way),
+            BroadcastEvent::Refused { missing } => {
+                self.over = Some(Err(anyhow::anyhow!("the network wire: {missing}")))
+            }
+            BroadcastEvent::Switched { way } => self.display.switched(way),
             _ => {}
         }
     }
 
-    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+    fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         self.peers.look();
         self.bury(now, driver);
     }
@@ -363,7 +365,7 @@ impl progress::Host<Node> for Cast<'_> {
     fn after_step(
         &mut self,
         now: LocalNs,
-        driver: &mut Driver<Node>,
+        driver: &mut Driver<BroadcastNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         self.feed(now, driver, wire);

@@ -5,8 +5,8 @@ use std::fmt;
 
 use clearway_proto::base::{BitsPerSec, Nanos, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, Layout, LinkId, LoadKind, LoadTask, Metric, Pressure, Stream, VictimKind, VictimTask,
-    max_min_fair, offered_loads,
+    CongestorKind, Draw, LinkId, LoadIntensity, LoadKind, LoadTask, Metric, NetworkLayout, TrafficStream, VictimKind,
+    VictimTask, max_min_fair, offered_loads,
 };
 
 use super::windows::Windows;
@@ -40,7 +40,7 @@ pub(crate) struct Cell<'a> {
     pub(crate) case: Case<'a>,
     pub(crate) draw: &'a Draw,
     pub(crate) test: &'a Congestion,
-    pub(crate) layout: &'a dyn Layout,
+    pub(crate) layout: &'a dyn NetworkLayout,
     pub(crate) windows: Windows,
     pub(crate) facts: Facts,
 }
@@ -99,13 +99,13 @@ impl Cell<'_> {
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
         let Case { congestor, intensity, .. } = self.case;
         let host_rate = self.layout.rate(LinkId::FromHost(rank));
-        let pressure = Pressure { percent: intensity, host_rate, window: self.test.processes_per_host };
+        let pressure = LoadIntensity { percent: intensity, host_rate, window: self.test.processes_per_host };
         let groups = self.draw.groups.iter().enumerate();
         groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
     }
 
     /// The congestors' traffic.
-    fn streams(&self) -> Vec<Stream> {
+    fn streams(&self) -> Vec<TrafficStream> {
         let ranks = (0..self.layout.hosts() as u32).map(Rank);
         ranks.flat_map(|rank| self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()).collect()
     }

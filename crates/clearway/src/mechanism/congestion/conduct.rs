@@ -6,7 +6,8 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{RandomKey, Rank};
 use clearway_proto::congestion::{
-    Brake, CongestorKind, Draw, Layout, NullEvidence, Outcome, Verdict, VictimEvidence, VictimKind, judge,
+    CongestorKind, Draw, LimitingFactor, NetworkLayout, NetworkOutcome, NullEvidence, Verdict, VictimEvidence,
+    VictimKind, judge,
 };
 use clearway_proto::stats::{Estimate, Resampled};
 
@@ -93,7 +94,7 @@ fn cases(test: &Congestion) -> Vec<Case<'_>> {
 struct Conductor<'a, 'v> {
     test: &'a Congestion,
     order: &'a Order<'a>,
-    layout: &'a dyn Layout,
+    layout: &'a dyn NetworkLayout,
     windows: Windows,
     facts: Facts,
     stage: &'a mut Stage<'v>,
@@ -237,8 +238,8 @@ impl<'a> Conductor<'a, '_> {
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least_share(&result.draws),
             brake: match (self.facts.hosts, self.facts.reach) {
-                (Hosts::Simulated, Reach::Tree) => Brake::Network { unprotected },
-                _ => Brake::Unknown,
+                (Hosts::Simulated, Reach::Tree) => LimitingFactor::Network { unprotected },
+                _ => LimitingFactor::Unknown,
             },
             overload: least(&|draw| draw.overload),
             idle_limit: match (self.facts.hosts, result.case.victim) {
@@ -282,7 +283,7 @@ fn least_share(draws: &[DrawResult]) -> Option<f64> {
 fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
     let first = results.first()?.case.queue;
     let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
-    let congested = twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == Outcome::Congested);
+    let congested = twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == NetworkOutcome::Congested);
     if congested { least_share(&twin.draws) } else { None }
 }
 

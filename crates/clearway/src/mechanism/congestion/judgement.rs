@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearway_proto::base::Nanos;
-use clearway_proto::congestion::{Outcome, Rules};
+use clearway_proto::congestion::{NetworkOutcome, Rules};
 use clearway_proto::stats::Resampled;
 
 use super::evidence::P99;
@@ -21,26 +21,26 @@ pub(crate) fn duration(ns: f64) -> String {
 pub(crate) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
     let judged = test.queues.last()?;
     let mut parts = Vec::new();
-    let mut worst: BTreeMap<&str, Outcome> = BTreeMap::new();
+    let mut worst: BTreeMap<&str, NetworkOutcome> = BTreeMap::new();
     for result in results.iter().filter(|result| !result.is_control(test)) {
         let Some(verdict) = &result.verdict else { continue };
-        let outcome = worst.entry(result.case.queue).or_insert(Outcome::Contained);
+        let outcome = worst.entry(result.case.queue).or_insert(NetworkOutcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
         let sentence = verdict.reasons.join("; ");
         parts.push(PartVerdict { labels: labels_of(test, result), outcome: outcome_word(verdict.outcome), sentence });
     }
-    let invalid = worst.values().any(|outcome| *outcome == Outcome::Invalid);
-    let outcome = if invalid { Outcome::Invalid } else { *worst.get(judged.as_str())? };
+    let invalid = worst.values().any(|outcome| *outcome == NetworkOutcome::Invalid);
+    let outcome = if invalid { NetworkOutcome::Invalid } else { *worst.get(judged.as_str())? };
     let sentence = sentence(test, results, &worst, outcome);
     Some(Verdict { outcome: outcome_word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
 }
 
 /// The outcome as a report has it.
-pub(crate) fn outcome_word(outcome: Outcome) -> model::Outcome {
+pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::Outcome {
     match outcome {
-        Outcome::Contained => model::Outcome::Contained,
-        Outcome::Congested => model::Outcome::Congested,
-        Outcome::Invalid => model::Outcome::Invalid,
+        NetworkOutcome::Contained => model::Outcome::Contained,
+        NetworkOutcome::Congested => model::Outcome::Congested,
+        NetworkOutcome::Invalid => model::Outcome::Invalid,
     }
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn outcome_word(outcome: Outcome) -> model::Outcome {
 fn sentence(
     test: &Congestion,
     results: &[CaseResult<'_>],
-    worst: &BTreeMap<&str, Outcome>,
-    outcome: Outcome,
+    worst: &BTreeMap<&str, NetworkOutcome>,
+    outcome: NetworkOutcome,
 ) -> String {
-    if outcome == Outcome::Invalid {
+    if outcome == NetworkOutcome::Invalid {
         let why = results.iter().filter_map(|result| Some((result.case, result.verdict.as_ref()?)));
-        let first = why.into_iter().find(|(_, verdict)| verdict.outcome == Outcome::Invalid);
+        let first = why.into_iter().find(|(_, verdict)| verdict.outcome == NetworkOutcome::Invalid);
         let reason =
             first.map_or_else(String::new, |(case, verdict)| format!(" {case}: {}.", verdict.reasons.join("; ")));
         return format!("This run allows no statement.{reason}");
@@ -63,7 +63,7 @@ fn sentence(
             .iter()
             .filter(|result| result.case.queue == *name && result.verdict.is_some() && !result.is_control(test))
             .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
-        let outcome = worst.get(name).copied().unwrap_or(Outcome::Invalid);
+        let outcome = worst.get(name).copied().unwrap_or(NetworkOutcome::Invalid);
         worst_case.map(|result| format!("with {name} queues {outcome}: {}", effect(result)))
     };
     let queues: Vec<&str> = test.queues.iter().map(String::as_str).collect();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clearway_proto::base::RandomKey;
-use clearway_proto::congestion::{Event, Phase, PhaseRecord};
+use clearway_proto::congestion::{CongestionEvent, Phase, PhaseRecord};
 use clearway_proto::wire::{SHORT_HEAD, Wire};
 use clearway_runtime::clock;
 use clearway_wires::Need;
@@ -38,10 +38,10 @@ impl TaskEngine for TestWithCast {
         self.prepare_phase(wire)
     }
 
-    fn handle(event: Event) -> Handled {
+    fn handle(event: CongestionEvent) -> Handled {
         match event {
-            Event::PhaseOver { .. } => Handled::Over,
-            Event::Burn(length) => {
+            CongestionEvent::PhaseOver { .. } => Handled::Over,
+            CongestionEvent::Burn(length) => {
                 let until = clock::now() + length;
                 while clock::now() < until {
                     std::hint::spin_loop();

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::congestion::{Event, Phase};
+use clearway_proto::congestion::{CongestionEvent, Phase};
 use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
@@ -142,8 +142,8 @@ impl Simulated {
         let mut readings = Vec::new();
         for until in borders.into_iter().chain([Picos::from(whole)]) {
             world.run_until(until, &mut |told| match told.event {
-                Event::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
-                Event::Burn(length) => told.processor.spend(length.into()),
+                CongestionEvent::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
+                CongestionEvent::Burn(length) => told.processor.spend(length.into()),
             });
             if borders.contains(&until) {
                 readings.push(Reading::of(world.network().carrier(), &machine.spec, until));
@@ -209,7 +209,7 @@ fn follow(machine: &SimMachine, key: RandomKey, number: u32, plan: &Plan<'_>, me
     for slow in messages {
         world.network_mut().carrier_mut().trace(slow.id);
         world.run_until(slow.posted + slow.latency, &mut |told| {
-            if let Event::Burn(length) = told.event {
+            if let CongestionEvent::Burn(length) = told.event {
                 told.processor.spend(length.into());
             }
         });

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::broadcast::{Command, Laggards, Member, Way};
+use clearway_proto::broadcast::{Algorithm, BroadcastCommand, Member, SlowReceivers};
 use clearway_proto::congestion::{
-    Cast, CastWay, Frame, LoadKind, LoadSeries, LoadTask, Mark, Phase, PhaseRecord, SliceBytes, VictimTask,
+    BroadcastLoad, BroadcastLoadAlgorithm, CongestionFrame, LoadKind, LoadSeries, LoadTask, MarkCount, Phase,
+    PhaseRecord, SliceBytes, VictimTask,
 };
 use clearway_proto::wire::{
     Arrival, Datagram, Effect, Engine, Input, More, Operation, OperationKind, Out, RegionId, Span, TimedOperation,
@@ -48,7 +49,7 @@ const ROOM: usize = 64;
 /// Both engines.
 #[derive(Debug)]
 pub(crate) struct TestWithCast {
-    test: congestion::Node,
+    test: congestion::CongestionNode,
     ground: Option<Ground>,
     /// How much memory victims were given.
     memory: Bytes,
@@ -57,7 +58,7 @@ pub(crate) struct TestWithCast {
     seats: Vec<Seat>,
     /// Those of phases whose record was not taken.
     left: Vec<Seat>,
-    out: Out<broadcast::Event>,
+    out: Out<broadcast::BroadcastEvent>,
 }
 
 /// What broadcasts have of a rank's wire.
@@ -74,7 +75,7 @@ struct Ground {
 /// A rank's part in one broadcast.
 #[derive(Debug)]
 struct Seat {
-    cast: Cast,
+    cast: BroadcastLoad,
     class: Class,
     /// Its place among all of this rank's.
     place: usize,
@@ -85,7 +86,7 @@ struct Seat {
     from: LocalNs,
     until: LocalNs,
     is_to_come: bool,
-    node: Option<Box<broadcast::Node>>,
+    node: Option<Box<broadcast::BroadcastNode>>,
     /// Symbols that were counted.
     counted: u64,
     series: LoadSeries,
@@ -93,7 +94,7 @@ struct Seat {
     /// Memory of its first object; of the others that of the first.
     memory: Span,
     /// What the engine is to be asked.
-    commands: VecDeque<Command>,
+    commands: VecDeque<BroadcastCommand>,
 }
 
 impl TestWithCast {
@@ -101,7 +102,7 @@ impl TestWithCast {
     pub(crate) fn new(wire: &mut dyn Wire, body_max: u32, key: RandomKey) -> Result<Self> {
         let length = Bytes(u64::from(body_max));
         let region = wire.register(length).map_err(|missing| anyhow!("{missing}"))?;
-        let test = congestion::Node::new(congestion::NodeConfig {
+        let test = congestion::CongestionNode::new(congestion::CongestionConfig {
             rank: wire.rank(),
             payload: Span { region, offset: 0, length: body_max },
             body_max,
@@ -123,18 +124,18 @@ impl TestWithCast {
         loads: impl IntoIterator<Item = &'a LoadKind>,
         symbol_max: u32,
     ) -> Result<()> {
-        let casts: Vec<&Cast> = loads.into_iter().filter_map(cast_of).collect();
+        let casts: Vec<&BroadcastLoad> = loads.into_iter().filter_map(cast_of).collect();
         if casts.is_empty() {
             return Ok(());
         }
         let has_multicast = wire.capabilities().operations.has(OperationKind::Multicast);
-        for cast in casts.iter().filter(|cast| has_multicast && cast.way == CastWay::Multicast) {
+        for cast in casts.iter().filter(|cast| has_multicast && cast.way == BroadcastLoadAlgorithm::Multicast) {
             wire.join(GroupId(cast.group)).map_err(|missing| anyhow!("the group of a broadcast: {missing}"))?;
         }
         if self.ground.is_some_and(|ground| ground.casts >= casts.len()) {
             return Ok(());
         }
-        let symbol = broadcast::NodeConfig::symbol_beside(wire.capabilities());
+        let symbol = broadcast::BroadcastConfig::symbol_beside(wire.capabilities());
         let symbol =
             symbol.ok_or_else(|| anyhow!("this wire lacks messages, copies or digests, so nothing can be cast"))?;
         let length: u64 = casts.iter().map(|cast| cast.object.0 * PLACES as u64).sum();
@@ -182,7 +183,7 @@ impl TestWithCast {
         }
         for seat in self.left.extract_if(.., |seat| seat.phase == record.number) {
             let marks = seat.marks.into_iter();
-            record.marks.extend(marks.map(|((asked, arrived), messages)| Mark { asked, arrived, messages }));
+            record.marks.extend(marks.map(|((asked, arrived), messages)| MarkCount { asked, arrived, messages }));
             record.load.push(seat.series);
         }
         Some(record)
@@ -197,7 +198,7 @@ impl TestWithCast {
 
     /// Whether a header is of the congestion test's phase under way.
     fn is_of_test(&self, head: &[u8]) -> bool {
-        Frame::parse(head).is_some_and(|(_, phase, _)| phase == self.phase)
+        CongestionFrame::parse(head).is_some_and(|(_, phase, _)| phase == self.phase)
     }
 
     /// Gives `input` to the broadcast at `place`, and what follows from it to `out`.
@@ -205,8 +206,8 @@ impl TestWithCast {
         &mut self,
         place: usize,
         now: LocalNs,
-        input: Input<'_, Command>,
-        out: &mut Out<congestion::Event>,
+        input: Input<'_, BroadcastCommand>,
+        out: &mut Out<congestion::CongestionEvent>,
     ) -> More {
         let Some(seat) = self.seats.get_mut(place) else { return More::No };
         let (Some(node), Some(ground)) = (&mut seat.node, self.ground) else { return More::No };
@@ -228,7 +229,7 @@ impl TestWithCast {
     }
 
     /// Begins, goes on with and ends what is due.
-    fn tick_seats(&mut self, now: LocalNs, out: &mut Out<congestion::Event>) -> More {
+    fn tick_seats(&mut self, now: LocalNs, out: &mut Out<congestion::CongestionEvent>) -> More {
         let mut more = More::No;
         for place in 0..self.seats.len() {
             let seat = &mut self.seats[place];
@@ -249,7 +250,7 @@ impl TestWithCast {
         more
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::Event>) -> More {
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
         match arrival {
             Arrival::Datagram(datagram) if self.is_of_test(datagram.head) => {}
             Arrival::Datagram(datagram) => {
@@ -273,14 +274,14 @@ impl TestWithCast {
         self.test.input(now, Input::Arrival(arrival), out)
     }
 
-    fn give_all(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::Event>) -> More {
+    fn give_all(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
         let places = 0..self.seats.len();
         places.fold(More::No, |more, place| either(more, self.give(place, now, Input::Arrival(arrival), out)))
     }
 }
 
 /// A broadcast, if `kind` is one.
-const fn cast_of(kind: &LoadKind) -> Option<&Cast> {
+const fn cast_of(kind: &LoadKind) -> Option<&BroadcastLoad> {
     match kind {
         LoadKind::Cast(cast) => Some(cast),
         LoadKind::Flows(_) | LoadKind::Burn { .. } => None,
@@ -295,7 +296,7 @@ const fn either(a: More, b: More) -> More {
 }
 
 /// Asks for what a broadcast's engine asks for, with its token marked.
-fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<congestion::Event>) {
+fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<congestion::CongestionEvent>) {
     let marked = |token: Token| Token(token.0 | (mark as u64) << MARK);
     let mut operation = timed.operation;
     match &mut operation {
@@ -314,7 +315,7 @@ fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<conge
 }
 
 impl Seat {
-    fn new(place: usize, phase: &Phase, load: &LoadTask, cast: &Cast) -> Self {
+    fn new(place: usize, phase: &Phase, load: &LoadTask, cast: &BroadcastLoad) -> Self {
         let root = cast.members.first().copied().unwrap_or(Rank(0));
         Self {
             cast: cast.clone(),
@@ -352,13 +353,13 @@ impl Seat {
         let offset = self.place as u64 * PLACES as u64 * object;
         self.memory = Span { region: ground.region, offset, length: object as u32 };
         let way = match self.cast.way {
-            CastWay::Multicast => Way::Multicast,
-            CastWay::Chain => Way::Chain,
-            CastWay::Tree => Way::Tree,
+            BroadcastLoadAlgorithm::Multicast => Algorithm::Multicast,
+            BroadcastLoadAlgorithm::Chain => Algorithm::Chain,
+            BroadcastLoadAlgorithm::Tree => Algorithm::Tree,
         };
-        let group = (way == Way::Multicast && ground.has_multicast).then_some(GroupId(self.cast.group));
+        let group = (way == Algorithm::Multicast && ground.has_multicast).then_some(GroupId(self.cast.group));
         let members: Arc<[Member]> = self.cast.members.iter().map(|rank| Member { rank: *rank, leaf: 0 }).collect();
-        self.node = Some(Box::new(broadcast::Node::new(broadcast::NodeConfig {
+        self.node = Some(Box::new(broadcast::BroadcastNode::new(broadcast::BroadcastConfig {
             rank: ground.rank,
             members,
             root: self.series.peer,
@@ -371,7 +372,7 @@ impl Seat {
             rate: Some(self.cast.rate),
             sync_every: SYNC_EVERY,
             silence: SILENCE,
-            laggards: Laggards::Wait,
+            laggards: SlowReceivers::Wait,
             way,
             class: self.class,
             control: self.cast.control,
@@ -381,10 +382,10 @@ impl Seat {
     }
 
     /// What is asked for object `number`, of the root or of another member.
-    fn command(&self, number: u32, is_root: bool) -> Command {
+    fn command(&self, number: u32, is_root: bool) -> BroadcastCommand {
         let offset = self.memory.offset + u64::from(number % PLACES as u32) * u64::from(self.memory.length);
         let at = Span { offset, ..self.memory };
-        if is_root { Command::Cast { from: at } } else { Command::Place { into: at } }
+        if is_root { BroadcastCommand::Cast { from: at } } else { BroadcastCommand::Place { into: at } }
     }
 
     /// Counts the mark of a message of this broadcast.
@@ -403,9 +404,9 @@ impl Seat {
         }
     }
 
-    fn heed(&mut self, event: broadcast::Event, is_root: bool) {
+    fn heed(&mut self, event: broadcast::BroadcastEvent, is_root: bool) {
         // Whatever else happens shows in what arrives.
-        if let broadcast::Event::Stable { object, .. } = event {
+        if let broadcast::BroadcastEvent::Stable { object, .. } = event {
             let command = self.command(object.wrapping_add(PLACES as u32), is_root);
             self.commands.push_back(command);
         }
@@ -435,9 +436,9 @@ impl Seat {
 impl Engine for TestWithCast {
     /// A phase to run. One that is still under way is ended at once.
     type Command = Phase;
-    type Event = congestion::Event;
+    type Event = congestion::CongestionEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<congestion::Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<congestion::CongestionEvent>) -> More {
         if let Input::Command(phase) = &input {
             self.begin(phase);
         }
@@ -469,9 +470,9 @@ mod tests {
     use super::*;
 
     fn seat(phase: u32, place: usize, group: u16) -> Seat {
-        let cast = Cast {
+        let cast = BroadcastLoad {
             members: [0, 1].map(Rank).into(),
-            way: CastWay::Chain,
+            way: BroadcastLoadAlgorithm::Chain,
             object: Bytes(1 << 20),
             rate: BitsPerSec::mega(100),
             group,

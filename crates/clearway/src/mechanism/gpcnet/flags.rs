@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use clearway_proto::gpcnet::{Defect, Mended, UnknownDefect};
+use clearway_proto::gpcnet::{CorrectedDefects, Defect, UnknownDefect};
 
 use crate::scenario::Time;
 
@@ -63,9 +63,9 @@ pub(crate) struct GpcnetFlags {
 
 impl GpcnetFlags {
     /// What is not as published.
-    pub(super) fn mended(&self) -> Mended {
-        self.as_published.iter().fold(Mended::ALL, |mended, kept| match kept {
-            Kept::All => Mended::NONE,
+    pub(super) fn mended(&self) -> CorrectedDefects {
+        self.as_published.iter().fold(CorrectedDefects::ALL, |mended, kept| match kept {
+            Kept::All => CorrectedDefects::NONE,
             Kept::One(defect) => mended.without(*defect),
         })
     }
@@ -81,9 +81,12 @@ mod tests {
             let as_published = names.iter().map(|name| name.parse().expect(name)).collect();
             GpcnetFlags { as_published, ..GpcnetFlags::default() }.mended()
         };
-        assert_eq!(of(&[]), Mended::ALL);
-        assert_eq!(of(&["all"]), Mended::NONE);
-        assert_eq!(of(&["shuffle", "equal-steps"]), Mended::ALL.without(Defect::Shuffle).without(Defect::EqualSteps));
+        assert_eq!(of(&[]), CorrectedDefects::ALL);
+        assert_eq!(of(&["all"]), CorrectedDefects::NONE);
+        assert_eq!(
+            of(&["shuffle", "equal-steps"]),
+            CorrectedDefects::ALL.without(Defect::Shuffle).without(Defect::EqualSteps)
+        );
         assert!("every".parse::<Kept>().is_err());
     }
 }

@@ -18,7 +18,7 @@ mod suite;
 use std::fs;
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::gpcnet::Printed;
+use clearway_proto::gpcnet::PrintedRun;
 
 use crate::report::model::Report;
 use crate::report::present::Presenter;
@@ -86,14 +86,14 @@ pub(crate) fn run(order: &GpcnetOrder<'_>, suite: Suite, site: Option<&Site>) ->
     // What cannot be read shall not be waited for.
     let beside = order.flags.beside.as_ref().map(|path| {
         let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        Printed::parse(&text).with_context(|| path.display().to_string())
+        PrintedRun::parse(&text).with_context(|| path.display().to_string())
     });
     let beside = beside.transpose()?;
     let mut all = String::new();
-    let mut first: Option<(Place, Printed)> = None;
+    let mut first: Option<(Place, PrintedRun)> = None;
     for place in order.places {
         let text = in_place(order, suite, *place, site)?;
-        let ours = Printed::parse(&text).context("the own table")?;
+        let ours = PrintedRun::parse(&text).context("the own table")?;
         let blank = if all.is_empty() { "" } else { "\n" };
         all += &format!("{blank}{text}");
         if let Some(beside) = &beside {

@@ -1,7 +1,7 @@
 //! One rank of GPCNeT's own tests, test after test.
 
 use anyhow::{Result, anyhow};
-use clearway_proto::gpcnet::{Event, MEMORY, Node, NodeConfig, Record, Task};
+use clearway_proto::gpcnet::{GpcnetConfig, GpcnetEvent, GpcnetNode, GpcnetRecord, MEMORY, Task};
 use clearway_proto::wire::{Span, Wire};
 use clearway_wires::Need;
 
@@ -17,7 +17,7 @@ impl Protocol for Tests {
     const MECHANISM: &'static str = "gpcnet";
     const NEED: Need = Need::Packets;
     type Request = Task;
-    type Response = RankRecord<Record>;
+    type Response = RankRecord<GpcnetRecord>;
 }
 
 /// Runs tests until the coordinator is done.
@@ -26,21 +26,21 @@ pub(crate) fn serve(end: RankEnd) -> Result<Exit> {
 }
 
 /// The engine at the end of `wire`.
-pub(super) fn node(wire: &mut dyn Wire) -> Result<Node> {
+pub(super) fn node(wire: &mut dyn Wire) -> Result<GpcnetNode> {
     let region = wire.register(MEMORY).map_err(|missing| anyhow!("{missing}"))?;
     let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };
-    Ok(Node::new(NodeConfig::new(wire.rank(), memory, wire.capabilities())))
+    Ok(GpcnetNode::new(GpcnetConfig::new(wire.rank(), memory, wire.capabilities())))
 }
 
-impl TaskEngine for Node {
-    type Record = Record;
+impl TaskEngine for GpcnetNode {
+    type Record = GpcnetRecord;
 
-    fn handle(event: Event) -> Handled {
-        let Event::Over { .. } = event;
+    fn handle(event: GpcnetEvent) -> Handled {
+        let GpcnetEvent::Over { .. } = event;
         Handled::Over
     }
 
-    fn take_record(&mut self) -> Option<Record> {
+    fn take_record(&mut self) -> Option<GpcnetRecord> {
         Self::take_record(self)
     }
 }

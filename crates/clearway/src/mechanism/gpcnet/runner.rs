@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Nanos, Rank};
-use clearway_proto::gpcnet::{Event, Node, Record, Task};
+use clearway_proto::gpcnet::{GpcnetEvent, GpcnetNode, GpcnetRecord, Task};
 use clearway_proto::wire::{OperationSet, SHORT_HEAD, Wire};
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, Options};
@@ -84,7 +84,11 @@ impl TestRunner {
     }
 
     /// Runs one test and returns the record of each rank that has a task. A test that takes longer than `patience` is stuck.
-    pub(super) fn run(&mut self, tasks: &BTreeMap<Rank, Task>, patience: Nanos) -> Result<BTreeMap<Rank, Record>> {
+    pub(super) fn run(
+        &mut self,
+        tasks: &BTreeMap<Rank, Task>,
+        patience: Nanos,
+    ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         self.tests += 1;
         match self.venue.ranks() {
             Ranks::Simulated(venue) => simulated(venue, self.tests, tasks, patience),
@@ -104,7 +108,7 @@ impl TestRunner {
 }
 
 /// The world of test `number` on `machine`.
-fn world(venue: &SimVenue, machine: &SimMachine, number: u64) -> World<Node, fabric::Fabric> {
+fn world(venue: &SimVenue, machine: &SimMachine, number: u64) -> World<GpcnetNode, fabric::Fabric> {
     let key = venue.key().purpose("gpcnet").node(number);
     let carrier = machine.carrier(key, Options::default());
     machine.world(carrier, Bodies::Phantom, key, |wire| node(wire).expect("a fresh end has room for a region"))
@@ -116,7 +120,7 @@ fn simulated(
     number: u64,
     tasks: &BTreeMap<Rank, Task>,
     patience: Nanos,
-) -> Result<BTreeMap<Rank, Record>> {
+) -> Result<BTreeMap<Rank, GpcnetRecord>> {
     let mut world = world(venue, venue.machine()?, number);
     for (rank, task) in tasks {
         world.command(Picos::ZERO, *rank, task.clone());
@@ -126,7 +130,7 @@ fn simulated(
     let mut until = Nanos::from_micros(100);
     while records.len() < tasks.len() {
         let ended = world.run_until(Picos::from(until), &mut |told| match told.event {
-            Event::Over { .. } => records.extend(told.engine.take_record().map(|record| (told.rank, record))),
+            GpcnetEvent::Over { .. } => records.extend(told.engine.take_record().map(|record| (told.rank, record))),
         });
         if records.len() < tasks.len() && (ended == Ended::Quiet || until > patience) {
             bail!("a simulated rank did not end its test; this is a defect of the program");
@@ -143,7 +147,7 @@ fn on_processes(
     patience: Nanos,
     losses: &mut Losses,
     waits: &mut BTreeMap<Rank, [Nanos; 2]>,
-) -> Result<BTreeMap<Rank, Record>> {
+) -> Result<BTreeMap<Rank, GpcnetRecord>> {
     ranks.processes().check()?;
     let mut session = ranks.processes_mut().session::<Tests>();
     for (rank, task) in tasks {

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use anyhow::Result;
 use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::gpcnet::{
-    Beside, Congestor, Defect, Detail, Failure, LIMIT, Layout, LoadDraw, LoadReport, Mended, NetworkReport, Order,
-    Record, Row, Summary, Task, Test,
+    CongestedTest, Congestor, CorrectedDefects, Defect, Detail, GpcnetLayout, GpcnetRecord, LIMIT, LoadDraw,
+    LoadReport, NetworkReport, Summary, TableRow, Task, Test, TestFailure, TestParameters,
 };
 
 use super::GpcnetOrder;
@@ -25,9 +25,9 @@ const GROUP_SMALL: usize = 4;
 pub(super) struct Run {
     runner: TestRunner,
     wires: WireFacts,
-    layout: Layout,
+    layout: GpcnetLayout,
     ranks: usize,
-    order: Order,
+    order: TestParameters,
     seed: u32,
     detail: Detail,
     notes: String,
@@ -44,7 +44,7 @@ impl Run {
         let seed = u32::try_from(wanted.seed)
             .map_err(|_| anyhow::anyhow!("GPCNeT's seed has 32 bits: --seed {} is too large", wanted.seed))?;
         let [victim_class, congestor_class]: [Class; 2] = wanted.classes;
-        let order = Order {
+        let order = TestParameters {
             number: 0,
             victim_class,
             congestor_class,
@@ -55,7 +55,7 @@ impl Run {
             mended: flags.mended(),
         };
         let detail = if flags.verbose_table { Detail::Long } else { Detail::Short };
-        let layout = Layout::by_name(&names);
+        let layout = GpcnetLayout::by_name(&names);
         let mut run = Self {
             ranks: names.len(),
             runner,
@@ -74,7 +74,8 @@ impl Run {
 
     /// The notes that are known before the first test.
     fn introduce(&mut self) {
-        let Order { victim_class, congestor_class, limit, measurements_max, rings_max, mended, .. } = self.order;
+        let TestParameters { victim_class, congestor_class, limit, measurements_max, rings_max, mended, .. } =
+            self.order;
         let counts = Test::Latency.counts(self.layout.nodes());
         let about = self.runner.about();
         self.note(&format!("{about}; seed {}", self.seed));
@@ -162,7 +163,7 @@ impl Run {
 
     /// What stands in the way of an operation that a test needs.
     fn refusal(&mut self, name: &str, needs: Option<clearway_proto::wire::OperationKind>) -> bool {
-        let failure = Failure::without(needs, self.wires.operations);
+        let failure = TestFailure::without(needs, self.wires.operations);
         if let Some(failure) = failure {
             let line = format!("{name}: {}", failure.sentence());
             if !self.notes.contains(&line) {
@@ -172,7 +173,7 @@ impl Run {
         failure.is_some()
     }
 
-    fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, Record>> {
+    fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         eprintln!("{what}, {} ranks ...", tasks.len());
         let patience = self.order.limit.times(PATIENCE_LIMITS) + PATIENCE_LEAST;
         let records = self.runner.run(tasks, patience)?;
@@ -184,56 +185,56 @@ impl Run {
         Ok(records)
     }
 
-    fn next_order(&mut self) -> &Order {
+    fn next_order(&mut self) -> &TestParameters {
         self.order.number += 1;
         &self.order
     }
 
-    fn alone(&mut self, test: Test, slices: &[Vec<Rank>]) -> Result<Row<Test>> {
+    fn alone(&mut self, test: Test, slices: &[Vec<Rank>]) -> Result<TableRow<Test>> {
         if self.refusal(&test.name(), test.needs()) {
-            return Ok(Row { of: test, summary: None });
+            return Ok(TableRow { of: test, summary: None });
         }
         let tasks = self.next_order().isolated(test, slices);
         let records = self.measure(&test.name(), &tasks)?;
-        let all: Vec<&Record> = records.values().collect();
-        Ok(Row { of: test, summary: Summary::of_test(test, &all, self.order.mended) })
+        let all: Vec<&GpcnetRecord> = records.values().collect();
+        Ok(TableRow { of: test, summary: Summary::of_test(test, &all, self.order.mended) })
     }
 
-    fn congestor_alone(&mut self, congestor: Congestor, draw: &LoadDraw) -> Result<Row<Congestor>> {
+    fn congestor_alone(&mut self, congestor: Congestor, draw: &LoadDraw) -> Result<TableRow<Congestor>> {
         if self.refusal(congestor.name(), congestor.needs()) {
-            return Ok(Row { of: congestor, summary: None });
+            return Ok(TableRow { of: congestor, summary: None });
         }
         let tasks = self.next_order().congestor(congestor, draw);
         let records = self.measure(congestor.name(), &tasks)?;
         Ok(congestor_row(congestor, draw, &records, self.order.mended))
     }
 
-    fn beside(&mut self, test: Test, draw: &LoadDraw) -> Result<Beside> {
+    fn beside(&mut self, test: Test, draw: &LoadDraw) -> Result<CongestedTest> {
         let possible: Vec<Congestor> =
             Congestor::ALL.into_iter().filter(|congestor| !self.refusal(congestor.name(), congestor.needs())).collect();
         let tasks = self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));
         let records = self.measure(&format!("{} beside congestors", test.name()), &tasks)?;
-        let victims: Vec<&Record> = draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
+        let victims: Vec<&GpcnetRecord> = draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
         let mended = self.order.mended;
         let congestors = Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
-        Ok(Beside { row: Row { of: test, summary: Summary::of_test(test, &victims, mended) }, congestors })
+        Ok(CongestedTest { row: TableRow { of: test, summary: Summary::of_test(test, &victims, mended) }, congestors })
     }
 }
 
 fn congestor_row(
     congestor: Congestor,
     draw: &LoadDraw,
-    records: &BTreeMap<Rank, Record>,
-    mended: Mended,
-) -> Row<Congestor> {
+    records: &BTreeMap<Rank, GpcnetRecord>,
+    mended: CorrectedDefects,
+) -> TableRow<Congestor> {
     let groups = draw.groups.iter().filter(|group| group.congestor == congestor);
-    let all: Vec<&Record> = groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
-    Row { of: congestor, summary: Summary::of_congestor(congestor, &all, mended) }
+    let all: Vec<&GpcnetRecord> = groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
+    TableRow { of: congestor, summary: Summary::of_congestor(congestor, &all, mended) }
 }
 
 /// What the congestors did beside a victim, in a line.
-fn congestor_note(beside: &Beside) -> String {
-    let rate = |row: &Row<Congestor>| match row.summary {
+fn congestor_note(beside: &CongestedTest) -> String {
+    let rate = |row: &TableRow<Congestor>| match row.summary {
         Some(summary) => format!("{} {:.1}", row.of.name(), summary.avg),
         None => format!("{} none", row.of.name()),
     };

@@ -15,7 +15,7 @@ fn quick() -> GpcnetFlags {
 }
 
 fn rows(text: &str) -> Vec<clearway_proto::gpcnet::PrintedRow> {
-    Printed::parse(text).expect("a run").rows
+    PrintedRun::parse(text).expect("a run").rows
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clearway_proto::base::{Bytes, Nanos};
-use clearway_proto::timeslice::{Policy, Sizes};
+use clearway_proto::timeslice::{ContributionSizes, Policy};
 
 use super::conduct::{Task, each};
 use super::figures::rate;
@@ -61,7 +61,7 @@ impl Line {
 
     /// What is run for this line with `seed`.
     fn plan(self, plan: &Plan, seed: u64) -> Plan {
-        let all = self.length.0 + Sizes::BESIDE.0;
+        let all = self.length.0 + ContributionSizes::BESIDE.0;
         let ring = Bytes(all.next_multiple_of(PAGE));
         let policies = vec![self.policy];
         Plan { contribution: self.length, messages: self.messages, ring, policies, seeds: vec![seed], ..plan.clone() }
@@ -73,7 +73,7 @@ impl Line {
             Messages::Mixed => SourceKind::Mixed(self.length),
         };
         let feed = Feed { shape: Shape { core: 1, overlap: 0 }, source, sink: SinkKind::Discard, timeslices: None };
-        let memory = Bytes((self.length.0 + Sizes::BESIDE.0).next_multiple_of(PAGE));
+        let memory = Bytes((self.length.0 + ContributionSizes::BESIDE.0).next_multiple_of(PAGE));
         Task { feed, memory, job: job.to_owned() }
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
-use clearway_proto::timeslice::{Cause, Policy, Record};
+use clearway_proto::timeslice::{Cause, Policy, TimesliceRecord};
 use clearway_runtime::launch::{Reason, quoted, ssh_command};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
@@ -151,11 +151,11 @@ impl Board {
         let live = self.live.entry(rank).or_default();
         live.span = live.span + progress.span;
         match &progress.record {
-            Record::Input(record) => {
+            TimesliceRecord::Input(record) => {
                 live.contributions += record.contributions;
                 live.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum += more.0);
             }
-            Record::Builder(record) => {
+            TimesliceRecord::Builder(record) => {
                 live.is_builder = true;
                 live.contributions += record.contributions;
                 live.bytes += record.bytes;
@@ -371,7 +371,7 @@ mod tests {
         for number in [1, 2] {
             let mut record = InputRecord { contributions: 10, ..InputRecord::default() };
             record.blocked[Cause::NoCredit as usize] = Nanos::from_millis(150);
-            let (record, span) = (Record::Input(record), Nanos::from_millis(200));
+            let (record, span) = (TimesliceRecord::Input(record), Nanos::from_millis(200));
             let progress = Progress { number, record, span, timeslices: 0, processor: Nanos::ZERO, awaited: None };
             board.add(Rank(0), &progress);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearway_proto::base::{Nanos, Rank};
-use clearway_proto::timeslice::Record;
+use clearway_proto::timeslice::TimesliceRecord;
 
 use super::plan::Plan;
 use super::simulated::Outcome;
@@ -161,7 +161,7 @@ impl Count {
             outcome.add(rank, record);
         }
         match record {
-            Record::Input(record) => {
+            TimesliceRecord::Input(record) => {
                 self.given.insert(rank, timeslices);
                 let sent = self.sent.entry(rank).or_default();
                 *sent += record.contributions;
@@ -175,7 +175,7 @@ impl Count {
                 }
                 record.contributions > 0
             }
-            Record::Builder(record) => {
+            TimesliceRecord::Builder(record) => {
                 let place = self.length.place_of(number);
                 if let Some(sample) = place.and_then(|place| outcome.pulse.get_mut(place)) {
                     *sample += record.bytes;

@@ -5,7 +5,7 @@
 //! another one landed there. It is read off what builders have received so far; nothing is written while contributions fly.
 
 use clearway_proto::base::{Nanos, Rank};
-use clearway_proto::timeslice::Node;
+use clearway_proto::timeslice::TimesliceNode;
 use clearway_sim::Picos;
 use clearway_sim::fabric::Fabric;
 use clearway_sim::world::{Told, World};
@@ -28,11 +28,11 @@ pub(super) struct Film {
 
 /// Films `world` for `length` from where it is; a contribution takes a `slot`.
 pub(super) fn shoot(
-    world: &mut World<Node, Fabric>,
+    world: &mut World<TimesliceNode, Fabric>,
     plan: &Plan,
     length: Nanos,
     slot: Nanos,
-    hear: &mut dyn FnMut(Told<'_, Node>),
+    hear: &mut dyn FnMut(Told<'_, TimesliceNode>),
 ) -> Film {
     let inputs = (plan.inputs as usize).min(INPUTS_MAX);
     let step = Nanos((length.0 / STEPS).max(1));
@@ -67,7 +67,7 @@ fn lengthen(row: &mut [Option<u32>], steps: usize) {
 }
 
 /// By builder and input: contributions that have landed.
-fn landed(world: &mut World<Node, Fabric>, plan: &Plan, inputs: usize) -> Vec<Vec<u32>> {
+fn landed(world: &mut World<TimesliceNode, Fabric>, plan: &Plan, inputs: usize) -> Vec<Vec<u32>> {
     let builders = plan.inputs..plan.inputs + plan.builders;
     let of = |builder| {
         let node = world.engine_mut(Rank(builder));

@@ -17,7 +17,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::archive::{Compression, Header, Inspector, Item, Kind, Limits, Versions, Writer};
+use clearway_proto::archive::{ArchiveKind, Compression, Header, Inspector, Item, Limits, Versions, Writer};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::outlet::Built;
@@ -60,7 +60,7 @@ impl Giver {
         self.account.incomplete += u64::from(descriptor.flags.is_incomplete());
         let header = Header {
             versions: Versions::NEWEST,
-            kind: Kind::Timeslices,
+            kind: ArchiveKind::Timeslices,
             compression: Compression::None,
             created_s: 0,
             host: Vec::new(),

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use anyhow::{Result, bail};
 use clearway_proto::base::Bytes;
 use clearway_proto::microslice::MicrosliceDescriptor;
-use clearway_proto::timeslice::Pieces;
+use clearway_proto::timeslice::ContributionSpans;
 use clearway_proto::wire::{RegionId, Span};
 
 use super::stream::{Batch, Drawn, Stream};
@@ -224,7 +224,7 @@ impl Intake {
     ///
     /// # Errors
     /// When the source cannot go on, or one timeslice needs more than all the memory.
-    pub(super) fn pump(&mut self, memory: &mut [u8], give: &mut dyn FnMut(Pieces)) -> Result<()> {
+    pub(super) fn pump(&mut self, memory: &mut [u8], give: &mut dyn FnMut(ContributionSpans)) -> Result<()> {
         loop {
             self.give(give);
             if self.given >= self.limit() || !self.take(memory)? {
@@ -234,7 +234,7 @@ impl Intake {
     }
 
     /// Gives what is whole.
-    fn give(&mut self, give: &mut dyn FnMut(Pieces)) {
+    fn give(&mut self, give: &mut dyn FnMut(ContributionSpans)) {
         let core = u64::from(self.shape.core);
         while self.given < self.limit() {
             let (begin, whole) = (self.given * core, self.given * core + self.shape.all());
@@ -247,7 +247,7 @@ impl Intake {
             let descriptors = self.descriptors.spans(self.region, begin * DESCRIPTOR, end * DESCRIPTOR);
             let contents = self.contents.spans(self.region, from, to);
             give(
-                Pieces::new(descriptors.into_iter().chain(contents))
+                ContributionSpans::new(descriptors.into_iter().chain(contents))
                     .expect("four spans, of which one has a descriptor"),
             );
             self.given += 1;
@@ -257,7 +257,7 @@ impl Intake {
         }
         while self.stage == Stage::Over && self.given < self.padding.min(self.limit()) {
             let byte = Span { region: self.region, offset: self.contents.offset, length: 1 };
-            give(Pieces::new([byte]).expect("a span"));
+            give(ContributionSpans::new([byte]).expect("a span"));
             self.given += 1;
         }
     }

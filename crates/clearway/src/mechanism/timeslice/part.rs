@@ -9,7 +9,7 @@
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::Bytes;
-use clearway_proto::timeslice::{Pieces, Policy, Role, Sizes, Source};
+use clearway_proto::timeslice::{ContributionSizes, ContributionSource, ContributionSpans, Policy, Role};
 use clearway_proto::wire::{RegionId, Span};
 use clearway_runtime::waiting::Waitable;
 
@@ -66,12 +66,12 @@ impl Part {
         wire: &mut dyn Waitable,
         assignment: &Assignment,
         memory: &mut Memory,
-    ) -> Result<(Self, RegionId, Source)> {
+    ) -> Result<(Self, RegionId, ContributionSource)> {
         match role {
             Role::Input(place) => input(wire, assignment, memory, place),
             Role::Builder(place) => {
                 let rings = Bytes(assignment.ring.0 * u64::from(assignment.inputs));
-                Ok((builder(assignment, place)?, memory.of(wire, rings)?, Source::Given))
+                Ok((builder(assignment, place)?, memory.of(wire, rings)?, ContributionSource::Given))
             }
         }
     }
@@ -89,9 +89,9 @@ pub(super) struct Same {
 }
 
 impl Same {
-    pub(super) fn pump(&mut self, give: &mut dyn FnMut(Pieces)) {
+    pub(super) fn pump(&mut self, give: &mut dyn FnMut(ContributionSpans)) {
         while self.given < self.limit && self.given - self.free < self.ahead {
-            give(Pieces::new([self.span]).expect("a span with bytes"));
+            give(ContributionSpans::new([self.span]).expect("a span with bytes"));
             self.given += 1;
         }
     }
@@ -103,7 +103,7 @@ fn input(
     assignment: &Assignment,
     memory: &mut Memory,
     place: usize,
-) -> Result<(Part, RegionId, Source)> {
+) -> Result<(Part, RegionId, ContributionSource)> {
     let feed = &assignment.feed;
     let region = memory.of(wire, assignment.memory)?;
     let length = feed.usual_contribution().0.min(assignment.memory.0);
@@ -111,10 +111,10 @@ fn input(
     // Nobody waits for what is unscheduled, so nobody says when its memory is free.
     if !assignment.policy.is_building() {
         let sizes = match feed.source {
-            SourceKind::Mixed(length) => Sizes::Mixed(length),
-            _ => Sizes::Constant(Bytes(length)),
+            SourceKind::Mixed(length) => ContributionSizes::Mixed(length),
+            _ => ContributionSizes::Constant(Bytes(length)),
         };
-        return Ok((Part::Endless { given: 0 }, region, Source::Endless(span, sizes)));
+        return Ok((Part::Endless { given: 0 }, region, ContributionSource::Endless(span, sizes)));
     }
     let part = match Stream::open(feed, place as u64, assignment.seed)? {
         Some(stream) => {
@@ -127,7 +127,7 @@ fn input(
             Part::Same(Same { span, given: 0, free: 0, limit: most, most, ahead: in_rings })
         }
     };
-    Ok((part, region, Source::Given))
+    Ok((part, region, ContributionSource::Given))
 }
 
 /// What the builder at `place` does.

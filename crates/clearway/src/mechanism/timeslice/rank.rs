@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::timeslice::{Command, Event, Layout, Node, NodeConfig, Release, Slots};
+use clearway_proto::timeslice::{
+    ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
+};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
@@ -98,8 +100,8 @@ struct Running<'a> {
     telling: Option<Telling>,
     /// Since when nothing that was counted is told.
     told_at: LocalNs,
-    events: VecDeque<Event>,
-    commands: VecDeque<Command>,
+    events: VecDeque<TimesliceEvent>,
+    commands: VecDeque<TimesliceCommand>,
     /// The conductor said that it may begin, since it takes part.
     has_begun: bool,
     /// The conductor knows that this input is at rest.
@@ -119,16 +121,16 @@ impl<'a> Running<'a> {
         assignment: &Assignment,
         memory: &mut Memory,
         orders: &'a mut Requests<Building>,
-    ) -> Result<(Self, Node)> {
+    ) -> Result<(Self, TimesliceNode)> {
         let Assignment { inputs, builders, .. } = *assignment;
         let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
-        let layout = Arc::new(Layout::new(places.collect(), ranks.collect(), &assignment.weights)?);
+        let layout = Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
         let rank = wire.rank();
         let role = layout.role(rank).context("a rank without a part")?;
         let (part, region, source) = Part::of(role, wire, assignment, memory)?;
-        let release = if matches!(part, Part::Builder(_)) { Release::ByCommand } else { Release::AtOnce };
+        let release = if matches!(part, Part::Builder(_)) { ReleasePolicy::ByCommand } else { ReleasePolicy::AtOnce };
         let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
-        let node = Node::new(NodeConfig {
+        let node = TimesliceNode::new(TimesliceConfig {
             rank,
             run: assignment.number as u16,
             layout,
@@ -136,7 +138,7 @@ impl<'a> Running<'a> {
             window: assignment.window,
             dfs: assignment.dfs,
             source,
-            slots: Slots::of(assignment.policy),
+            slots: WriteSlots::of(assignment.policy),
             rings: Span { region, offset: 0, length: 0 },
             ring: assignment.ring,
             release,
@@ -166,7 +168,7 @@ impl<'a> Running<'a> {
     }
 
     /// Runs until the conductor wants something else.
-    fn run(mut self, wire: &mut dyn Waitable, node: Node) -> Next {
+    fn run(mut self, wire: &mut dyn Waitable, node: TimesliceNode) -> Next {
         let bell = match &self.part {
             Part::Input(intake) => intake.stream().bell().try_clone().ok(),
             Part::Builder(outlet) => outlet.bell().try_clone().ok(),
@@ -199,7 +201,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn obey(&mut self, order: Incoming<Asked>, now: LocalNs, driver: &mut Driver<Node>) {
+    fn obey(&mut self, order: Incoming<Asked>, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
         match order {
             Incoming::Request(Asked::Take(assignment)) => self.next = Some(Next::Run(assignment)),
             Incoming::Request(Asked::Begin(every)) => {
@@ -233,14 +235,14 @@ impl<'a> Running<'a> {
             Incoming::Request(Asked::End(_)) if self.is_out => self.conclude(),
             Incoming::Request(Asked::End(timeslice)) => {
                 if !std::mem::replace(&mut self.has_begun, true) {
-                    self.commands.push_back(Command::Begin);
+                    self.commands.push_back(TimesliceCommand::Begin);
                 }
                 match &mut self.part {
                     Part::Input(intake) => intake.go_on_to(timeslice),
                     Part::Same(same) => same.limit = timeslice,
                     _ => {}
                 }
-                self.commands.push_back(Command::Finish { timeslice });
+                self.commands.push_back(TimesliceCommand::Finish { timeslice });
             }
             Incoming::Request(Asked::Keep) => {
                 let kept = if let Part::Builder(outlet) = &mut self.part { outlet.keep() } else { Ok(()) };
@@ -252,8 +254,8 @@ impl<'a> Running<'a> {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            Incoming::Request(Asked::Retire) => self.commands.push_back(Command::Retire),
-            Incoming::Request(Asked::Join) => self.commands.push_back(Command::Join),
+            Incoming::Request(Asked::Retire) => self.commands.push_back(TimesliceCommand::Retire),
+            Incoming::Request(Asked::Join) => self.commands.push_back(TimesliceCommand::Join),
             Incoming::Request(Asked::Tell) => {
                 let settled = settled(driver.engine_mut());
                 self.say(Said::Settled(settled));
@@ -263,28 +265,28 @@ impl<'a> Running<'a> {
     }
 
     /// Does what an event of the engine asks for.
-    fn heed(&mut self, event: Event) {
+    fn heed(&mut self, event: TimesliceEvent) {
         match (event, &mut self.part) {
-            (Event::Ready, _) => self.say(Said::Ready),
-            (Event::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
-            (Event::Free { timeslice }, Part::Same(same)) => same.free = timeslice,
-            (Event::Complete { timeslice, position, .. }, Part::Builder(outlet)) => {
+            (TimesliceEvent::Ready, _) => self.say(Said::Ready),
+            (TimesliceEvent::Free { timeslice }, Part::Input(intake)) => intake.free(timeslice),
+            (TimesliceEvent::Free { timeslice }, Part::Same(same)) => same.free = timeslice,
+            (TimesliceEvent::Complete { timeslice, position, .. }, Part::Builder(outlet)) => {
                 outlet.complete(position, timeslice)
             }
-            (Event::Complete { timeslice, .. }, Part::Discard { account }) => account.take(timeslice),
-            (Event::Ended, _) => self.ended = true,
-            (Event::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
-            (Event::TooLong { bytes, ring }, _) => self.fail(format!(
+            (TimesliceEvent::Complete { timeslice, .. }, Part::Discard { account }) => account.take(timeslice),
+            (TimesliceEvent::Ended, _) => self.ended = true,
+            (TimesliceEvent::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
+            (TimesliceEvent::TooLong { bytes, ring }, _) => self.fail(format!(
                 "a contribution has {} and the ring of a builder {}: --ring makes it longer",
                 Bytes(bytes),
                 Bytes(ring)
             )),
-            (Event::Refused { missing, .. }, _) => {
+            (TimesliceEvent::Refused { missing, .. }, _) => {
                 self.fail(format!("timeslices cannot be built over this wire: {missing}"))
             }
-            (Event::Lost { rank }, _) => self.say(Said::Lost(rank.0)),
-            (Event::Helpless, _) => self.say(Said::Helpless),
-            (Event::Retired { timeslice }, part) => {
+            (TimesliceEvent::Lost { rank }, _) => self.say(Said::Lost(rank.0)),
+            (TimesliceEvent::Helpless, _) => self.say(Said::Helpless),
+            (TimesliceEvent::Retired { timeslice }, part) => {
                 match part {
                     Part::Input(intake) => intake.retire(timeslice),
                     Part::Same(same) => (same.limit, same.given) = (timeslice, same.given.min(timeslice)),
@@ -293,14 +295,14 @@ impl<'a> Running<'a> {
                 self.is_retired = true;
             }
             // What its sink has that is void stands behind what counts; the conductor says how much that is.
-            (Event::Out, part) => {
+            (TimesliceEvent::Out, part) => {
                 if let (Part::Builder(outlet), false) = (part, self.is_retired) {
                     outlet.end();
                 }
                 self.is_out = true;
                 self.say(Said::Out { is_retired: self.is_retired });
             }
-            (Event::Joined { timeslice }, part) => {
+            (TimesliceEvent::Joined { timeslice }, part) => {
                 match part {
                     Part::Input(intake) => intake.join(timeslice),
                     Part::Same(same) => (same.limit, same.given, same.free) = (timeslice, timeslice, timeslice),
@@ -344,7 +346,7 @@ impl<'a> Running<'a> {
     }
 
     /// Moves microslices in and timeslices out.
-    fn move_on(&mut self, driver: &mut Driver<Node>, wire: &mut dyn Wire) {
+    fn move_on(&mut self, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
         // What the sink of a builder that retired has is told at the end.
         if self.is_out && !(self.is_retired && matches!(self.part, Part::Builder(_))) {
             return;
@@ -353,14 +355,14 @@ impl<'a> Running<'a> {
             Part::Input(intake) => match wire.region_mut(self.region) {
                 Some(memory) => {
                     let commands = &mut self.commands;
-                    let moved = intake.pump(memory, &mut |pieces| commands.push_back(Command::Give(pieces)));
+                    let moved = intake.pump(memory, &mut |pieces| commands.push_back(TimesliceCommand::Give(pieces)));
                     moved.err().map(|error| format!("{error:#}"))
                 }
                 None => Some("its memory is gone".to_owned()),
             },
             Part::Builder(outlet) => hand_over(outlet, self.inputs, driver.engine_mut(), wire, &mut self.commands),
             Part::Same(same) => {
-                same.pump(&mut |pieces| self.commands.push_back(Command::Give(pieces)));
+                same.pump(&mut |pieces| self.commands.push_back(TimesliceCommand::Give(pieces)));
                 None
             }
             Part::Endless { given } => {
@@ -375,7 +377,7 @@ impl<'a> Running<'a> {
     }
 
     /// Tells the conductor what it waits for.
-    fn report(&mut self, now: LocalNs, driver: &mut Driver<Node>) {
+    fn report(&mut self, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
         if self.is_out {
             return;
         }
@@ -422,13 +424,13 @@ impl<'a> Running<'a> {
 fn hand_over(
     outlet: &mut Outlet,
     inputs: u32,
-    node: &mut Node,
+    node: &mut TimesliceNode,
     wire: &dyn Wire,
-    commands: &mut VecDeque<Command>,
+    commands: &mut VecDeque<TimesliceCommand>,
 ) -> Option<String> {
     loop {
         match outlet.hear() {
-            Returned::Release(timeslice) => commands.push_back(Command::Release { timeslice }),
+            Returned::Release(timeslice) => commands.push_back(TimesliceCommand::Release { timeslice }),
             Returned::Over(account) => return say(Said::Done(Box::new(account))).err().map(|error| error.to_string()),
             Returned::Failed(sentence) => return Some(sentence),
             Returned::Nothing => break,
@@ -448,7 +450,7 @@ fn hand_over(
 }
 
 /// What builders had built that are out, by decision.
-fn settled(node: &Node) -> Vec<(u32, Numbers)> {
+fn settled(node: &TimesliceNode) -> Vec<(u32, Numbers)> {
     let mut settled: Vec<(u32, Numbers)> = Vec::new();
     for (rank, timeslice) in node.settled() {
         match settled.last_mut() {
@@ -465,12 +467,12 @@ struct Host<'a, 'b> {
     bell: Option<&'a UnixStream>,
 }
 
-impl progress::Host<Node> for Host<'_, '_> {
-    fn told(&mut self, event: Event) {
+impl progress::Host<TimesliceNode> for Host<'_, '_> {
+    fn told(&mut self, event: TimesliceEvent) {
         self.running.events.push_back(event);
     }
 
-    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<Node>) {
+    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
         if which > 0 {
             if let Some(mut bell) = self.bell {
                 let _ = bell.read(&mut [0; 64]);
@@ -486,7 +488,7 @@ impl progress::Host<Node> for Host<'_, '_> {
     fn after_step(
         &mut self,
         now: LocalNs,
-        driver: &mut Driver<Node>,
+        driver: &mut Driver<TimesliceNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         let running = &mut *self.running;
@@ -495,7 +497,7 @@ impl progress::Host<Node> for Host<'_, '_> {
         }
         if running.begin_at.is_some_and(|at| at <= now) {
             running.begin_at = None;
-            running.commands.push_back(Command::Begin);
+            running.commands.push_back(TimesliceCommand::Begin);
         }
         running.move_on(driver, wire);
         running.report(now, driver);

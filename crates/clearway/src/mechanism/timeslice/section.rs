@@ -1,7 +1,7 @@
 //! Timeslice building as a scenario describes it: half of the hosts are inputs, half of them builders, under several schedules.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::microslice::Sizes;
+use clearway_proto::microslice::SizeDistribution;
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
@@ -213,7 +213,7 @@ impl Timeslice {
         let mean = shape.mean_length(plan.contribution).ok_or_else(|| {
             format!("contribution is {}, too few for the descriptor of a microslice", plan.contribution)
         })?;
-        let source = SourceKind::Pattern { sizes: Sizes::Constant, mean };
+        let source = SourceKind::Pattern { sizes: SizeDistribution::Constant, mean };
         let feed = Feed { shape, source, sink: SinkKind::Check, timeslices: None };
         let memory = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
         let task = Task { feed, memory, job: std::process::id().to_string() };

@@ -9,9 +9,10 @@ use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{
-    Cause, Command, Event, IntervalRecord, Layout, Node, NodeConfig, Policy, Record, Release, Sizes, Slots, Source,
+    Cause, ContributionSizes, ContributionSource, IntervalRecord, Policy, ReleasePolicy, TimesliceCommand,
+    TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, TimesliceRecord, WriteSlots,
 };
-use clearway_proto::wire::{Missing, Span, Wire};
+use clearway_proto::wire::{RefusalReason, Span, Wire};
 use clearway_sim::Picos;
 use clearway_sim::disk::Survival;
 use clearway_sim::fabric::{self, Options};
@@ -85,12 +86,12 @@ impl Outcome {
     }
 
     /// Adds what `rank` counted in one sample.
-    pub(super) fn add(&mut self, rank: Rank, record: &Record) {
+    pub(super) fn add(&mut self, rank: Rank, record: &TimesliceRecord) {
         match record {
-            Record::Input(record) => {
+            TimesliceRecord::Input(record) => {
                 self.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
             }
-            Record::Builder(record) => {
+            TimesliceRecord::Builder(record) => {
                 self.bytes += record.bytes;
                 self.timeslices += record.timeslices;
                 self.completion.merge(&record.completion);
@@ -105,7 +106,7 @@ struct Job<'a> {
     plan: &'a Plan,
     policy: Policy,
     seed: u64,
-    layout: Arc<Layout>,
+    layout: Arc<TimesliceLayout>,
     /// Inputs among those that have joined wait to be told to begin.
     joined: RefCell<Vec<Rank>>,
 }
@@ -114,50 +115,50 @@ impl<'a> Job<'a> {
     fn of(plan: &'a Plan, policy: Policy, seed: u64, ground: &Ground) -> Result<Self> {
         let ranks = plan.inputs + plan.builders;
         let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = Layout::new(inputs.collect(), builders.collect(), &plan.weights)?;
+        let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &plan.weights)?;
         let layout = Arc::new(layout.spread(|rank| ground.neighbourhood(rank)));
         Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
     }
 
     /// Lets a rank go or come.
-    fn change(&self, world: &mut World<Node, fabric::Fabric>, change: &Change) {
+    fn change(&self, world: &mut World<TimesliceNode, fabric::Fabric>, change: &Change) {
         let (rank, now) = (Rank(change.when.rank), world.now());
         match change.wanted {
             Wanted::Death => world.crash(rank, Survival::Nothing),
-            Wanted::Retirement => world.command(now, rank, Command::Retire),
+            Wanted::Retirement => world.command(now, rank, TimesliceCommand::Retire),
             Wanted::Return => {
                 if world.engine_mut(rank).is_none() {
                     world.restart(rank, |wire| self.node(wire));
                 }
-                world.command(now, rank, Command::Join);
+                world.command(now, rank, TimesliceCommand::Join);
             }
         }
     }
 
     /// The engine at the end of `wire`.
-    fn node(&self, wire: &mut SimWire) -> Node {
+    fn node(&self, wire: &mut SimWire) -> TimesliceNode {
         let Self { plan, policy, .. } = *self;
         let sizes = match plan.messages {
-            Messages::Alone => Sizes::Constant(plan.contribution),
-            Messages::Mixed => Sizes::Mixed(plan.contribution),
+            Messages::Alone => ContributionSizes::Constant(plan.contribution),
+            Messages::Mixed => ContributionSizes::Mixed(plan.contribution),
         };
         let length = sizes.of(0);
         let source = wire.register(length).expect("a fresh end has room for a region");
         let rings = Bytes(plan.ring.0 * u64::from(plan.inputs));
         let region = wire.register(rings).expect("a fresh end has room for a region");
         let memory = Span { region: source, offset: 0, length: length.0 as u32 };
-        Node::new(NodeConfig {
+        TimesliceNode::new(TimesliceConfig {
             rank: wire.rank(),
             run: 0,
             layout: self.layout.clone(),
             policy,
             window: plan.window,
             dfs: plan.dfs,
-            source: Source::Endless(memory, sizes),
-            slots: Slots::of(policy),
+            source: ContributionSource::Endless(memory, sizes),
+            slots: WriteSlots::of(policy),
             rings: Span { region, offset: 0, length: 0 },
             ring: plan.ring,
-            release: Release::AtOnce,
+            release: ReleasePolicy::AtOnce,
             heartbeat: plan.heartbeat,
             class: Class::Bulk,
             control: Class::Control,
@@ -188,14 +189,14 @@ impl Ground {
         self.0.spec.topology.neighbourhood(self.0.hosts[rank.index()])
     }
 
-    fn world(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
+    fn world(&self, job: &Job<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
         let carrier = self.0.carrier(key, Options::default());
         self.0.world(carrier, Bodies::Lengths, key, |wire| job.node(wire))
     }
 
     /// Lets every input fetch at so many hundredths of its own rate.
-    fn pace_inputs(&self, world: &mut World<Node, fabric::Fabric>, plan: &Plan, seed: u64, percent: u32) {
+    fn pace_inputs(&self, world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan, seed: u64, percent: u32) {
         for rank in 0..plan.inputs {
             let mut stream = RandomKey::new(seed).purpose("rate").node(u64::from(rank)).stream();
             let slower = stream.below(u64::from(plan.hosts.spread) * 1_000 + 1);
@@ -224,13 +225,13 @@ impl Ground {
         let deaths = plan.changes.iter().filter(|change| change.wanted == Wanted::Death).map(|change| change.when);
         let mut losses: BTreeMap<Rank, Known> = deaths.map(|kill| (Rank(kill.rank), Known::of(kill.at))).collect();
 
-        let mut hear = |told: Told<'_, Node>| match told.event {
-            Event::Refused { missing, .. } => refused = refused.or(Some(missing)),
-            Event::Lost { rank } => {
+        let mut hear = |told: Told<'_, TimesliceNode>| match told.event {
+            TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
+            TimesliceEvent::Lost { rank } => {
                 let known = losses.get_mut(&rank);
                 known.into_iter().for_each(|known| known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0))));
             }
-            Event::Joined { .. } => job.joined.borrow_mut().push(told.rank),
+            TimesliceEvent::Joined { .. } => job.joined.borrow_mut().push(told.rank),
             _ => {}
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);
@@ -244,13 +245,13 @@ impl Ground {
             outcome.film = Some(film::shoot(&mut world, plan, length, slot, &mut hear));
         }
         outcome.losses = losses;
-        refused.map_or(Ok(outcome), |missing: Missing| {
+        refused.map_or(Ok(outcome), |missing: RefusalReason| {
             Err(anyhow!("timeslices cannot be built on this fabric: {missing}"))
         })
     }
 
     /// A world in which every input knows when it begins.
-    fn begun(&self, job: &Job<'_>) -> World<Node, fabric::Fabric> {
+    fn begun(&self, job: &Job<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let Job { plan, seed, .. } = *job;
         let mut world = self.world(job);
         if plan.hosts.spread > 0 {
@@ -259,7 +260,7 @@ impl Ground {
         for rank in 0..plan.inputs {
             let skew =
                 RandomKey::new(seed).purpose("start").node(u64::from(rank)).stream().below(plan.start_skew.0 + 1);
-            world.command(Picos::from(Nanos(skew)), Rank(rank), Command::Begin);
+            world.command(Picos::from(Nanos(skew)), Rank(rank), TimesliceCommand::Begin);
         }
         world
     }
@@ -267,9 +268,9 @@ impl Ground {
     /// Counts what happens behind the warm-up, sample by sample.
     fn measure(
         &self,
-        world: &mut World<Node, fabric::Fabric>,
+        world: &mut World<TimesliceNode, fabric::Fabric>,
         job: &Job<'_>,
-        hear: &mut dyn FnMut(Told<'_, Node>),
+        hear: &mut dyn FnMut(Told<'_, TimesliceNode>),
     ) -> Outcome {
         let Job { plan, seed, .. } = *job;
         let mut tally = Tally::begun(world, plan, self.host_rate());
@@ -290,7 +291,7 @@ impl Ground {
             let until = plan.warm_up + at + step;
             world.run_until(Picos::from(until), hear);
             for rank in job.joined.take() {
-                world.command(world.now(), rank, Command::Begin);
+                world.command(world.now(), rank, TimesliceCommand::Begin);
             }
             tally.sample(world, plan);
         }
@@ -307,29 +308,29 @@ struct Tally {
 
 impl Tally {
     /// Of a world that is warm.
-    fn begun(world: &mut World<Node, fabric::Fabric>, plan: &Plan, rate: BitsPerSec) -> Self {
+    fn begun(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan, rate: BitsPerSec) -> Self {
         let count = samples(plan, rate);
         let measured = Nanos(plan.measured.0 / count * count);
         let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: Outcome::of(plan, measured) };
         for (rank, record) in records(world, plan) {
             match record {
-                Record::Input(record) => tally.sent[rank.index()] = record.contributions,
-                Record::Builder(record) if rank.0 == plan.inputs => tally.outcome.intervals = record.intervals,
-                Record::Builder(_) => {}
+                TimesliceRecord::Input(record) => tally.sent[rank.index()] = record.contributions,
+                TimesliceRecord::Builder(record) if rank.0 == plan.inputs => tally.outcome.intervals = record.intervals,
+                TimesliceRecord::Builder(_) => {}
             }
         }
         tally
     }
 
-    fn sample(&mut self, world: &mut World<Node, fabric::Fabric>, plan: &Plan) {
+    fn sample(&mut self, world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan) {
         let outcome = &mut self.outcome;
         let before = outcome.bytes;
         outcome.windows.clear();
         for (rank, record) in records(world, plan) {
             outcome.add(rank, &record);
             match record {
-                Record::Input(record) => self.sent[rank.index()] += record.contributions,
-                Record::Builder(record) => {
+                TimesliceRecord::Input(record) => self.sent[rank.index()] += record.contributions,
+                TimesliceRecord::Builder(record) => {
                     outcome.windows.extend(record.window);
                     if rank.0 == plan.inputs {
                         outcome.intervals.extend(record.intervals);
@@ -370,7 +371,7 @@ fn apply(spec: &mut FabricSpec, conditions: &HostConditions) {
     }
 }
 
-fn records(world: &mut World<Node, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, Record)> {
+fn records(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, TimesliceRecord)> {
     let take = |rank| {
         let now = world.network_mut().wire(rank).now();
         world.engine_mut(rank).and_then(|engine| engine.take_record(now)).map(|record| (rank, record))

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use clearway_proto::archive::{Compression, Finding, Inspector, Kind, Versions};
+use clearway_proto::archive::{ArchiveKind, Compression, Finding, Inspector, Versions};
 
 use super::handover::Giver;
 use super::outlet::Built;
@@ -60,7 +60,7 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<(Box<dyn
 /// # Errors
 /// When there is a file already, or none can be made.
 pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Sink> {
-    Sink::create(path, Kind::Timeslices, Form { versions: Versions::NEWEST, compression })
+    Sink::create(path, ArchiveKind::Timeslices, Form { versions: Versions::NEWEST, compression })
 }
 
 /// Adds `built` to `account`.

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, 
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::archive::{Item, Kind, Limits};
+use clearway_proto::archive::{ArchiveKind, Item, Limits};
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor};
 
@@ -221,8 +221,8 @@ pub(super) fn look(template: &str) -> Result<()> {
 
 fn demand_microslices(source: &Source, name: &str) -> Result<()> {
     match source.header().kind {
-        Kind::Microslices => Ok(()),
-        Kind::Timeslices => bail!("{name}: holds timeslices; inputs read microslices (.msa)"),
+        ArchiveKind::Microslices => Ok(()),
+        ArchiveKind::Timeslices => bail!("{name}: holds timeslices; inputs read microslices (.msa)"),
     }
 }
 

@@ -32,8 +32,8 @@
 //! ```
 
 use clearway_proto::base::{Bytes, Nanos};
-use clearway_proto::microslice::{MicrosliceDescriptor, Sizes};
-use clearway_proto::timeslice::{Dfs, Policy, Record, Sizes as UnscheduledSizes, Window};
+use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution};
+use clearway_proto::timeslice::{ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window};
 use clearway_wires::Need;
 use serde::{Deserialize, Serialize};
 
@@ -192,7 +192,7 @@ pub(crate) enum SourceKind {
     /// The same with FLESnet's short messages beside each; only for what is unscheduled.
     Mixed(Bytes),
     /// They are made, with a mean length of the content.
-    Pattern { sizes: Sizes, mean: u32 },
+    Pattern { sizes: SizeDistribution, mean: u32 },
     /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the input.
     Archives(String),
 }
@@ -219,7 +219,7 @@ pub(crate) struct Progress {
     /// From 1: how many there were.
     pub(super) number: u64,
     /// What was counted since the one before.
-    pub(super) record: Record,
+    pub(super) record: TimesliceRecord,
     /// How long that took.
     pub(super) span: Nanos,
     /// Input: timeslices given so far. Builder: timeslices that its sink has taken so far.

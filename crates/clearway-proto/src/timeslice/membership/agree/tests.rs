@@ -7,40 +7,42 @@ use std::vec::Vec;
 
 use super::*;
 use crate::base::{RandomKey, Rank};
-use crate::timeslice::layout::Layout;
+use crate::timeslice::layout::TimesliceLayout;
 
 /// Orders that are drawn where there are too many to go through all of them in a second.
 const WALKS: u64 = 3_000;
 
 /// An input's credits from the builder in question and what it has sent, in small numbers.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Dealings {
+struct InputDeals {
     sent: u64,
     horizon: Option<u64>,
     /// Positions that each builder has released, as far as this input has taken notice.
-    released: BTreeMap<Member, u64>,
-    frozen: Set<Member>,
+    released: BTreeMap<RosterMember, u64>,
+    frozen: Set<RosterMember>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct World {
-    members: Vec<(Agree, Dealings)>,
+struct AgreementWorld {
+    members: Vec<(Agreement, InputDeals)>,
     /// From, to, what. Who is dead or unlucky never gets it: no move is forced.
-    under_way: Set<(Member, Member, Message)>,
+    under_way: Set<(RosterMember, RosterMember, AgreementMessage)>,
     ballots: u32,
     decided: Set<Decision>,
 }
 
-impl World {
+impl AgreementWorld {
     /// Answers that nobody waits for any more change nothing, and only multiply states.
     fn forget_the_stale(&mut self) {
         let members = &self.members;
         self.under_way.retain(|(from, to, message)| {
             let waits = members[to.index()].0.unanswered(*from);
             match (message, waits) {
-                (Message::Promise { ballot, .. }, Some(Message::Prepare { ballot: asked, .. }))
-                | (Message::Accepted { ballot }, Some(Message::Accept { ballot: asked, .. })) => *ballot == asked,
-                (Message::Promise { .. } | Message::Accepted { .. }, _) => false,
+                (AgreementMessage::Promise { ballot, .. }, Some(AgreementMessage::Prepare { ballot: asked, .. }))
+                | (AgreementMessage::Accepted { ballot }, Some(AgreementMessage::Accept { ballot: asked, .. })) => {
+                    *ballot == asked
+                }
+                (AgreementMessage::Promise { .. } | AgreementMessage::Accepted { .. }, _) => false,
                 _ => true,
             }
         });
@@ -49,7 +51,7 @@ impl World {
 
 struct Explorer {
     journal: Journal,
-    wishes: Vec<Wish>,
+    wishes: Vec<ProposedDecision>,
     /// Of each ballot: who may lead it.
     leaders: Vec<Vec<usize>>,
     /// An input sends so much and a builder releases so much.
@@ -59,9 +61,10 @@ struct Explorer {
 }
 
 impl Explorer {
-    fn new([inputs, builders]: [u32; 2], leaders: &[&[usize]], most: u64, wishes: &[Wish]) -> Self {
+    fn new([inputs, builders]: [u32; 2], leaders: &[&[usize]], most: u64, wishes: &[ProposedDecision]) -> Self {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout = Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        let layout =
+            TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
         let journal = Journal::new(&Arc::new(layout));
         Self {
             journal,
@@ -73,9 +76,10 @@ impl Explorer {
         }
     }
 
-    fn beginning(&self) -> World {
-        let members = (0..self.journal.roster() as u32).map(|member| (Agree::new(Member(member)), Dealings::default()));
-        World { members: members.collect(), under_way: Set::new(), ballots: 0, decided: Set::new() }
+    fn beginning(&self) -> AgreementWorld {
+        let members = (0..self.journal.roster() as u32)
+            .map(|member| (Agreement::new(RosterMember(member)), InputDeals::default()));
+        AgreementWorld { members: members.collect(), under_way: Set::new(), ballots: 0, decided: Set::new() }
     }
 
     fn explore(&mut self) {
@@ -106,15 +110,15 @@ impl Explorer {
     }
 
     fn is_input(&self, member: usize) -> bool {
-        matches!(self.journal.role(Member(member as u32)), Role::Input(_))
+        matches!(self.journal.role(RosterMember(member as u32)), Role::Input(_))
     }
 
-    fn check(&mut self, world: &World) {
+    fn check(&mut self, world: &AgreementWorld) {
         assert!(world.decided.len() <= 1, "two decisions in one epoch: {:?}", world.decided);
         self.decided.extend(&world.decided);
         let Some(decision) = world.decided.first() else { return };
         let inputs = (0..world.members.len()).filter(|member| self.is_input(*member));
-        for (input, dealings) in inputs.map(|member| (Member(member as u32), &world.members[member].1)) {
+        for (input, dealings) in inputs.map(|member| (RosterMember(member as u32), &world.members[member].1)) {
             match decision.change {
                 // What a removed input did no longer counts.
                 Change::Remove { member, .. } if self.is_input(member.index()) => {}
@@ -129,7 +133,7 @@ impl Explorer {
         }
     }
 
-    fn moves(&self, world: &World, open: &mut Vec<World>) {
+    fn moves(&self, world: &AgreementWorld, open: &mut Vec<AgreementWorld>) {
         for message in &world.under_way {
             let mut next = world.clone();
             next.under_way.remove(message);
@@ -143,7 +147,7 @@ impl Explorer {
                     let mut next = world.clone();
                     next.ballots += 1;
                     let message = next.members[member].0.lead(*wish);
-                    self.ask(&mut next, Member(member as u32), message);
+                    self.ask(&mut next, RosterMember(member as u32), message);
                     next.forget_the_stale();
                     open.push(next);
                 }
@@ -170,32 +174,34 @@ impl Explorer {
     }
 
     /// To everybody; what a member says to itself it hears at once.
-    fn ask(&self, world: &mut World, from: Member, message: Message) {
-        let others = (0..world.members.len() as u32).map(Member).filter(|to| *to != from);
+    fn ask(&self, world: &mut AgreementWorld, from: RosterMember, message: AgreementMessage) {
+        let others = (0..world.members.len() as u32).map(RosterMember).filter(|to| *to != from);
         world.under_way.extend(others.map(|to| (from, to, message)));
         self.deliver(world, (from, from, message));
     }
 
-    fn deliver(&self, world: &mut World, (from, to, message): (Member, Member, Message)) {
+    fn deliver(&self, world: &mut AgreementWorld, (from, to, message): (RosterMember, RosterMember, AgreementMessage)) {
         let (agree, dealings) = &mut world.members[to.index()];
         let answer = match message {
-            Message::Prepare { ballot, target } => agree.prepared(ballot, || {
+            AgreementMessage::Prepare { ballot, target } => agree.prepared(ballot, || {
                 dealings.frozen.insert(target);
                 let horizon = *dealings.horizon.get_or_insert(dealings.sent);
                 Stake { horizon, released: dealings.released.get(&target).copied().unwrap_or(0) }
             }),
-            Message::Accept { ballot, decision } => agree.proposed(ballot, decision),
-            Message::Promise { ballot, stake, accepted } => {
+            AgreementMessage::Accept { ballot, decision } => agree.proposed(ballot, decision),
+            AgreementMessage::Promise { ballot, stake, accepted } => {
                 let proposal = agree.promised(&self.journal, from, ballot, (stake, accepted));
                 // To wait for more answers is an order of arrivals like others.
                 let proposal = proposal.or_else(|| agree.waited(&self.journal));
                 return proposal.into_iter().for_each(|message| self.ask(world, to, message));
             }
-            Message::Accepted { ballot } => return world.decided.extend(agree.accepted(&self.journal, from, ballot)),
-            Message::Refused { promised } => return agree.refused(promised),
+            AgreementMessage::Accepted { ballot } => {
+                return world.decided.extend(agree.accepted(&self.journal, from, ballot));
+            }
+            AgreementMessage::Refused { promised } => return agree.refused(promised),
         };
         // Who is refused gives up, as if it had heard nothing more: that is among the moves already.
-        if matches!(answer, Message::Refused { .. }) {
+        if matches!(answer, AgreementMessage::Refused { .. }) {
             return;
         }
         if from == to {
@@ -209,7 +215,7 @@ impl Explorer {
 #[test]
 fn agree__three_members_decide_once_and_never_against_an_input() {
     // One input and two builders: one that is suspected and may answer, one that wants no more.
-    let wishes = [Wish::Suspect(Member(2)), Wish::Retire(Member(1))];
+    let wishes = [ProposedDecision::Suspect(RosterMember(2)), ProposedDecision::Retire(RosterMember(1))];
     let mut explorer = Explorer::new([1, 2], &[&[0, 1, 2], &[0, 1, 2]], 1, &wishes);
     explorer.explore();
     let removed = |decision: &&Decision| matches!(decision.change, Change::Remove { .. });
@@ -219,7 +225,12 @@ fn agree__three_members_decide_once_and_never_against_an_input() {
 
 /// Each of three ballots has a leader of its own, and two of them want what excludes the other.
 fn three_ballots() -> Explorer {
-    Explorer::new([1, 2], &[&[0], &[1], &[2]], 0, &[Wish::Retire(Member(2)), Wish::Retire(Member(1))])
+    Explorer::new(
+        [1, 2],
+        &[&[0], &[1], &[2]],
+        0,
+        &[ProposedDecision::Retire(RosterMember(2)), ProposedDecision::Retire(RosterMember(1))],
+    )
 }
 
 #[test]
@@ -241,7 +252,7 @@ fn agree__three_ballots_cross_in_every_order() {
 
 #[test]
 fn agree__a_builder_is_removed_only_by_what_all_inputs_say() {
-    let mut explorer = Explorer::new([2, 2], &[&[0]], 1, &[Wish::Suspect(Member(3))]);
+    let mut explorer = Explorer::new([2, 2], &[&[0]], 1, &[ProposedDecision::Suspect(RosterMember(3))]);
     explorer.explore();
     let settled = |decision: &Decision| matches!(decision.change, Change::Remove { settled: 1, .. });
     assert!(explorer.decided.iter().any(settled), "{:?}", explorer.decided);

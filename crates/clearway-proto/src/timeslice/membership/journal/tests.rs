@@ -8,7 +8,7 @@ use crate::base::{RandomKey, RandomStream};
 fn journal(inputs: u32, builders: u32, absent: &[u32]) -> Journal {
     let ranks = |range: Range<u32>| range.map(Rank).collect();
     let absent: Vec<Rank> = absent.iter().copied().map(Rank).collect();
-    let layout = Layout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]);
+    let layout = TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]);
     let layout = layout.and_then(|layout| layout.without(&absent)).expect("a sound layout");
     Journal::new(&Arc::new(layout))
 }
@@ -26,20 +26,20 @@ fn listed(journal: &Journal, place: usize, until: u64) -> Vec<u64> {
 #[test]
 fn nth__what_a_dead_builder_left_goes_to_the_others_in_turn() {
     let journal = journal(1, 3, &[]);
-    let after = decide(&journal, Change::Remove { member: Member(2), settled: 2 }, 12);
+    let after = decide(&journal, Change::Remove { member: RosterMember(2), settled: 2 }, 12);
     // The dead one had 1 4 7 10, of which 1 and 4 are settled.
     assert_eq!(listed(&after, 0, 17), [0, 3, 6, 9, 7, 12, 14, 16]);
     assert_eq!(listed(&after, 2, 17), [2, 5, 8, 11, 10, 13, 15]);
     assert_eq!(after.nth(1, 0), None);
-    assert_eq!((after.epoch(), after.takes_part(Member(2)), after.turn_of(13)), (1, false, 2));
-    let after = decide(&after, Change::Remove { member: Member(1), settled: 5 }, 20);
+    assert_eq!((after.epoch(), after.takes_part(RosterMember(2)), after.turn_of(13)), (1, false, 2));
+    let after = decide(&after, Change::Remove { member: RosterMember(1), settled: 5 }, 20);
     let settled: Vec<_> = after.settled().map(|(member, timeslice)| (member.0, timeslice)).collect();
     assert_eq!(settled, [(2, 1), (2, 4), (1, 0), (1, 3), (1, 6), (1, 9), (1, 7)]);
 }
 
 #[test]
 fn next__leaves_out_what_an_input_has_nothing_for() {
-    let journal = decide(&journal(1, 2, &[]), Change::Remove { member: Member(1), settled: 1 }, 8);
+    let journal = decide(&journal(1, 2, &[]), Change::Remove { member: RosterMember(1), settled: 1 }, 8);
     // Builder 1 builds 1 3 5 7, then the inherited 2 4 6, then 8 9 ...
     let all = |range: Range<u64>| {
         let mut position = 0;
@@ -60,41 +60,41 @@ fn next__leaves_out_what_an_input_has_nothing_for() {
 fn with__refuses_what_cannot_be_decided() {
     let journal = journal(2, 2, &[3]);
     let refused = |change| assert!(!journal.permits(change), "{change:?}");
-    refused(Change::Remove { member: Member(2), settled: 0 });
-    refused(Change::Remove { member: Member(3), settled: 0 });
-    refused(Change::Remove { member: Member(4), settled: 0 });
-    refused(Change::Join { member: Member(0), incarnation: 1 });
-    refused(Change::Join { member: Member(9), incarnation: 1 });
-    refused(Change::Retire { member: Member(2) });
-    refused(Change::Weigh { member: Member(0), weight: 3 });
-    refused(Change::Weigh { member: Member(2), weight: 0 });
-    refused(Change::Weigh { member: Member(2), weight: u32::MAX });
+    refused(Change::Remove { member: RosterMember(2), settled: 0 });
+    refused(Change::Remove { member: RosterMember(3), settled: 0 });
+    refused(Change::Remove { member: RosterMember(4), settled: 0 });
+    refused(Change::Join { member: RosterMember(0), incarnation: 1 });
+    refused(Change::Join { member: RosterMember(9), incarnation: 1 });
+    refused(Change::Retire { member: RosterMember(2) });
+    refused(Change::Weigh { member: RosterMember(0), weight: 3 });
+    refused(Change::Weigh { member: RosterMember(2), weight: 0 });
+    refused(Change::Weigh { member: RosterMember(2), weight: u32::MAX });
     let far = Decision { change: Change::Nothing, from: u64::MAX };
     assert!(journal.with(far).is_none());
-    let alone = decide(&journal, Change::Remove { member: Member(1), settled: 0 }, 0);
-    assert!(!alone.permits(Change::Remove { member: Member(0), settled: 0 }));
-    assert!(!alone.permits(Change::Retire { member: Member(0) }));
+    let alone = decide(&journal, Change::Remove { member: RosterMember(1), settled: 0 }, 0);
+    assert!(!alone.permits(Change::Remove { member: RosterMember(0), settled: 0 }));
+    assert!(!alone.permits(Change::Retire { member: RosterMember(0) }));
 }
 
 #[test]
 fn is_quorum__two_halves_never_decide_both() {
     let journal = journal(2, 2, &[]);
     for votes in 0..16_u32 {
-        let says = |votes: u32| move |member: Member| votes >> member.0 & 1 == 1;
+        let says = |votes: u32| move |member: RosterMember| votes >> member.0 & 1 == 1;
         assert!(!(journal.is_quorum(says(votes)) && journal.is_quorum(says(!votes))), "{votes:b}");
     }
     assert!(journal.is_quorum(|member| member.0 < 2) && !journal.is_quorum(|member| member.0 > 1));
 }
 
 /// The same orders, written out.
-struct Written {
+struct ExplicitOrders {
     orders: BTreeMap<usize, Vec<u64>>,
     settled: Vec<u64>,
     /// Timeslices below this one are dealt.
     dealt: u64,
 }
 
-impl Written {
+impl ExplicitOrders {
     fn deal(&mut self, journal: &Journal, until: u64) {
         for timeslice in self.dealt..until {
             self.orders.entry(journal.turn_of(timeslice)).or_default().push(timeslice);
@@ -113,8 +113,8 @@ impl Written {
 }
 
 /// One change that may or may not be permitted.
-fn any_change(stream: &mut RandomStream, journal: &Journal, written: &Written) -> Change {
-    let member = Member(stream.below(journal.roster() as u64) as u32);
+fn any_change(stream: &mut RandomStream, journal: &Journal, written: &ExplicitOrders) -> Change {
+    let member = RosterMember(stream.below(journal.roster() as u64) as u32);
     let length = match journal.role(member) {
         Role::Builder(place) => written.orders.get(&place).map_or(0, Vec::len) as u64,
         Role::Input(_) => 0,
@@ -134,7 +134,7 @@ fn journal__every_timeslice_has_one_owner_or_is_settled() {
         let (inputs, builders) = (1 + stream.below(3) as u32, 1 + stream.below(5) as u32);
         let absent: &[u32] = if builders > 2 { &[inputs + 1] } else { &[] };
         let mut journal = journal(inputs, builders, absent);
-        let mut written = Written { orders: BTreeMap::new(), settled: Vec::new(), dealt: 0 };
+        let mut written = ExplicitOrders { orders: BTreeMap::new(), settled: Vec::new(), dealt: 0 };
         for _ in 0..12 {
             // `from` of a change that deals anew: nothing at or behind it was sent.
             let from = written.dealt.max(journal.from()) + stream.below(30);

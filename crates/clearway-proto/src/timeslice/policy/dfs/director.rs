@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Dfs, Proposal, Report, SpeedUp};
+use super::{Dfs, IntervalReport, Proposal, SpeedUp};
 use crate::base::Nanos;
 use crate::timeslice::policy::Directing;
 use crate::timeslice::record::{INTERVALS_MAX, IntervalRecord};
@@ -27,7 +27,7 @@ const STEP_MAX: u64 = 500;
 
 /// What was measured of an interval.
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct IntervalMeasurement {
     duration: Nanos,
     /// What was proposed for it.
     proposed: Option<Nanos>,
@@ -35,15 +35,15 @@ struct Measured {
 
 /// A stage of the speed-up.
 #[derive(Clone, Copy, Debug)]
-struct Stage {
+struct SpeedUpStage {
     duration: Nanos,
     /// The last interval that it is proposed for.
     until: u32,
-    kind: Kind,
+    kind: StageKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StageKind {
     /// Less is proposed than was measured.
     Faster,
     /// What worked last is proposed.
@@ -58,11 +58,11 @@ pub(in crate::timeslice) struct Director {
     round: u64,
     /// Of each input: whether it takes part.
     inputs: Vec<bool>,
-    open: BTreeMap<u32, Vec<Option<Report>>>,
-    history: VecDeque<Measured>,
+    open: BTreeMap<u32, Vec<Option<IntervalReport>>>,
+    history: VecDeque<IntervalMeasurement>,
     made: BTreeMap<u32, Proposal>,
     latest: Option<Proposal>,
-    stage: Option<Stage>,
+    stage: Option<SpeedUpStage>,
     /// Per mille by which the next stage is faster than the median.
     step: u64,
     /// No stage has failed yet.
@@ -104,7 +104,7 @@ impl Director {
     }
 
     /// Every input has reported `interval`.
-    fn complete(&mut self, interval: u32, reports: &[Report]) {
+    fn complete(&mut self, interval: u32, reports: &[IntervalReport]) {
         let starts = || reports.iter().map(|report| report.start.0);
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
         let start = first + (last - first) / 2;
@@ -124,7 +124,7 @@ impl Director {
                 proposed: proposal.map(|proposal| (proposal.start, proposal.duration)),
             });
         }
-        self.history.push_back(Measured { duration: Nanos(duration), proposed });
+        self.history.push_back(IntervalMeasurement { duration: Nanos(duration), proposed });
         if self.history.len() > self.parameters.history.max(1) {
             self.history.pop_front();
         }
@@ -145,7 +145,7 @@ impl Director {
         }
         let Some(keep_up) = self.keep_up(usual, speed_up) else { return usual };
         let over = self.stage.take();
-        let tried = over.filter(|stage| stage.kind == Kind::Faster).map(|stage| stage.duration);
+        let tried = over.filter(|stage| stage.kind == StageKind::Faster).map(|stage| stage.duration);
         let next = if keep_up {
             if tried.is_some() {
                 self.kept = tried;
@@ -154,13 +154,13 @@ impl Director {
                 }
             }
             let duration = usual - (u128::from(usual) * u128::from(self.step) / 1000) as u64;
-            Some(Stage { duration: Nanos(duration), until: speed_up.intervals, kind: Kind::Faster })
+            Some(SpeedUpStage { duration: Nanos(duration), until: speed_up.intervals, kind: StageKind::Faster })
         } else {
             (self.rising, self.step) = (false, speed_up.per_mille());
             let held = tried.and(self.kept).filter(|_| speed_up.hold > 0);
-            held.map(|duration| Stage { duration, until: speed_up.hold, kind: Kind::Held })
+            held.map(|duration| SpeedUpStage { duration, until: speed_up.hold, kind: StageKind::Held })
         };
-        self.stage = next.map(|stage| Stage { until: target.saturating_add(stage.until.max(1) - 1), ..stage });
+        self.stage = next.map(|stage| SpeedUpStage { until: target.saturating_add(stage.until.max(1) - 1), ..stage });
         self.stage.map_or(usual, |stage| stage.duration.0)
     }
 
@@ -178,7 +178,7 @@ impl Director {
 }
 
 impl Directing for Director {
-    fn reported(&mut self, place: usize, report: Report) {
+    fn reported(&mut self, place: usize, report: IntervalReport) {
         let known = self.latest.map_or(0, |latest| latest.interval.saturating_sub(1));
         if report.interval < known || self.open.len() >= OPEN_MAX && !self.open.contains_key(&report.interval) {
             return;
@@ -212,7 +212,7 @@ impl Directing for Director {
 }
 
 /// What an interval of so many `rounds` would have taken.
-fn as_long_as(rounds: u32, report: &Report) -> u64 {
+fn as_long_as(rounds: u32, report: &IntervalReport) -> u64 {
     let duration = u128::from(report.duration.0) * u128::from(rounds) / u128::from(report.rounds.max(1));
     u64::try_from(duration).unwrap_or(u64::MAX)
 }
@@ -227,8 +227,8 @@ fn median(mut values: Vec<u64>) -> u64 {
 mod tests {
     use super::*;
 
-    fn report(interval: u32, start: u64, duration: u64) -> Report {
-        Report { interval, rounds: 5, start: Nanos(start), duration: Nanos(duration) }
+    fn report(interval: u32, start: u64, duration: u64) -> IntervalReport {
+        IntervalReport { interval, rounds: 5, start: Nanos(start), duration: Nanos(duration) }
     }
 
     fn director(speed_up: Option<SpeedUp>) -> Director {

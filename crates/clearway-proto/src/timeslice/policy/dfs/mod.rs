@@ -78,7 +78,7 @@ impl Default for Dfs {
 
 /// What an input measured of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::timeslice) struct Report {
+pub(in crate::timeslice) struct IntervalReport {
     pub(in crate::timeslice) interval: u32,
     pub(in crate::timeslice) rounds: u32,
     /// When its first contribution was posted, since the barrier.

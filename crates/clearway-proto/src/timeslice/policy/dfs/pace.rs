@@ -11,12 +11,12 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::{Dfs, Proposal, Report};
+use super::{Dfs, IntervalReport, Proposal};
 use crate::base::{LocalNs, Nanos, PeerNs};
-use crate::clock::{Exchange, PeerClock};
+use crate::clock::{ClockExchange, PeerClock};
 use crate::timeslice::connection::Connections;
 use crate::timeslice::membership::Deal;
-use crate::timeslice::policy::{Cause, Choice, InTurn, Sending};
+use crate::timeslice::policy::{Cause, Choice, RoundRobin, Sending};
 
 /// Whose clock all inputs go by.
 const REFERENCE: usize = 0;
@@ -28,7 +28,7 @@ const PROPOSALS_MAX: u32 = 8;
 
 /// Where an interval lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Extent {
+struct IntervalExtent {
     index: u32,
     first: u64,
     /// The first timeslice behind it.
@@ -37,7 +37,7 @@ struct Extent {
     round: u64,
 }
 
-impl Extent {
+impl IntervalExtent {
     /// The interval of `timeslice`, where timeslices are dealt by `deals` and an interval has about so many.
     fn of(deals: &[Deal], interval: u64, timeslice: u64) -> Self {
         let mut before = 0;
@@ -64,7 +64,7 @@ impl Extent {
 /// An interval under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
-    extent: Extent,
+    extent: IntervalExtent,
     /// What was proposed for it, or for the one before; none when nobody proposed anything.
     proposed: Option<Proposal>,
     begun: Option<LocalNs>,
@@ -93,13 +93,13 @@ pub(in crate::timeslice) struct Paced {
     asks: bool,
     /// It joined when the others had begun: its own barrier is none of theirs.
     joined: bool,
-    turn: InTurn,
+    turn: RoundRobin,
     /// None before anything was dealt.
     current: Option<Interval>,
     /// The one before, until it is acknowledged.
     before: Option<Interval>,
     proposals: BTreeMap<u32, Proposal>,
-    reports: VecDeque<Report>,
+    reports: VecDeque<IntervalReport>,
     wake: Option<LocalNs>,
 }
 
@@ -112,7 +112,7 @@ impl Paced {
             reference: PeerClock::new(DRIFT_MAX),
             asks: false,
             joined: false,
-            turn: InTurn::from(place),
+            turn: RoundRobin::from(place),
             current: None,
             before: None,
             proposals: BTreeMap::new(),
@@ -122,7 +122,7 @@ impl Paced {
     }
 
     /// The interval at `extent`, of which nothing was sent.
-    fn opened(extent: Extent, proposed: Option<Proposal>, connections: &Connections) -> Interval {
+    fn opened(extent: IntervalExtent, proposed: Option<Proposal>, connections: &Connections) -> Interval {
         let total = connections.unsent_before(extent.end);
         Interval { extent, proposed, total, unsent: total, unacknowledged: total, ..Interval::default() }
     }
@@ -141,7 +141,7 @@ impl Paced {
             && let Some(current) = self.current
             && connections.has_next()
         {
-            let extent = Extent::of(connections.journal.deals(), self.parameters.interval, current.extent.end);
+            let extent = IntervalExtent::of(connections.journal.deals(), self.parameters.interval, current.extent.end);
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
             let proposed = self.proposals.remove(&extent.index).or(current.proposed.map(behind));
@@ -156,7 +156,7 @@ impl Paced {
 
     /// The first timeslice that may not be sent yet, and when the next ones may.
     fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
-        let Some(Interval { extent: Extent { first, end, round, .. }, proposed, .. }) = self.current else {
+        let Some(Interval { extent: IntervalExtent { first, end, round, .. }, proposed, .. }) = self.current else {
             return (0, None);
         };
         let Some(proposal) = proposed.filter(|proposal| proposal.duration > Nanos(0)) else { return (end, None) };
@@ -192,7 +192,7 @@ impl Paced {
             let begun = begun.unwrap_or(now);
             let start = self.reference.peer(begun).map_or(begun.since(self.barrier), |reading| Nanos(reading.at.0));
             let duration = now.since(begun);
-            self.reports.push_back(Report { interval: extent.index, rounds: extent.rounds(), start, duration });
+            self.reports.push_back(IntervalReport { interval: extent.index, rounds: extent.rounds(), start, duration });
         }
         self.before = self.before.take_if(|before| before.unacknowledged > 0);
     }
@@ -209,12 +209,12 @@ impl Sending for Paced {
         let Some(current) = &mut self.current else {
             let first = connections.range.start;
             self.joined = first > 0;
-            let extent = Extent::of(deals, self.parameters.interval, first);
+            let extent = IntervalExtent::of(deals, self.parameters.interval, first);
             self.current = Some(Self::opened(extent, None, connections));
             return;
         };
         let ended = self.before.map_or(0, |before| connections.unreleased_before(before.extent.end));
-        current.extent = Extent::of(deals, self.parameters.interval, current.extent.first);
+        current.extent = IntervalExtent::of(deals, self.parameters.interval, current.extent.first);
         let unsent = connections.unsent_before(current.extent.end);
         let unreleased = connections.unreleased_before(current.extent.end) - ended;
         current.recount(unsent, unsent + unreleased);
@@ -229,7 +229,7 @@ impl Sending for Paced {
         core::mem::take(&mut self.asks).then_some(REFERENCE)
     }
 
-    fn answered(&mut self, place: usize, exchange: Exchange) {
+    fn answered(&mut self, place: usize, exchange: ClockExchange) {
         if place == REFERENCE {
             self.reference.take(exchange);
         }
@@ -269,7 +269,7 @@ impl Sending for Paced {
         }
     }
 
-    fn report(&mut self) -> Option<Report> {
+    fn report(&mut self) -> Option<IntervalReport> {
         self.reports.pop_front()
     }
 

@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::crc32c;
-use crate::wire::{AdoptedMemory, Reach};
+use crate::wire::{AdoptedMemory, MemoryAccess};
 
 /// 64 bytes that `rank` has adopted.
 fn adopted(fabric: &mut dyn Fabric, rank: Rank) -> Result<(AdoptedMemory, RegionId), String> {
-    let memory = fabric.foreign(64, Reach::Peers).ok_or("no foreign memory")?;
+    let memory = fabric.foreign(64, MemoryAccess::Peers).ok_or("no foreign memory")?;
     let region = fabric.wire(rank).adopt(Arc::clone(&memory)).map_err(|missing| format!("adopt: {missing}"))?;
     Ok((memory, region))
 }
@@ -25,7 +25,7 @@ pub(super) fn local(fabric: &mut dyn Fabric) -> Result<(), String> {
     let body = Span { region, offset: 5, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
     post(fabric, Rank(0), send, &heads);
-    let Seen::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
         return Err("something else than a message arrived".into());
     };
     expect("body", &got, &b"the body".to_vec())?;
@@ -43,9 +43,9 @@ pub(super) fn local(fabric: &mut dyn Fabric) -> Result<(), String> {
     ];
     let mut answers = Vec::new();
     fabric.wire(Rank(0)).post(&operations, &[], &mut answers);
-    let refused = Answer::Refused(Missing::Memory);
-    let digest = Answer::Done(u64::from(crc32c(b"the body")));
-    let done = Answer::Done(0);
+    let refused = PostOutcome::Refused(RefusalReason::Memory);
+    let digest = PostOutcome::Done(u64::from(crc32c(b"the body")));
+    let done = PostOutcome::Done(0);
     expect("answers", &answers, &vec![done, done, done, digest, refused, refused])?;
     let mut bytes = [0; 32];
     memory.read(32, &mut bytes).map_err(|missing| format!("read: {missing}"))?;
@@ -58,7 +58,7 @@ pub(super) fn by_peers(fabric: &mut dyn Fabric) -> Result<(), String> {
     let answer = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
     let into = Span { region: target, offset: 5, length: 9 };
     let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
-    expect("at the target", &landed, &Seen::Landed { from: Rank(0), into, immediate: 42 })?;
+    expect("at the target", &landed, &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 })?;
     expect("end", &ending(fabric, answer, Token(1))?, &DONE)?;
     let mut bytes = [0; 16];
     theirs.read(0, &mut bytes).map_err(|missing| format!("read: {missing}"))?;
@@ -95,17 +95,17 @@ pub(super) fn words(fabric: &mut dyn Fabric) -> Result<(), String> {
 }
 
 pub(super) fn process(fabric: &mut dyn Fabric) -> Result<(), String> {
-    let memory = fabric.foreign(64, Reach::Local).ok_or("no foreign memory")?;
+    let memory = fabric.foreign(64, MemoryAccess::Local).ok_or("no foreign memory")?;
     memory.write(8, b"a private word").map_err(|missing| format!("write: {missing}"))?;
     for rank in [Rank(0), Rank(1)] {
         let region = fabric.wire(rank).adopt(Arc::clone(&memory));
         expect("region", &region, &Ok(RegionId::PROCESS))?;
-        expect("a second one", &fabric.wire(rank).adopt(Arc::clone(&memory)), &Err(Missing::Memory))?;
+        expect("a second one", &fabric.wire(rank).adopt(Arc::clone(&memory)), &Err(RefusalReason::Memory))?;
     }
     let body = Span { region: RegionId::PROCESS, offset: 10, length: 7 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
     post(fabric, Rank(0), send, &heads);
-    let Seen::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
         return Err("something else than a message arrived".into());
     };
     expect("body", &got, &b"private".to_vec())?;

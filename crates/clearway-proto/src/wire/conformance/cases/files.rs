@@ -16,7 +16,7 @@ fn perform(
     let token = Token(at);
     let operation = Operation::File { kind, file, at, memory, class: Class::Scavenger, token };
     let answer = post(fabric, Rank(0), operation, &[]);
-    expect("answer", &answer, &Answer::Posted)?;
+    expect("answer", &answer, &PostOutcome::Posted)?;
     ending(fabric, answer, token)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
     ];
     for (kind, file, memory) in refused {
         let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(0) };
-        expect("answer", &post(fabric, Rank(0), operation, &[]), &Answer::Refused(Missing::Memory))?;
+        expect("answer", &post(fabric, Rank(0), operation, &[]), &PostOutcome::Refused(RefusalReason::Memory))?;
     }
     await_arrivals(fabric, Rank(0), 0).map(drop)
 }

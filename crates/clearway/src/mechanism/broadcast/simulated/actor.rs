@@ -1,7 +1,7 @@
 //! Who acts on a simulated host: a member of the cast, or a neighbour who wants to know how long eight bytes take meanwhile.
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{Command, Event, Node};
+use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
 
 /// Between two questions of one neighbour: longer than an idle round trip on the fabrics that are shipped.
@@ -10,7 +10,7 @@ const INTERVAL: Nanos = Nanos::from_micros(10);
 /// An engine of one host.
 #[derive(Debug)]
 pub(super) enum Actor {
-    Member(Box<Node>),
+    Member(Box<BroadcastNode>),
     Neighbour(Neighbour),
 }
 
@@ -40,7 +40,7 @@ impl Neighbour {
         std::mem::take(&mut self.trips)
     }
 
-    fn input(&mut self, now: LocalNs, input: &Input<'_, Command>, out: &mut Out<Event>) {
+    fn input(&mut self, now: LocalNs, input: &Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) {
         let mut send = |stamp: LocalNs| {
             out.send(Destination::One(self.partner), Class::LowLatency, &stamp.0.to_le_bytes(), Span::EMPTY, None);
         };
@@ -64,10 +64,10 @@ impl Neighbour {
 }
 
 impl Engine for Actor {
-    type Command = Command;
-    type Event = Event;
+    type Command = BroadcastCommand;
+    type Event = BroadcastEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Command>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) -> More {
         match self {
             Self::Member(node) => node.input(now, input, out),
             Self::Neighbour(neighbour) => {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, Rank};
 use clearway_proto::broadcast::{
-    Circumstances, Command, Event, Laggards, Member, Node, NodeConfig, Reach, Record, Way,
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, BroadcastRecord, Member,
+    MulticastReach, NetworkConditions, SlowReceivers,
 };
 use clearway_proto::wire::{Span, Wire};
 use clearway_sim::Picos;
@@ -61,15 +62,15 @@ pub(crate) struct Ground {
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(super) mode: Mode,
-    pub(super) way: Way,
+    pub(super) way: Algorithm,
     pub(super) length: Bytes,
     pub(super) loss: Share,
     /// From each order to cast until the last receiver has the object, and until the root knows that.
     pub(super) received: Vec<Nanos>,
     pub(super) known: Vec<Nanos>,
     /// Counted meanwhile, of the root and of all.
-    pub(super) root: Record,
-    pub(super) all: Record,
+    pub(super) root: BroadcastRecord,
+    pub(super) all: BroadcastRecord,
     /// Bytes that left hosts, that reached them, and between switches, headers included.
     pub(super) links: [u64; 3],
     /// Round trips of neighbours before and during.
@@ -167,8 +168,8 @@ impl Ground {
     }
 
     /// What ways cost here.
-    pub(super) fn circumstances(&self, length: Bytes, loss: Share) -> Circumstances {
-        Circumstances {
+    pub(super) fn circumstances(&self, length: Bytes, loss: Share) -> NetworkConditions {
+        NetworkConditions {
             receivers: self.ranks.saturating_sub(1),
             length,
             symbol: Bytes(u64::from(self.symbol())),
@@ -193,7 +194,7 @@ impl Ground {
 
     fn cast(&self, plan: &Plan, mode: Mode, length: Bytes, loss: Share) -> Result<Outcome> {
         let key = RandomKey::new(plan.seed);
-        let way = mode.way(&self.circumstances(length, loss), Reach::All);
+        let way = mode.way(&self.circumstances(length, loss), MulticastReach::All);
         let members: Arc<[Member]> = (0..)
             .zip(&self.machine.hosts[..self.ranks as usize])
             .map(|(rank, host)| Member { rank: Rank(rank), leaf: self.leaf(*host) })
@@ -223,7 +224,7 @@ impl Ground {
         &self,
         wire: &mut SimWire,
         plan: &Plan,
-        way: Way,
+        way: Algorithm,
         length: Bytes,
         members: &Arc<[Member]>,
         from: &mut Span,
@@ -242,10 +243,10 @@ impl Ground {
         let region = wire.register(Bytes(length.0 + slots)).expect("a fresh end has room for a region");
         let leaf = members.get(rank.index()).map_or(0, |member| member.leaf);
         let group = match way {
-            Way::Multicast => Some(GROUP),
+            Algorithm::Multicast => Some(GROUP),
             // Each leaf has its own, behind that of all.
-            Way::Segments => Some(GroupId(u16::try_from(leaf).unwrap_or(u16::MAX).max(GROUP.0 + 1))),
-            Way::Chain | Way::Tree => None,
+            Algorithm::Segments => Some(GroupId(u16::try_from(leaf).unwrap_or(u16::MAX).max(GROUP.0 + 1))),
+            Algorithm::Chain | Algorithm::Tree => None,
         };
         if let Some(group) = group {
             wire.join(group).expect("there are groups");
@@ -253,7 +254,7 @@ impl Ground {
         if rank == Rank(0) {
             *from = Span { region, offset: 0, length: length.0 as u32 };
         }
-        Actor::Member(Box::new(Node::new(NodeConfig {
+        Actor::Member(Box::new(BroadcastNode::new(BroadcastConfig {
             rank,
             members: members.clone(),
             root: Rank(0),
@@ -266,7 +267,7 @@ impl Ground {
             rate: Some(plan.rate.unwrap_or(self.rate())),
             sync_every: 16,
             silence: plan.silence,
-            laggards: Laggards::Wait,
+            laggards: SlowReceivers::Wait,
             way,
             class: Class::Bulk,
             control: Class::Control,
@@ -291,8 +292,8 @@ impl Run<'_> {
             let until = self.world.now() + LOOK;
             let mut refused = None;
             self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
-                Event::Ready => ready = Some(told.at),
-                Event::Refused { missing } => refused = Some(missing),
+                BroadcastEvent::Ready => ready = Some(told.at),
+                BroadcastEvent::Refused { missing } => refused = Some(missing),
                 _ => {}
             });
             if let Some(missing) = refused {
@@ -311,26 +312,28 @@ impl Run<'_> {
         let ranks = self.ground.ranks;
         let is_long = self.length.0 > u64::from(self.ground.symbol());
         for rank in (1..ranks).filter(|_| is_long) {
-            self.world.command(self.world.now(), Rank(rank), Command::Place { into: self.from });
+            self.world.command(self.world.now(), Rank(rank), BroadcastCommand::Place { into: self.from });
         }
-        self.world.command(begin, Rank(0), Command::Cast { from: self.from });
-        self.world.command(begin, Rank(0), Command::Flush);
+        self.world.command(begin, Rank(0), BroadcastCommand::Cast { from: self.from });
+        self.world.command(begin, Rank(0), BroadcastCommand::Flush);
         let (mut have, mut last, mut known) = (1, begin, None);
         let mut lost = None;
         while have < ranks || known.is_none() {
             let until = self.world.now() + LOOK;
             let mut taken = Vec::new();
             self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
-                Event::Received { object: it, .. } if it == object => {
+                BroadcastEvent::Received { object: it, .. } if it == object => {
                     (have, last) = (have + 1, last.max(told.at));
                     taken.push(told.rank);
                 }
-                Event::Stable { object: it, .. } if it == object && told.rank == Rank(0) => known = Some(told.at),
-                Event::Lost { rank } => lost = Some(rank),
+                BroadcastEvent::Stable { object: it, .. } if it == object && told.rank == Rank(0) => {
+                    known = Some(told.at)
+                }
+                BroadcastEvent::Lost { rank } => lost = Some(rank),
                 _ => {}
             });
             let now = self.world.now();
-            taken.into_iter().for_each(|rank| self.world.command(now, rank, Command::Release { object }));
+            taken.into_iter().for_each(|rank| self.world.command(now, rank, BroadcastCommand::Release { object }));
             if let Some(rank) = lost {
                 bail!("rank {rank} was silent for too long and put out; a longer --silence works");
             }
@@ -342,19 +345,19 @@ impl Run<'_> {
         Ok((time(last), time(known.unwrap_or(last))))
     }
 
-    fn root(&mut self) -> Record {
+    fn root(&mut self) -> BroadcastRecord {
         self.record_of(0)
     }
 
-    fn record_of(&mut self, rank: u32) -> Record {
+    fn record_of(&mut self, rank: u32) -> BroadcastRecord {
         match self.world.engine_mut(Rank(rank)) {
             Some(Actor::Member(node)) => node.record(),
-            _ => Record::default(),
+            _ => BroadcastRecord::default(),
         }
     }
 
-    fn record(&mut self) -> Record {
-        let mut sum = Record::default();
+    fn record(&mut self) -> BroadcastRecord {
+        let mut sum = BroadcastRecord::default();
         for rank in 0..self.ground.ranks {
             let of = self.record_of(rank);
             sum.sent += of.sent;
@@ -389,15 +392,15 @@ impl Run<'_> {
     }
 }
 
-fn since(now: Record, then: Record) -> Record {
-    Record {
+fn since(now: BroadcastRecord, then: BroadcastRecord) -> BroadcastRecord {
+    BroadcastRecord {
         sent: now.sent - then.sent,
         repairs: now.repairs - then.repairs,
         received: now.received - then.received,
         doubled: now.doubled - then.doubled,
         reports: now.reports - then.reports,
         polls: now.polls - then.polls,
-        ..Record::default()
+        ..BroadcastRecord::default()
     }
 }
 

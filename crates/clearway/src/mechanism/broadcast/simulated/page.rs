@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clearway_proto::base::Nanos;
-use clearway_proto::broadcast::{Costs, Reach, Way};
+use clearway_proto::broadcast::{Algorithm, Costs, MulticastReach};
 
 use super::super::figures::{BYTES, KNOWN, LOSS, MODE, REPAIRS, SECONDS};
 use super::super::outcome::quantile;
@@ -68,8 +68,8 @@ fn slowdown(outcome: &Outcome) -> Option<f64> {
 fn least(ground: &Ground, outcome: &Outcome) -> (f64, f64) {
     let symbols = outcome.all.received as f64 / f64::from(ground.ranks.saturating_sub(1)).max(1.0);
     let copies = match outcome.way {
-        Way::Multicast | Way::Chain | Way::Segments => 1.0,
-        Way::Tree => (outcome.root.sent - outcome.root.repairs) as f64 / symbols,
+        Algorithm::Multicast | Algorithm::Chain | Algorithm::Segments => 1.0,
+        Algorithm::Tree => (outcome.root.sent - outcome.root.repairs) as f64 / symbols,
     };
     (symbols, copies)
 }
@@ -165,7 +165,7 @@ pub(crate) fn explained(ground: &Ground, outcomes: &[Outcome]) -> String {
             continue;
         }
         known.push((*length, *loss));
-        let costs = Costs::of(&ground.circumstances(*length, *loss), Reach::All);
+        let costs = Costs::of(&ground.circumstances(*length, *loss), MulticastReach::All);
         text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
     }
     text

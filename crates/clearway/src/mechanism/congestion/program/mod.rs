@@ -5,7 +5,7 @@
 //!    victim's command     alone     beside     beside     alone   ...   one slowdown for each pair
 //!    congestors                  ramp ------ ------ pause
 //! ```
-//! Which run comes next and what the pairs say is decided in `clearway_proto::congestion::Pairs`. Congestors are Clearway's own, on
+//! Which run comes next and what the pairs say is decided in `clearway_proto::congestion::RunPairs`. Congestors are Clearway's own, on
 //! the ranks of a stage, or another command. With two commands no rank is needed, and without a stage both run here.
 //!
 //! Where a stage has hosts that can be entered, a command runs once on each host of its part, as drawn, with [`PLACE_VARIABLE`] and
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
-    Company, CongestorKind, Draw, Figure, Outcome, Pairs, ProgramEvidence, VictimKind, judge_program,
+    CongestorKind, Draw, Figure, NetworkOutcome, NetworkSharing, ProgramEvidence, RunPairs, VictimKind, judge_program,
 };
 use clearway_proto::stats::{Estimate, MEDIAN_MAX};
 
@@ -162,7 +162,7 @@ impl Show<'_, '_, '_> {
         for number in 0..draws {
             let (pairs, share) = self.draw(queue, congestor, intensity, number)?;
             slowdowns.extend(pairs.slowdowns());
-            for (all, company) in runs.iter_mut().zip([Company::Alone, Company::Congestors]) {
+            for (all, company) in runs.iter_mut().zip([NetworkSharing::Alone, NetworkSharing::Congestors]) {
                 all.extend(pairs.figures(company));
             }
             least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
@@ -185,7 +185,7 @@ impl Show<'_, '_, '_> {
         congestor: CongestorKind,
         intensity: u32,
         number: u32,
-    ) -> Result<(Pairs, Option<f64>)> {
+    ) -> Result<(RunPairs, Option<f64>)> {
         let key = RandomKey::new(self.order.scenario.seed);
         let layout = match &self.ground {
             Ground::Here => None,
@@ -207,7 +207,7 @@ impl Show<'_, '_, '_> {
             }
             _ => bail!("there are no ranks that could load; give --congestor-cmd"),
         };
-        let mut pairs = Pairs::new(
+        let mut pairs = RunPairs::new(
             key.purpose("pairs").node(self.cases).node(u64::from(number)),
             self.programs.figure,
             self.programs.pairs as usize,
@@ -216,8 +216,8 @@ impl Show<'_, '_, '_> {
         while let Some(company) = pairs.next() {
             self.announce(queue, congestor, pairs.count(), company);
             let figure = match company {
-                Company::Alone => self.alone(&mut victim)?,
-                Company::Congestors => {
+                NetworkSharing::Alone => self.alone(&mut victim)?,
+                NetworkSharing::Congestors => {
                     let (figure, share) = self.beside(&mut victim, &mut load)?;
                     least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
                     figure
@@ -322,9 +322,9 @@ impl Show<'_, '_, '_> {
         Ok((figure, share))
     }
 
-    fn announce(&self, queue: &str, congestor: CongestorKind, pair: usize, company: Company) {
+    fn announce(&self, queue: &str, congestor: CongestorKind, pair: usize, company: NetworkSharing) {
         if std::io::stderr().is_terminal() {
-            let company = if company == Company::Alone { "alone" } else { "beside" };
+            let company = if company == NetworkSharing::Alone { "alone" } else { "beside" };
             let (of, with) = (self.programs.pairs, congestor.name());
             eprint!("\r\x1b[K{queue}: pair {} of {of}, {company} {with} ...", pair + 1);
         }
@@ -353,11 +353,11 @@ fn share(sighting: &Sighting, performance: &Performance, cell: &Cell<'_>, grid: 
 }
 
 /// The worst outcome of the last queue decides, unless some part allows no statement.
-fn outcome(found: &[Found]) -> Option<Outcome> {
+fn outcome(found: &[Found]) -> Option<NetworkOutcome> {
     let judged = &found.last()?.queue;
-    let is_invalid = |found: &&Found| found.verdict.outcome == Outcome::Invalid;
+    let is_invalid = |found: &&Found| found.verdict.outcome == NetworkOutcome::Invalid;
     if found.iter().any(|it| is_invalid(&it)) {
-        return Some(Outcome::Invalid);
+        return Some(NetworkOutcome::Invalid);
     }
     found.iter().filter(|it| it.queue == *judged).map(|it| it.verdict.outcome).max()
 }

@@ -1,6 +1,6 @@
 //! What programs did, as figures, verdict and curves of a report.
 
-use clearway_proto::congestion::{CongestorKind, Figure as Wanted, Outcome, Rules};
+use clearway_proto::congestion::{CongestorKind, Figure as Wanted, NetworkOutcome, Rules};
 use clearway_proto::stats::Histogram;
 
 use super::super::names;
@@ -138,7 +138,7 @@ fn verdict(test: &Congestion, programs: &Programs, rules: &Rules, found: &[Found
     let worst = worst.max_by(|a, b| a.slowdown.value.total_cmp(&b.slowdown.value))?;
     let of_pairs = format!("{} pairs of runs", worst.slowdown.samples);
     let sentence = match outcome {
-        Outcome::Invalid => {
+        NetworkOutcome::Invalid => {
             format!("This run allows no statement. {}: {}.", worst.queue, worst.verdict.reasons.join("; "))
         }
         _ => {

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use clearway_proto::archive::{Compression, Header, Item, Limits, Reader, Rest, Whole};
+use clearway_proto::archive::{Compression, Header, Item, Limits, Parsed, Reader, Remainder};
 use zstd::stream::read::Decoder;
 
 use super::locator::TCP;
@@ -85,7 +85,7 @@ impl ArchiveFile {
         let mut plain = BufReader::with_capacity(BUFFER, stream);
         let mut reader = Reader::new(limits);
         if pump(&mut plain, &mut reader)?.is_none() {
-            let empty = reader.rest() == Rest::CutHeader(0);
+            let empty = reader.rest() == Remainder::CutHeader(0);
             return Err(Stop::Broken(
                 if empty { "the file is empty" } else { "the file ends within its header" }.to_owned(),
             ));
@@ -107,9 +107,9 @@ impl ArchiveFile {
             Ok(Some(_)) => Ok(true),
             Ok(None) => match self.reader.rest() {
                 // Who was killed closes no stream.
-                Rest::CutItem(bytes) if self.header().compression == Compression::Zstd => Err(Stop::Broken(format!(
-                    "the compressed stream is closed within an item, of which {bytes} bytes are there"
-                ))),
+                Remainder::CutItem(bytes) if self.header().compression == Compression::Zstd => Err(Stop::Broken(
+                    format!("the compressed stream is closed within an item, of which {bytes} bytes are there"),
+                )),
                 _ => Ok(false),
             },
             // The decompressor's errors and those of the disk come in one type; only the disk's have a number.
@@ -138,7 +138,7 @@ impl ArchiveFile {
     /// After the last item: what the file lacks.
     pub(crate) fn cut(&self) -> Option<Cut> {
         match self.reader.rest() {
-            Rest::CutItem(bytes) => Some(Cut::Item(bytes)),
+            Remainder::CutItem(bytes) => Some(Cut::Item(bytes)),
             _ if self.unclosed => Some(Cut::Stream),
             _ => None,
         }
@@ -162,7 +162,7 @@ fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
 }
 
 /// Reads from `stream` until something is whole; `None` at its end.
-fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Whole>, Stop> {
+fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Parsed>, Stop> {
     loop {
         let bytes = match stream.fill_buf() {
             Ok([]) => return Ok(None),

@@ -9,10 +9,11 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 
 use clearway_proto::archive::{
-    Component, ComponentDescriptor, Compression, Header, Item, Kind, Limits, TimesliceDescriptor, Versions, Writer,
+    ArchiveKind, Component, ComponentDescriptor, Compression, Header, Item, Limits, TimesliceDescriptor, Versions,
+    Writer,
 };
 use clearway_proto::base::Nanos;
-use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, Sizes};
+use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, SizeDistribution};
 use zstd::decode_all;
 use zstd::stream::write::Encoder;
 
@@ -66,7 +67,7 @@ fn contents(bytes: &[u8]) -> Contents {
 fn compressed(has_checksum: bool) -> Vec<u8> {
     let header = Header {
         versions: Versions::NEWEST,
-        kind: Kind::Timeslices,
+        kind: ArchiveKind::Timeslices,
         compression: Compression::Zstd,
         created_s: 0,
         host: Vec::new(),
@@ -93,7 +94,7 @@ fn compressed(has_checksum: bool) -> Vec<u8> {
 
 /// Three microslices of `channel` from number `first` on.
 fn component(channel: u16, first: u64) -> Vec<u8> {
-    let (sizes, checksum) = (Sizes::Skewed, Checksum::Crc32c);
+    let (sizes, checksum) = (SizeDistribution::Skewed, Checksum::Crc32c);
     let generator =
         Generator::new(GeneratorPlan { channel, seed: 1, sizes, mean_bytes: 64, period: Nanos(100), checksum });
     let (mut heads, mut contents, mut content) = (Vec::new(), Vec::new(), Vec::new());

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use clearway_proto::archive::{Component, ComponentDescriptor, Kind, TimesliceDescriptor};
+use clearway_proto::archive::{ArchiveKind, Component, ComponentDescriptor, TimesliceDescriptor};
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Generator, GeneratorPlan, Microslice, MicrosliceDescriptor};
 
@@ -55,7 +55,7 @@ pub(crate) fn make(to: &str, form: Form, recipe: &Recipe) -> Result<()> {
 }
 
 fn microslices(path: &Path, form: Form, recipe: &Recipe, generator: &Generator) -> Result<()> {
-    let mut sink = Sink::create(path, Kind::Microslices, form)?;
+    let mut sink = Sink::create(path, ArchiveKind::Microslices, form)?;
     let (mut content, mut offset) = (Vec::new(), 0);
     for number in 0..recipe.items {
         let descriptor = MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
@@ -72,7 +72,7 @@ fn timeslices(
     channels: &[Generator],
     [core, overlap]: [u32; 2],
 ) -> Result<()> {
-    let mut sink = Sink::create(path, Kind::Timeslices, form)?;
+    let mut sink = Sink::create(path, ArchiveKind::Timeslices, form)?;
     let Nanos(period) = recipe.plan.period;
     let duration_ns = u64::from(core).saturating_mul(period);
     let mut data: Vec<Vec<u8>> = vec![Vec::new(); channels.len()];

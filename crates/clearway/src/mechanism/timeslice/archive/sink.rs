@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use clearway_proto::archive::{Component, Compression, Header, Kind, TimesliceDescriptor, Versions, Writer};
+use clearway_proto::archive::{ArchiveKind, Component, Compression, Header, TimesliceDescriptor, Versions, Writer};
 use clearway_proto::microslice::Microslice;
 use nix::unistd::{Uid, User, gethostname};
 use zstd::stream::write::Encoder;
@@ -84,7 +84,7 @@ impl Sink {
     ///
     /// # Errors
     /// When there is a file already, or none can be made.
-    pub(crate) fn create(path: &Path, kind: Kind, form: Form) -> Result<Self> {
+    pub(crate) fn create(path: &Path, kind: ArchiveKind, form: Form) -> Result<Self> {
         let header = Header {
             versions: form.versions,
             kind,

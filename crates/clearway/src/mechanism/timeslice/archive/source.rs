@@ -8,7 +8,7 @@
 //! I1. All files of a source hold the same kind of items.
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::archive::{Header, Item, Kind, Limits};
+use clearway_proto::archive::{ArchiveKind, Header, Item, Limits};
 use clearway_proto::microslice::Microslice;
 
 use super::Locator;
@@ -81,7 +81,7 @@ impl Source {
         self.number = if following.is_some() { self.number + 1 } else { 0 };
         if following.is_none() {
             self.cycle += 1;
-            if self.cycle >= self.locator.cycles || !self.clock.seen() && kind == Kind::Microslices {
+            if self.cycle >= self.locator.cycles || !self.clock.seen() && kind == ArchiveKind::Microslices {
                 return Ok(false);
             }
             self.clock.begin_again();

@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clearway_proto::archive::{Compression, Finding, Header, Inspector, Item, Kind, Limits, Place, Tally, Timeslice};
+use clearway_proto::archive::{
+    ArchiveKind, ArchivePosition, Compression, Finding, Header, InspectionSummary, Inspector, Item, Limits, Timeslice,
+};
 use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
 
@@ -192,7 +194,7 @@ pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth)
 impl HeaderReport {
     fn of(header: &Header, contents: &Contents) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let timeslices = header.kind == Kind::Timeslices;
+        let timeslices = header.kind == ArchiveKind::Timeslices;
         Self {
             kind: if timeslices { "timeslices" } else { "microslices" },
             compression: match header.compression {
@@ -211,10 +213,14 @@ impl HeaderReport {
 }
 
 impl CheckReport {
-    fn of(tally: &Tally) -> Self {
+    fn of(tally: &InspectionSummary) -> Self {
         let findings = Finding::ALL.into_iter().filter_map(|finding| {
             let (count, first) = tally.found(finding);
-            let first = first.map(|Place { item, component, microslice }| PlaceReport { item, component, microslice });
+            let first = first.map(|ArchivePosition { item, component, microslice }| PlaceReport {
+                item,
+                component,
+                microslice,
+            });
             (count > 0).then(|| FindingReport { what: finding.word(), count, first, finding })
         });
         Self {

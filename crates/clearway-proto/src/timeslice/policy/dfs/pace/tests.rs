@@ -5,36 +5,39 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::{Bytes, Rank};
-use crate::timeslice::connection::{Connection, Sent, Stage};
-use crate::timeslice::layout::Layout;
-use crate::timeslice::membership::{Change, Decision, Journal, Member};
+use crate::timeslice::connection::{BuilderConnection, ConnectionState, UnreleasedContribution};
+use crate::timeslice::layout::TimesliceLayout;
+use crate::timeslice::membership::{Change, Decision, Journal, RosterMember};
 use crate::timeslice::ring::Ring;
 use crate::timeslice::supply::Supply;
-use crate::timeslice::{Policy, Sizes, Slots, Source};
+use crate::timeslice::{ContributionSizes, ContributionSource, Policy, WriteSlots};
 use crate::wire::{RegionId, Span};
 
 const BYTES: u64 = 8;
 
 /// The scheduler with its connections: intervals of five rounds of four timeslices.
-struct Bench {
+struct SchedulerBench {
     paced: Paced,
     connections: Connections,
 }
 
-impl Bench {
+impl SchedulerBench {
     /// The barrier was passed at 1,000 ns.
     fn new() -> Self {
-        let layout = Layout::new([Rank(0)].to_vec(), (1..5).map(Rank).collect(), &[]).expect("a sound layout");
-        let open = |rank| Connection { ring: Ring::new(1 << 10), ..Connection::new(Rank(rank), Stage::Open, 0) };
+        let layout = TimesliceLayout::new([Rank(0)].to_vec(), (1..5).map(Rank).collect(), &[]).expect("a sound layout");
+        let open = |rank| BuilderConnection {
+            ring: Ring::new(1 << 10),
+            ..BuilderConnection::new(Rank(rank), ConnectionState::Open, 0)
+        };
         let memory = Span { region: RegionId(0), offset: 0, length: BYTES as u32 };
         let mut connections = Connections {
             all: (1..5).map(open).collect(),
             journal: Arc::new(Journal::new(&Arc::new(layout))),
             range: 0..0,
             horizon: None,
-            supply: Supply::new(Source::Endless(memory, Sizes::Constant(Bytes(BYTES))), 0),
+            supply: Supply::new(ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))), 0),
             policy: Policy::Dfs,
-            slots: Slots::of(Policy::Dfs),
+            slots: WriteSlots::of(Policy::Dfs),
         };
         connections.look_up_all(0);
         let mut paced = Paced::new(Dfs { interval: 20, ..Dfs::default() }, 0);
@@ -52,7 +55,7 @@ impl Bench {
                 (connection.next.expect("it is next"), connection.turn, connection.position);
             let at = connection.ring.place(BYTES).expect("there is room");
             connection.ring.take(at);
-            connection.sent.push_back(Sent { timeslice, turn, position, place: at });
+            connection.sent.push_back(UnreleasedContribution { timeslice, turn, position, place: at });
             connection.position += 1;
             self.connections.look_up(place);
             self.paced.posted(LocalNs(now), turn);
@@ -73,7 +76,7 @@ impl Bench {
 
     /// The first builder dies; its first `settled` timeslices are built, and all from `from` on are dealt anew.
     fn lose_first(&mut self, now: u64, settled: u64, from: u64) {
-        let change = Change::Remove { member: Member(1), settled };
+        let change = Change::Remove { member: RosterMember(1), settled };
         self.connections.all[0].sent.clear();
         let journal = self.connections.journal.with(Decision { change, from }).expect("it is permitted");
         self.connections.journal = Arc::new(journal);
@@ -86,11 +89,11 @@ impl Bench {
         current.proposed = Some(proposal);
     }
 
-    fn extent(&self) -> Extent {
+    fn extent(&self) -> IntervalExtent {
         self.paced.current.expect("something was dealt").extent
     }
 
-    fn reports(&mut self) -> Vec<Report> {
+    fn reports(&mut self) -> Vec<IntervalReport> {
         core::iter::from_fn(|| self.paced.report()).collect()
     }
 }
@@ -108,7 +111,7 @@ fn sorted(mut timeslices: Vec<u64>) -> Vec<u64> {
 /// 200 ns, from 3,000 ns on.
 #[test]
 fn limit__rounds_are_let_go_one_after_the_other() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.propose(proposal(0, 5, 2_000, 1_000));
     let limits = [
         (2_999, (0, Some(3_000))),
@@ -127,9 +130,9 @@ fn limit__rounds_are_let_go_one_after_the_other() {
 /// The reference's clock shows 500,000 since its barrier where this one shows 10,000, and later 40,000 more than that.
 #[test]
 fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.propose(proposal(0, 5, 502_000, 1_000));
-    let answer = |asked, shown| Exchange {
+    let answer = |asked, shown| ClockExchange {
         asked: LocalNs(asked),
         heard: PeerNs(shown),
         answered: PeerNs(shown),
@@ -138,7 +141,7 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     assert_eq!(bench.paced.asks(), Some(REFERENCE));
     bench.paced.answered(REFERENCE + 1, answer(10_000, 7));
     bench.paced.answered(REFERENCE, answer(10_000, 500_000));
-    let begins = |bench: &Bench| bench.paced.limit(LocalNs(11_000)).1.expect("it is to begin").0;
+    let begins = |bench: &SchedulerBench| bench.paced.limit(LocalNs(11_000)).1.expect("it is to begin").0;
     assert!(begins(&bench).abs_diff(12_000) <= 1, "{}", begins(&bench));
     bench.paced.answered(REFERENCE, answer(10_500, 460_500));
     assert!(begins(&bench).abs_diff(52_000) <= 5, "{}", begins(&bench));
@@ -154,7 +157,7 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
 
 #[test]
 fn open_next__waits_for_the_gate_and_takes_the_first_proposal() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.paced.parameters.gate = 700;
     assert_eq!(bench.send(1_100).len(), 20, "nobody proposed anything");
     bench.release(1_500, 0..13);
@@ -169,16 +172,20 @@ fn open_next__waits_for_the_gate_and_takes_the_first_proposal() {
     bench.release(2_600, [19]);
     bench.release(2_600, 23..40);
     bench.paced.open_next(&bench.connections);
-    assert_eq!(bench.extent(), Extent { index: 2, first: 40, end: 60, round: 4 });
+    assert_eq!(bench.extent(), IntervalExtent { index: 2, first: 40, end: 60, round: 4 });
     assert_eq!(bench.paced.current.and_then(|current| current.proposed), Some(proposal(2, 3, 5_000, 900)));
-    let report =
-        |interval, start, duration| Report { interval, rounds: 5, start: Nanos(start), duration: Nanos(duration) };
+    let report = |interval, start, duration| IntervalReport {
+        interval,
+        rounds: 5,
+        start: Nanos(start),
+        duration: Nanos(duration),
+    };
     assert_eq!(bench.reports(), [report(0, 100, 1_500), report(1, 1_000, 600)]);
 }
 
 #[test]
 fn open_next__not_while_the_interval_before_is_not_acknowledged() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.paced.parameters.gate = 700;
     bench.send(1_100);
     bench.release(1_500, 0..19);
@@ -191,7 +198,7 @@ fn open_next__not_while_the_interval_before_is_not_acknowledged() {
 
 #[test]
 fn open_next__without_a_proposal_the_last_one_is_copied_behind_itself() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.propose(proposal(0, 5, 500, 300));
     bench.send(2_000);
     bench.release(2_500, 0..20);
@@ -203,7 +210,7 @@ fn open_next__without_a_proposal_the_last_one_is_copied_behind_itself() {
 /// with what is inherited, and interval 2 has six rounds of three, of which one may leave each 100 ns.
 #[test]
 fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
-    let mut bench = Bench::new();
+    let mut bench = SchedulerBench::new();
     bench.send(1_100);
     bench.release(1_500, (0..20).filter(|timeslice| timeslice % 4 != 0));
     assert_eq!(bench.send(1_600), [0_u64; 0], "the dead one acknowledges nothing");
@@ -212,11 +219,11 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
     assert_eq!((report.interval, report.rounds, report.duration), (0, 5, Nanos(1_900)));
     bench.paced.proposed(proposal(2, 6, 4_000, 600));
     assert_eq!(sorted(bench.send(3_100)), [8, 12, 16, 20, 21, 22]);
-    assert_eq!(bench.extent(), Extent { index: 1, first: 20, end: 23, round: 4 });
+    assert_eq!(bench.extent(), IntervalExtent { index: 1, first: 20, end: 23, round: 4 });
     bench.release(3_200, [21, 22]);
     bench.release(3_300, [8, 12, 16, 20]);
     assert_eq!(bench.send(4_999), [0_u64; 0], "interval 2 has not begun");
-    assert_eq!(bench.extent(), Extent { index: 2, first: 23, end: 41, round: 3 });
+    assert_eq!(bench.extent(), IntervalExtent { index: 2, first: 23, end: 41, round: 3 });
     assert_eq!((sorted(bench.send(5_000)), sorted(bench.send(5_099))), ([23, 24, 25].to_vec(), Vec::new()));
     assert_eq!(sorted(bench.send(5_200)), [26, 27, 28, 29, 30, 31]);
 }
@@ -224,18 +231,18 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
 /// Builders with half of the turns have one in every other round.
 #[test]
 fn extent__follows_from_the_deals() {
-    let bench = Bench::new();
-    let change = Change::Weigh { member: Member(2), weight: 8 };
+    let bench = SchedulerBench::new();
+    let change = Change::Weigh { member: RosterMember(2), weight: 8 };
     let journal = bench.connections.journal.with(Decision { change, from: 50 }).expect("it is permitted");
-    let of = |timeslice| Extent::of(journal.deals(), 20, timeslice);
-    assert_eq!(of(39), Extent { index: 1, first: 20, end: 40, round: 4 });
-    assert_eq!(of(49), Extent { index: 2, first: 40, end: 50, round: 4 });
-    assert_eq!(of(50), Extent { index: 3, first: 50, end: 70, round: 4 });
-    let change = Change::Remove { member: Member(4), settled: 0 };
+    let of = |timeslice| IntervalExtent::of(journal.deals(), 20, timeslice);
+    assert_eq!(of(39), IntervalExtent { index: 1, first: 20, end: 40, round: 4 });
+    assert_eq!(of(49), IntervalExtent { index: 2, first: 40, end: 50, round: 4 });
+    assert_eq!(of(50), IntervalExtent { index: 3, first: 50, end: 70, round: 4 });
+    let change = Change::Remove { member: RosterMember(4), settled: 0 };
     let journal = journal.with(Decision { change, from: 71 }).expect("it is permitted");
-    let of = |timeslice| Extent::of(journal.deals(), 20, timeslice);
-    assert_eq!(of(70), Extent { index: 4, first: 70, end: 71, round: 4 });
-    assert_eq!(of(71), Extent { index: 5, first: 71, end: 89, round: 3 });
+    let of = |timeslice| IntervalExtent::of(journal.deals(), 20, timeslice);
+    assert_eq!(of(70), IntervalExtent { index: 4, first: 70, end: 71, round: 4 });
+    assert_eq!(of(71), IntervalExtent { index: 5, first: 71, end: 89, round: 3 });
     assert_eq!((journal.round_of(70), journal.round_of(71), journal.round_of(74)), (18, 19, 20));
     assert_eq!((of(71).rounds(), of(70).rounds()), (6, 1));
 }
