@@ -4,24 +4,26 @@
 
 use std::convert::Infallible;
 
-use clearway_proto::archive::{ArchiveError, Inspector, Item, Limits, Reader, Rest, Tally, Whole, Writer};
+use clearway_proto::archive::{
+    ArchiveError, InspectionSummary, Inspector, Item, Limits, Parsed, Reader, Remainder, Writer,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// Longer than any input, so that only lengths that lie are refused.
 const LIMITS: Limits = Limits { item_bytes: 1 << 20 };
 
-type Outcome = (Result<Rest, ArchiveError>, Tally, Vec<u8>);
+type ReadOutcome = (Result<Remainder, ArchiveError>, InspectionSummary, Vec<u8>);
 
 /// Reads `bytes` in pieces of `length` and writes what was read.
-fn read(bytes: &[u8], length: usize) -> Outcome {
+fn read(bytes: &[u8], length: usize) -> ReadOutcome {
     let mut reader = Reader::new(LIMITS);
     let (mut inspector, mut writer, mut again) = (Inspector::default(), None, Vec::new());
     for mut piece in bytes.chunks(length) {
         loop {
             match reader.feed(&mut piece) {
                 Ok(None) => break,
-                Ok(Some(Whole::Header)) => again = Writer::new(reader.header().expect("it is whole")).1,
-                Ok(Some(Whole::Item)) => {
+                Ok(Some(Parsed::Header)) => again = Writer::new(reader.header().expect("it is whole")).1,
+                Ok(Some(Parsed::Item)) => {
                     let header = reader.header().expect("it came first");
                     let item = reader.item().expect("it is whole");
                     inspector.look(&item, header.versions);

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clearway_proto::congestion::Frame;
+use clearway_proto::congestion::CongestionFrame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clearway_proto::gpcnet::Frame;
+use clearway_proto::gpcnet::GpcnetFrame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

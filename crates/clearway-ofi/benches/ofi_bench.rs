@@ -106,7 +106,7 @@ fn receive(wire: &mut OfiWire) -> Outcome<bool> {
     let (mut ended, mut count, mut polls) = (false, 0, 0u32);
     let mut until = None;
     while count == 0 {
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Datagram(datagram) = arrival {
                 count += 1;
                 ended |= datagram.head == END.to_le_bytes();
@@ -166,7 +166,7 @@ fn pong(wire: &mut OfiWire, size: usize) -> Outcome<()> {
 fn linger(wire: &mut OfiWire) {
     let until = wire.now() + WARM_UP;
     while wire.now() < until {
-        wire.harvest(64, &mut |_| {});
+        wire.poll(64, &mut |_| {});
     }
 }
 
@@ -192,7 +192,7 @@ fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
         while posted - done < WINDOW && post(wire, of(posted, 0), &[]) {
             posted += 1;
         }
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Done { status, .. } = arrival {
                 done += 1;
                 failed |= status != Status::Complete;
@@ -215,7 +215,7 @@ fn target(wire: &mut OfiWire, size: usize) -> Outcome<()> {
     let (mut ended, mut last) = (false, wire.now());
     while !ended {
         let mut landed = false;
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Landed { immediate, .. } = arrival {
                 landed = true;
                 ended |= immediate == END;

@@ -77,7 +77,7 @@ fn wire__two_polled_ends_talk() {
     while Instant::now() < until {
         wires[0].look();
         let mut heard = Vec::new();
-        wires[1].harvest(8, &mut |arrival| {
+        wires[1].poll(8, &mut |arrival| {
             if let Arrival::Datagram(datagram) = arrival {
                 heard.extend_from_slice(datagram.head);
             }

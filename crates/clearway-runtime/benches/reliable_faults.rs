@@ -62,7 +62,7 @@ fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<End,
     config.segmentation = Segmentation::RealPackets;
     let ports = local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     // Patient: a stopped peer is not a dead one.
-    let streams = StreamConfig { patience: Nanos::from_secs(30), ..StreamConfig::of(2) };
+    let streams = StreamConfig { patience: Nanos::from_secs(30), ..StreamConfig::new(2) };
     Ok(ReliableWire::new(UdpWire::open(ports, config)?, 2, &streams, 0).map_err(|missing| missing.to_string())?)
 }
 
@@ -132,7 +132,7 @@ fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
         }
         wire.wait(Some(clock::now() + Nanos::from_millis(20)), &[]);
         let mut failed = None;
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Done { token, status, .. } = arrival {
                 done[(token.0 >> 56) as usize] += 1;
                 failed = (status != Status::Complete).then_some(status).or(failed);
@@ -169,7 +169,7 @@ fn receive(wire: &mut End, seed: u64) -> Outcome {
     while over < Class::ALL.len() {
         wire.wait(Some(clock::now() + Nanos::from_millis(20)), &[]);
         let mut came: Vec<Came> = Vec::new();
-        wire.harvest(64, &mut |arrival| came.extend(read(&arrival)));
+        wire.poll(64, &mut |arrival| came.extend(read(&arrival)));
         if !came.is_empty() {
             let now = clock::now();
             found.gap = heard.map_or(found.gap, |heard| found.gap.max(now.since(heard)));
@@ -194,7 +194,7 @@ fn receive(wire: &mut End, seed: u64) -> Outcome {
     let end = clock::now() + LINGER;
     while clock::now() < end {
         wire.wait(Some(clock::now() + Nanos::from_millis(20)), &[]);
-        wire.harvest(64, &mut |_| {});
+        wire.poll(64, &mut |_| {});
     }
     if wrong + out_of_order > 0 { Err("not every byte is what it was".into()) } else { Ok(()) }
 }

@@ -81,7 +81,7 @@ impl End {
                 return Err("the other ranks are gone".into());
             }
             let came = &mut self.came;
-            let given = self.wire.harvest(64, &mut |arrival| match arrival {
+            let given = self.wire.poll(64, &mut |arrival| match arrival {
                 Arrival::Datagram(datagram) => {
                     if let ([number @ .., parity], 9) = (datagram.head, datagram.head.len())
                         && let Ok(number) = number.try_into()

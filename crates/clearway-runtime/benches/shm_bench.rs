@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! `shm_bench near|far SESSION poll|wait`: both processes first exchange messages of 8 bytes in turns (half a turn is the latency
-//! one way), then the near one sends messages of 64 bytes as fast as they are taken, 64 in each post. `poll` harvests until
+//! one way), then the near one sends messages of 64 bytes as fast as they are taken, 64 in each post. `poll` polls until
 //! something comes; `wait` waits as a progress loop does. The near one prints one line. The clock is read once for several
 //! turns: a reading takes as long as a sixth of a turn.
 //!
@@ -55,7 +55,7 @@ impl End {
             let taken = self.answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
             left = &left[taken..];
             if !left.is_empty() {
-                self.wire.harvest(WINDOW, &mut |_| {});
+                self.wire.poll(WINDOW, &mut |_| {});
             }
         }
     }
@@ -67,7 +67,7 @@ impl End {
                 self.wire.wait(Some(self.wire.now() + PATIENCE), &[]);
             }
             let (mut messages, mut alone) = (0, false);
-            self.wire.harvest(WINDOW, &mut |arrival| match arrival {
+            self.wire.poll(WINDOW, &mut |arrival| match arrival {
                 Arrival::Datagram(_) => messages += 1,
                 Arrival::PathState { .. } => alone = true,
                 _ => {}

@@ -161,7 +161,7 @@ fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
     while wire.now() < patience {
         wire.wait(Some(patience), &[]);
         let (mut credit, mut room) = (0, false);
-        wire.harvest(BATCH, &mut |arrival| match arrival {
+        wire.poll(BATCH, &mut |arrival| match arrival {
             Arrival::Datagram(datagram) => credit += datagram.head.try_into().map_or(0, u64::from_le_bytes),
             Arrival::Room { .. } => room = true,
             _ => {}
@@ -230,13 +230,13 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
 
 fn receive(wire: &mut UdpWire) -> Outcome {
     let head = head(wire);
-    let (mut messages, mut bytes, mut harvests, mut ended) = (0u64, 0u64, 0u64, false);
+    let (mut messages, mut bytes, mut polls, mut ended) = (0u64, 0u64, 0u64, false);
     let (mut begin, mut last, mut used) = (LocalNs(0), LocalNs(0), Nanos::ZERO);
     let (mut credited, mut out, mut answers) = (0u64, Out::<()>::with_limit(1), Vec::new());
     while !ended {
         let woken = wire.wait(Some(wire.now() + SILENCE), &[]);
         let before = messages;
-        let count = wire.harvest(64, &mut |arrival| {
+        let count = wire.poll(64, &mut |arrival| {
             if let Arrival::Datagram(datagram) = arrival {
                 ended |= datagram.head == END;
                 if datagram.head.len() == head.len() {
@@ -245,7 +245,7 @@ fn receive(wire: &mut UdpWire) -> Outcome {
                 }
             }
         });
-        harvests += 1;
+        polls += 1;
         if messages - credited >= CREDIT {
             out.clear();
             let credit = (messages - credited).to_le_bytes();
@@ -268,7 +268,7 @@ fn receive(wire: &mut UdpWire) -> Outcome {
     let counters = wire.counters();
     writeln!(
         io::stdout(),
-        "messages {messages} bytes {bytes} wall_ns {} cpu_ns {} harvests {harvests} overflow {} strangers {}",
+        "messages {messages} bytes {bytes} wall_ns {} cpu_ns {} polls {polls} overflow {} strangers {}",
         last.since(begin).0,
         used.0,
         counters.receive_overflow,
@@ -305,7 +305,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
         let mut back = false;
         while !back && clock::now().since(sent) < Nanos::from_millis(100) {
             wire.wait(Some(sent + Nanos::from_millis(100)), &[]);
-            wire.harvest(64, &mut |arrival| {
+            wire.poll(64, &mut |arrival| {
                 back |= matches!(arrival, Arrival::Datagram(d) if d.head == sent.0.to_le_bytes());
             });
         }
@@ -329,7 +329,7 @@ fn pong(wire: &mut UdpWire) -> Outcome {
     let mut ended = false;
     while !ended {
         let woken = wire.wait(Some(last + SILENCE), &[]);
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Datagram(datagram) = arrival {
                 ended |= datagram.head == END;
                 let head = out.head(datagram.head);
@@ -396,7 +396,7 @@ fn flood(ends: &Ends, length: Nanos) -> Outcome {
         sent += answers.iter().filter(|answer| **answer == PostOutcome::Done(0)).count();
         next = wire.now().max(next + FLOOD_GAP);
         wire.wait(Some(next), &[]);
-        wire.harvest(BATCH, &mut |_| {});
+        wire.poll(BATCH, &mut |_| {});
     }
     writeln!(io::stdout(), "messages {sent} wall_ns {}", wire.now().since(begin).0)?;
     Ok(())

@@ -6,7 +6,7 @@
 //! host, because a region cannot lie in two memories. So does multicast, or members of this host would hear twice.
 //!
 //! Bodies of messages lie in the far wire's memory and are copied from there into the near one's rings. Arrived bodies stay where
-//! each wire put them: a harvest gives arrivals of one wire only, of the two in turns while both have some, and
+//! each wire put them: a poll gives arrivals of one wire only, of the two in turns while both have some, and
 //! [`RegionId::RECEIVE`] is the memory of that one.
 //!
 //! # Invariants
@@ -25,8 +25,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, Destination, RefusalReason, Operation, PathId, PostOutcome, RegionId, Span,
-    Wire, bytes_of, forward_wire,
+    Arrival, Capabilities, Counters, Destination, Operation, PathId, PostOutcome, RefusalReason, RegionId, Span, Wire,
+    bytes_of, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -49,7 +49,7 @@ pub struct Joined<F> {
     capabilities: Capabilities,
     pause: Pause,
     wake: KeptDescriptor,
-    /// Whose arrivals the last harvest gave.
+    /// Whose arrivals the last poll gave.
     received: Side,
     /// A body of adopted memory on its way to the near wire.
     scratch: Vec<u8>,
@@ -118,7 +118,7 @@ impl<F: Wire + Source> Joined<F> {
         if usize::from(path.0) >= self.capabilities.paths.len() {
             return Err(RefusalReason::Path);
         }
-        let head_bytes = head.of(heads).ok_or(RefusalReason::Memory)?;
+        let head_bytes = head.bytes_in(heads).ok_or(RefusalReason::Memory)?;
         if self.is_from_near(body) {
             let mut answers = Vec::new();
             let send = Operation::Send { to: Destination::One(to), path: PathId(0), class, head, body, token };
@@ -173,13 +173,13 @@ impl<F: Wire + Source> Joined<F> {
         self.batch_copies = false;
     }
 
-    /// Harvests one of the two.
-    fn harvest_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    /// Polls one of the two.
+    fn poll_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         match side {
-            Side::Far => self.far.harvest(limit, sink),
+            Side::Far => self.far.poll(limit, sink),
             Side::Near => {
                 let mut given = 0;
-                self.near.harvest(limit, &mut |arrival| {
+                self.near.poll(limit, &mut |arrival| {
                     // That no other rank of this host is left is no news of a path: the far wire has those.
                     if !matches!(arrival, Arrival::PathState { .. }) {
                         given += 1;
@@ -234,7 +234,7 @@ impl<F: Wire + Source> Wire for Joined<F> {
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         for operation in operations {
-            if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.of(heads), body)) {
+            if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.bytes_in(heads), body)) {
                 answers.push(PostOutcome::Refused(RefusalReason::Length));
                 continue;
             }
@@ -258,13 +258,13 @@ impl<F: Wire + Source> Wire for Joined<F> {
         self.near.show();
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let order = match self.received {
             Side::Near => [Side::Far, Side::Near],
             Side::Far => [Side::Near, Side::Far],
         };
         for side in order {
-            let given = self.harvest_side(side, limit, sink);
+            let given = self.poll_side(side, limit, sink);
             if given > 0 {
                 self.received = side;
                 return given;
@@ -295,9 +295,9 @@ impl<F: Source> Wake for Both<'_, F> {
 }
 
 impl<F: Source> Source for Both<'_, F> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let far = &mut *self.far;
-        self.near.poll_beside(timeout, extra, &mut |timeout, extra| far.poll(timeout, extra))
+        self.near.poll_beside(timeout, extra, &mut |timeout, extra| far.poll_ready(timeout, extra))
     }
 }
 

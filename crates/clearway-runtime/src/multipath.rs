@@ -6,7 +6,7 @@
 //! driver or a connection fails there, messages go on in datagrams, and back when it is mended.
 //!
 //! The first wire has the regions. Bodies that leave over the other one are copied through a *passage*, memory of that wire. Arrived bodies stay
-//! where each wire put them: a harvest gives arrivals of one wire only, of the two in turns while both have some, and [`RegionId::RECEIVE`]
+//! where each wire put them: a poll gives arrivals of one wire only, of the two in turns while both have some, and [`RegionId::RECEIVE`]
 //! is the memory of that one.
 //!
 //! # Invariants
@@ -22,8 +22,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, Datagram, Delivery, Destination, RefusalReason, Operation, OperationKind,
-    OperationSet, PathId, PostOutcome, Queue, RegionId, Span, Wire, forward_wire,
+    Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Operation, OperationKind, OperationSet, PathId,
+    PostOutcome, Queue, RefusalReason, RegionId, Span, Wire, forward_wire,
 };
 
 use crate::RuntimeError;
@@ -80,7 +80,7 @@ pub struct Multipath<F> {
     capabilities: Capabilities,
     pause: Pause,
     wake: KeptDescriptor,
-    /// Whose arrivals the last harvest gave.
+    /// Whose arrivals the last poll gave.
     received: Side,
     /// By [`Side`].
     batches: [Batch; 2],
@@ -192,7 +192,7 @@ impl<F: Wire + Source> Multipath<F> {
                     return Err(RefusalReason::Operation(OperationKind::Multicast));
                 }
                 let (side, path) = self.way(path)?;
-                if !self.capabilities.carries(head.of(heads).map_or(0, <[u8]>::len), body.length as usize) {
+                if !self.capabilities.carries(head.bytes_in(heads).map_or(0, <[u8]>::len), body.length as usize) {
                     return Err(RefusalReason::Length);
                 }
                 let body = self.pass(side, body, heads, answers)?;
@@ -229,13 +229,13 @@ impl<F: Wire + Source> Multipath<F> {
         self.answered = answered;
     }
 
-    /// Harvests one of the two; paths are told as this wire's.
-    fn harvest_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    /// Polls one of the two; paths are told as this wire's.
+    fn poll_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let before = self.first.capabilities().paths.len() as u8;
         let shift = |path: PathId| PathId(path.0 + before);
         match side {
-            Side::First => self.first.harvest(limit, sink),
-            Side::Second => self.second.harvest(limit, &mut |arrival| {
+            Side::First => self.first.poll(limit, sink),
+            Side::Second => self.second.poll(limit, &mut |arrival| {
                 sink(match arrival {
                     Arrival::Datagram(datagram) => {
                         Arrival::Datagram(Datagram { path: shift(datagram.path), ..datagram })
@@ -253,7 +253,7 @@ impl<F: Wire + Source> Multipath<F> {
 
 /// What both can do.
 fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
-    let kinds = OperationSet::of(&[OperationKind::Send, OperationKind::Copy, OperationKind::Digest]);
+    let kinds = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Copy, OperationKind::Digest]);
     Capabilities {
         operations: kinds.and(first.operations).and(second.operations),
         delivery: Delivery::Lossy,
@@ -310,13 +310,13 @@ impl<F: Wire + Source> Wire for Multipath<F> {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let order = match self.received {
             Side::First => [Side::Second, Side::First],
             Side::Second => [Side::First, Side::Second],
         };
         for side in order {
-            let given = self.harvest_side(side, limit, sink);
+            let given = self.poll_side(side, limit, sink);
             if given > 0 {
                 self.received = side;
                 return given;
@@ -351,24 +351,24 @@ impl<F: Source> Wake for Both<'_, F> {
 }
 
 impl<F: Source> Source for Both<'_, F> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        let is_ready = self.second.poll(Some(Nanos::ZERO), &[]).wire;
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        let is_ready = self.second.poll_ready(Some(Nanos::ZERO), &[]).wire;
         if is_ready || timeout == Some(Nanos::ZERO) {
-            let woken = self.first.poll(Some(Nanos::ZERO), extra);
+            let woken = self.first.poll_ready(Some(Nanos::ZERO), extra);
             return Woken::new(woken.wire || is_ready, woken.extra_set());
         }
         let again = self.second.is_full().then_some(FULL_AGAIN);
         let timeout = [timeout, again].into_iter().flatten().min();
         let descriptors: Vec<BorrowedFd<'_>> = extra.iter().copied().chain(self.second.descriptors()).collect();
-        let woken = self.first.poll(timeout, &descriptors);
+        let woken = self.first.poll_ready(timeout, &descriptors);
         let others = 1u64.checked_shl(extra.len() as u32).map_or(u64::MAX, |bit| bit - 1);
         Woken::new(woken.wire || woken.extra_set() & !others != 0, woken.extra_set() & others)
     }
 }
 
 impl<F: Wire + Source> Source for Multipath<F> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        Both { first: &mut self.first, second: &mut self.second }.poll(timeout, extra)
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        Both { first: &mut self.first, second: &mut self.second }.poll_ready(timeout, extra)
     }
 }
 

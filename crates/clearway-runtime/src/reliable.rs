@@ -9,7 +9,7 @@ use clearway_proto::wire::Wire;
 
 use crate::waiting::{Rest, Source, Waitable, Wake, Woken};
 
-/// How long until the next harvest is wanted though nothing arrives.
+/// How long until the next poll is wanted though nothing arrives.
 fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
     if wire.has_arrivals() {
         return Some(Nanos::ZERO);
@@ -28,10 +28,10 @@ impl<W: Wire + Wake> Wake for ReliableWire<W> {
 }
 
 impl<W: Wire + Source> Source for ReliableWire<W> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let patience = patience(self);
         let timeout = [timeout, patience].into_iter().flatten().min();
-        let woken = self.below_mut().poll(timeout, extra);
+        let woken = self.below_mut().poll_ready(timeout, extra);
         Woken::new(woken.wire || is_due(self), woken.extra_set())
     }
 }

@@ -61,7 +61,7 @@ pub enum Waiting {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// The wire has something to harvest.
+    /// The wire has something to poll.
     pub wire: bool,
     extra: u64,
 }
@@ -93,14 +93,14 @@ impl Woken {
     }
 }
 
-/// How a thread rests until a wire has something to harvest.
+/// How a thread rests until a wire has something to poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Until the wire's descriptor can be read ([`Wake::wake_descriptor`]), at the latest until [`Wire::deadline`].
     Descriptor,
     /// Not now: something is there already.
     Again,
-    /// Not on a descriptor: harvest again soon.
+    /// Not on a descriptor: poll again soon.
     Poll,
 }
 
@@ -109,17 +109,17 @@ pub const REST_MAX: Nanos = Nanos::from_millis(100);
 
 /// What a thread needs that sleeps without holding the wire, so that other threads can use it meanwhile.
 ///
-/// The thread duplicates the descriptor once. Then, each time: harvest until nothing comes, ask [`Wake::rest`], let the wire go, and wait for
+/// The thread duplicates the descriptor once. Then, each time: poll until nothing comes, ask [`Wake::rest`], let the wire go, and wait for
 /// the descriptor, no longer than [`REST_MAX`]. Nothing that arrives after `rest` was asked is missed.
 pub trait Wake {
-    /// Duplicates the descriptor that can be read when the wire wants a harvest. It is the caller's, and stays readable until the next harvest.
+    /// Duplicates the descriptor that can be read when the wire wants a poll. It is the caller's, and stays readable until the next poll.
     /// `None` for a wire that has none, and is polled.
     ///
     /// # Errors
     /// The system has no room for another descriptor.
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>>;
 
-    /// Prepares for a sleep; says how to rest. To be called after a harvest that gave nothing.
+    /// Prepares for a sleep; says how to rest. To be called after a poll that gave nothing.
     fn rest(&mut self) -> Rest;
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn either(first: Option<OwnedFd>, second: Option<OwnedFd>) -> io::Res
 
 /// A wire that one can wait for.
 pub trait Waitable: Wire + Wake {
-    /// Returns when the wire has something to harvest, when one of `extra` (at most 64) is ready to be read, or at
+    /// Returns when the wire has something to poll, when one of `extra` (at most 64) is ready to be read, or at
     /// `until`; may return early without any of these.
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken;
 }
@@ -194,7 +194,7 @@ pub trait Waitable: Wire + Wake {
 pub trait Source: Wake {
     /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at most 64). May return early. A
     /// wire that is polled without time and without `extra` looks only at itself, as cheaply as it can.
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
 }
 
 /// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within `timeout`. A signal ends the wait
@@ -279,10 +279,10 @@ impl Pause {
     /// Polls the wire, and the extra descriptors if that is due.
     fn look(&mut self, source: &mut dyn Source, now: LocalNs, extra: &[BorrowedFd<'_>]) -> Woken {
         if now.since(self.glanced) < GLANCE {
-            return source.poll(Some(Nanos::ZERO), &[]);
+            return source.poll_ready(Some(Nanos::ZERO), &[]);
         }
         self.glanced = now;
-        source.poll(Some(Nanos::ZERO), extra)
+        source.poll_ready(Some(Nanos::ZERO), extra)
     }
 
     fn sleep(&mut self, source: &mut dyn Source, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
@@ -293,7 +293,7 @@ impl Pause {
             self.exact_timers = true;
         }
         self.glanced = clock::now();
-        source.poll(timeout, extra)
+        source.poll_ready(timeout, extra)
     }
 }
 
@@ -358,7 +358,7 @@ pub(crate) mod asleep {
                     let mut messages = 0;
                     let rest = {
                         let mut wire = wire.lock().expect("nobody panics");
-                        let given = wire.harvest(64, &mut |arrival| {
+                        let given = wire.poll(64, &mut |arrival| {
                             messages += usize::from(matches!(arrival, Arrival::Datagram(_)));
                         });
                         if given > 0 { Rest::Again } else { wire.rest() }
@@ -378,7 +378,7 @@ pub(crate) mod asleep {
                 sender.post(&[send], out.heads(), &mut Vec::new());
                 while received.load(Ordering::Acquire) <= number && !listener.is_finished() {
                     // A wire of its own kind may have to repeat the message.
-                    sender.harvest(64, &mut |_| {});
+                    sender.poll(64, &mut |_| {});
                     assert_eq!(wire.lock().expect("nobody panics").rank(), Rank(1));
                     thread::yield_now();
                 }
@@ -436,7 +436,7 @@ mod tests {
     }
 
     impl Source for After {
-        fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
             self.polls += 1;
             self.timeouts.push(timeout);
             Woken::new(self.polls >= self.ready_at, if extra.is_empty() { 0 } else { 1 })

@@ -46,7 +46,7 @@ impl Wake for Looked<'_> {
 }
 
 impl Source for Looked<'_> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let found = self.0.look();
         let mut woken = Woken::default();
         if found || timeout == Some(Nanos::ZERO) {
@@ -81,8 +81,8 @@ impl Wake for Libfabric {
 }
 
 impl Source for Libfabric {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        Looked(&mut self.wire).poll(timeout, extra)
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        Looked(&mut self.wire).poll_ready(timeout, extra)
     }
 }
 
@@ -97,8 +97,8 @@ impl Wire for Libfabric {
         wire: rank, capabilities, now, memory, groups, post, deadline, counters
     );
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let given = self.wire.harvest(limit, sink);
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let given = self.wire.poll(limit, sink);
         if !self.told
             && let Some(refusal) = self.wire.refusal()
         {

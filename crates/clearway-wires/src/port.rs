@@ -244,7 +244,7 @@ const fn multicast(session: u64) -> Multicast {
 /// What carries timeslices.
 fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, WiresError> {
     let ranks = setup.peers.len() as u32;
-    let mut config = reliable::StreamConfig::of(ranks);
+    let mut config = reliable::StreamConfig::new(ranks);
     config.allowance[Class::Bulk.index()] = LET_IN_FOR;
     ReliableWire::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
 }

@@ -10,11 +10,11 @@ use super::{LISTED_MAX, Listed, OfiWire, now};
 use crate::device::{BATCH, Completion, Posting};
 use crate::frame::{self, Content, Note, Word};
 
-/// Polls in one harvest, so that ends of sends, which are no arrivals, do not keep it for ever.
+/// Polls in one poll, so that ends of sends, which are no arrivals, do not keep it for ever.
 const POLLS_MAX: usize = 8;
 
 impl OfiWire {
-    /// Posts receive buffers whose messages were all given out before this harvest.
+    /// Posts receive buffers whose messages were all given out before this poll.
     pub(super) fn post_buffers(&mut self) {
         let device = &mut self.device;
         let first_key = self.slots.count();

@@ -6,11 +6,11 @@
 //!
 //! Messages are copied into a slot when they are posted and leave from there; small ones are handed over at once and
 //! without a completion, but every [`INJECTED_MAX`]th to a peer has one, so that slots bound what waits in the provider.
-//! What the provider has no room for stays in its slot and is offered again with each harvest, in order for each peer.
+//! What the provider has no room for stays in its slot and is offered again with each poll, in order for each peer.
 //! A lane is full when its slots are in use.
 //!
 //! Bodies that arrive stay where the provider put them, in a few large receive buffers; a used-up buffer is posted again
-//! with the harvest after the one that gave out its last message.
+//! with the poll after the one that gave out its last message.
 //!
 //! One-sided operations need the peer's key and, with some providers, addresses of its memory. The first one that names
 //! a region asks the peer for them; regions never move, so the answer is kept. Bounds are checked here: a provider that
@@ -19,14 +19,14 @@
 //! Where the provider keeps messages behind writes (`FI_ORDER_SAW`), both are posted at once; elsewhere the message
 //! follows when the write is complete at the peer. Over TCP each message costs both processors as much as 10 KiB of a write,
 //! so there one carries the words of several writes, and the peer's answer to it ends them (`words`). Atomics are the provider's own where it has all that are needed on
-//! 64-bit words, else the peer does them when it harvests. Which way is chosen once for the wire, so that two
+//! 64-bit words, else the peer does them when it polls. Which way is chosen once for the wire, so that two
 //! kinds of atomics never meet on one word.
 //!
 //! # Source
 //! `fi_msg(3)`, `fi_rma(3)`, `fi_cq(3)` on multi-receive buffers, ordering and completion levels.
 //!
 //! # Invariants
-//! I1. A body given in one harvest is not overwritten before the next.
+//! I1. A body given in one poll is not overwritten before the next.
 //! I2. After `Room` the lane takes at least one more operation.
 //! I3. No allocation on the path of a message, but for the peers that a walk of marking names and the first words for a peer.
 //!
@@ -49,8 +49,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock, crc32c};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, MemoryAccess, RefusalReason, Operation,
-    OperationKind, OperationSet, PathId, PostOutcome, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, MemoryAccess, Operation, OperationKind, OperationSet,
+    PathId, PostOutcome, RefusalReason, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -75,21 +75,21 @@ const INJECTED_MAX: u8 = 31;
 /// Notes of the wire's own that wait for a slot of a lane; an honest peer has at most one question in each of its slots.
 const NOTES_MAX: usize = 1024;
 
-/// Arrivals that are taken from the provider before a harvest asks for them.
+/// Arrivals that are taken from the provider before a poll asks for them.
 const LISTED_MAX: usize = 1024;
 
-/// How the caller may rest until the wire has something to harvest.
+/// How the caller may rest until the wire has something to poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Until the descriptor can be read ([`OfiWire::wake_descriptor`]).
     Descriptor,
     /// Not now: something is there already.
     Again,
-    /// Not at all: harvest again soon.
+    /// Not at all: poll again soon.
     Poll,
 }
 
-/// What lies ready for the next harvest.
+/// What lies ready for the next poll.
 #[derive(Clone, Debug)]
 enum Listed {
     /// A message in the receive memory: its engine's header, and the body behind it up to `end`.
@@ -130,7 +130,7 @@ pub struct OfiWire {
     completions: Vec<Completion>,
     /// The last look found something.
     found: bool,
-    /// Receive buffers to post again with the next harvest.
+    /// Receive buffers to post again with the next poll.
     released: Vec<usize>,
     /// Lanes that answered `NoRoom`, with the class that was refused.
     no_room: [bool; Class::ALL.len()],
@@ -219,7 +219,7 @@ impl OfiWire {
         Ok(wire)
     }
 
-    /// Works a little: takes what arrived, offers what waits. True when there is something to harvest.
+    /// Works a little: takes what arrived, offers what waits. True when there is something to poll.
     pub fn look(&mut self) -> bool {
         if self.listed.is_empty() {
             self.progress();
@@ -227,7 +227,7 @@ impl OfiWire {
         !self.listed.is_empty() || self.room_is_due()
     }
 
-    /// How the caller may rest until there is something to harvest. Call it after a harvest that gave nothing, or after
+    /// How the caller may rest until there is something to poll. Call it after a poll that gave nothing, or after
     /// [`OfiWire::look`] found nothing. The next look is at all queues.
     pub fn rest(&mut self) -> Rest {
         self.looks.all();
@@ -248,7 +248,7 @@ impl OfiWire {
         Rest::Descriptor
     }
 
-    /// The provider's descriptor, which can be read when there may be something to harvest; not every provider has one.
+    /// The provider's descriptor, which can be read when there may be something to poll; not every provider has one.
     pub fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.device.wake_descriptor()
     }
@@ -258,7 +258,7 @@ impl OfiWire {
         (self.marked.sockets, self.marked.refused)
     }
 
-    /// Whether remote atomics are the provider's own, not done by the peer when it harvests.
+    /// Whether remote atomics are the provider's own, not done by the peer when it polls.
     pub fn has_native_atomics(&self) -> bool {
         self.native_atomics
     }
@@ -310,7 +310,7 @@ impl OfiWire {
             Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
             Operation::Send { to, path, class, head, body, token } => {
                 self.check_path(path)?;
-                self.start_send(to, class, head.of(heads), body, token)
+                self.start_send(to, class, head.bytes_in(heads), body, token)
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 self.check_peer(path, to)?;
@@ -412,7 +412,7 @@ fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
     ];
     Capabilities {
         name: "ofi",
-        operations: OperationSet::of(&operations),
+        operations: OperationSet::from_kinds(&operations),
         delivery: Delivery::Reliable,
         head_max: frame::HEAD_MAX,
         body_max: frame::BODY_MAX,
@@ -518,7 +518,7 @@ impl Wire for OfiWire {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.post_buffers();
         if self.listed.len() < limit {
             self.progress();

@@ -1,7 +1,7 @@
 //! What leaves: messages and notes into slots, slots to the provider, again when it had no room, given up in the end.
 
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::wire::{Destination, RefusalReason, OperationKind, PostOutcome, Span, Status, Token};
+use clearway_proto::wire::{Destination, OperationKind, PostOutcome, RefusalReason, Span, Status, Token};
 
 use super::layout::{self, STAGING};
 use super::peers::{Known, Standing};
@@ -45,14 +45,7 @@ impl OfiWire {
     }
 
     /// Writes a whole message into a slot's memory; its length.
-    fn stage(
-        &mut self,
-        slot: usize,
-        to: Rank,
-        class: Class,
-        head: &[u8],
-        body: Place,
-    ) -> Result<usize, RefusalReason> {
+    fn stage(&mut self, slot: usize, to: Rank, class: Class, head: &[u8], body: Place) -> Result<usize, RefusalReason> {
         let frame = self.sender(to).message(class, head.len() as u8);
         let start = layout::staging(slot, 0).offset;
         let staging = self.device.bytes_mut(STAGING).ok_or(RefusalReason::Memory)?;

@@ -1,7 +1,7 @@
 //! One-sided operations: what must be known of a peer's memory, and what a peer may do with this end's.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
-use clearway_proto::wire::{AtomicKind, RefusalReason, PostOutcome, RegionId, RemoteSpan, Span, Status, Token};
+use clearway_proto::wire::{AtomicKind, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token};
 
 use super::layout::{self, OWN_PIECES, STAGING};
 use super::peers::{Known, REGIONS_MAX};

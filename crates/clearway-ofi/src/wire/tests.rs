@@ -188,10 +188,10 @@ fn turns() -> impl Iterator<Item = ()> {
 }
 
 impl Loopback {
-    fn harvest(&mut self, rank: usize, limit: usize) -> Vec<Seen> {
+    fn poll(&mut self, rank: usize, limit: usize) -> Vec<Seen> {
         let wire = &mut self.wires[rank];
         let (mut seen, mut bodies) = (Vec::new(), Vec::new());
-        wire.harvest(limit, &mut |arrival| {
+        wire.poll(limit, &mut |arrival| {
             bodies.push(if let Arrival::Datagram(d) = arrival { d.body } else { Span::EMPTY });
             seen.extend(match arrival {
                 Arrival::Datagram(d) => Some(Seen::Message(d.from, d.head.to_vec(), Vec::new())),
@@ -210,13 +210,13 @@ impl Loopback {
         seen
     }
 
-    /// Harvests at `rank` until something came, while the others work.
+    /// Polls at `rank` until something came, while the others work.
     fn await_one(&mut self, rank: usize) -> Seen {
         for () in turns() {
             for other in &mut self.wires {
                 other.look();
             }
-            if let Some(seen) = self.harvest(rank, 1).pop() {
+            if let Some(seen) = self.poll(rank, 1).pop() {
                 return seen;
             }
             std::thread::yield_now();
@@ -293,7 +293,7 @@ fn write__many_at_once_land_and_end_once_each() {
         }
         let (mut landed, mut done) = (Vec::new(), Vec::new());
         for () in turns() {
-            for seen in job.harvest(1, 16) {
+            for seen in job.poll(1, 16) {
                 let Seen::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
                 landed.push(immediate);
                 let memory = job.wires[1].region(target).expect("registered");
@@ -303,7 +303,7 @@ fn write__many_at_once_land_and_end_once_each() {
                     "{name}: {immediate} before its bytes"
                 );
             }
-            done.extend(job.harvest(0, 16));
+            done.extend(job.poll(0, 16));
             if landed.len() >= COUNT && done.len() >= COUNT && job.wires[0].slots.pending() == 0 {
                 break;
             }
@@ -335,15 +335,15 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         }
         let mut ended = Vec::new();
         while ended.len() < 8 {
-            ended.extend(job.harvest(0, 16));
+            ended.extend(job.poll(0, 16));
         }
         assert!((2..10).all(|i| ended.contains(&Seen::Done(Token(i), Status::Flushed, 0))), "{name}: {ended:?}");
         job.wires[0].patience = Nanos::from_secs(30);
         job.write(from, into, Token(10));
         let mut ended = Vec::new();
         for () in turns() {
-            job.harvest(1, 16);
-            ended.extend(job.harvest(0, 16));
+            job.poll(1, 16);
+            ended.extend(job.poll(0, 16));
             if job.wires[0].slots.pending() == 0 {
                 break;
             }
@@ -369,13 +369,13 @@ fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
         // One that its peer never answers, and then nobody is there who could.
         job.write(from, into, Token(2));
         for _ in 0..64 {
-            assert_eq!(job.harvest(0, 16), [], "{name}");
+            assert_eq!(job.poll(0, 16), [], "{name}");
         }
         job.wires.pop();
         job.write(from, into, Token(3));
         let mut ended = Vec::new();
         for () in turns() {
-            ended.extend(job.harvest(0, 16));
+            ended.extend(job.poll(0, 16));
             if job.wires[0].slots.pending() == 0 {
                 break;
             }
@@ -466,8 +466,8 @@ fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
                     }
                 }
             }
-            rooms += job.harvest(0, 64).iter().filter(|seen| matches!(seen, Seen::Room(Class::Bulk))).count();
-            for seen in job.harvest(1, 16) {
+            rooms += job.poll(0, 64).iter().filter(|seen| matches!(seen, Seen::Room(Class::Bulk))).count();
+            for seen in job.poll(1, 16) {
                 let length = if received % 7 == 0 { frame::BODY_MAX } else { (received % 200) as usize };
                 let expected = Seen::Message(Rank(0), received.to_le_bytes().to_vec(), vec![0x5a; length]);
                 assert!(seen == expected, "{name}: message {received} is another");
@@ -522,7 +522,7 @@ fn rest__the_descriptor_wakes_for_a_message() {
         }
         job.send(0, 1, Class::LowLatency, b"second", None);
         for () in turns() {
-            if let Some(seen) = job.harvest(1, 1).pop() {
+            if let Some(seen) = job.poll(1, 1).pop() {
                 assert_eq!(seen, Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
                 return;
             }
@@ -579,8 +579,8 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         job.post(0, write(Rank(2), posted), &[]);
         let mut ended = Vec::new();
         for () in turns() {
-            job.harvest(2, 64);
-            ended.extend(job.harvest(0, 64).into_iter().filter(|seen| matches!(seen, Seen::Done(..))));
+            job.poll(2, 64);
+            ended.extend(job.poll(0, 64).into_iter().filter(|seen| matches!(seen, Seen::Done(..))));
             if ended.len() as u64 > posted {
                 break;
             }
@@ -593,13 +593,13 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
 }
 
 #[test]
-fn harvest__messages_of_another_job_are_counted_and_dropped() {
+fn poll__messages_of_another_job_are_counted_and_dropped() {
     with_each(&|config, name| {
         let mut job = Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");
         job.send(0, 1, Class::BestEffort, b"strange", None);
         for () in turns() {
             job.wires[0].look();
-            assert_eq!(job.harvest(1, 64), [], "{name}");
+            assert_eq!(job.poll(1, 64), [], "{name}");
             if job.wires[1].counters().strangers > 0 {
                 return;
             }
@@ -615,7 +615,7 @@ fn await_refusal(job: &mut Loopback, name: &str) -> String {
         for other in [0, job.wires.len() - 1] {
             job.wires[other].look();
         }
-        assert_eq!(job.harvest(1, 64), [], "{name}");
+        assert_eq!(job.poll(1, 64), [], "{name}");
         if let Some(refusal) = job.wires[1].refusal() {
             return refusal.to_string();
         }
@@ -644,7 +644,7 @@ fn greet__a_rank_with_another_key_is_refused_in_one_sentence() {
             // The message that followed the greeting is not taken either.
             for () in turns() {
                 job.wires[0].look();
-                assert_eq!(job.harvest(1, 64), [], "{name}");
+                assert_eq!(job.poll(1, 64), [], "{name}");
                 if job.wires[1].counters().strangers == 2 {
                     break;
                 }
@@ -721,7 +721,7 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
             if pending == 0 {
                 return;
             }
-            job.harvest(0, 64);
+            job.poll(0, 64);
             pending = job.wires[0].slots.pending();
             std::thread::yield_now();
         }

@@ -34,7 +34,7 @@ pub enum ArchiveKind {
 }
 
 impl ArchiveKind {
-    pub(super) const fn of(number: i32) -> Result<Self, ArchiveFault> {
+    pub(super) const fn from_number(number: i32) -> Result<Self, ArchiveFault> {
         match number {
             0 => Ok(Self::Timeslices),
             1 => Ok(Self::Microslices),
@@ -60,7 +60,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    pub(super) const fn of(number: i32) -> Result<Self, ArchiveFault> {
+    pub(super) const fn from_number(number: i32) -> Result<Self, ArchiveFault> {
         match number {
             0 => Ok(Self::None),
             1 => Ok(Self::Zstd),

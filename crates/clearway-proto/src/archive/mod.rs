@@ -46,6 +46,6 @@ pub use timeslice::{Component, ComponentDescriptor, Timeslice, TimesliceDescript
 pub use writer::Writer;
 
 #[cfg(test)]
-mod flips;
+mod bit_flips;
 #[cfg(test)]
 mod tests;

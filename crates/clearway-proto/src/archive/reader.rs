@@ -319,8 +319,8 @@ impl Reader {
         let version = self.header.versions.header;
         let kind = if version >= 1 { self.short(0) as i32 } else { 0 };
         let compression = if version >= 2 { self.short(4) as i32 } else { 0 };
-        self.header.kind = ArchiveKind::of(kind)?;
-        self.header.compression = Compression::of(compression)?;
+        self.header.kind = ArchiveKind::from_number(kind)?;
+        self.header.compression = Compression::from_number(compression)?;
         self.header.created_s = self.long(self.want - 16) as i64;
         let length = name_length(self.long(self.want - 8))?;
         Ok(self.go_on(ReaderState::Host, length + 8))

@@ -26,7 +26,7 @@ impl<const LONGEST: usize> Head<LONGEST> {
     }
 
     /// A header of these bytes; `None` when they are too many.
-    pub fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= LONGEST).then(|| *Self::new().put(bytes))
     }
 

@@ -10,7 +10,7 @@
 mod class;
 mod digest;
 mod head;
-mod nomial;
+mod knomial;
 mod random;
 mod rank;
 mod reader;
@@ -22,7 +22,7 @@ mod units;
 pub use class::{Class, Dscp, UnknownClass};
 pub use digest::{Crc32c, crc32c};
 pub use head::Head;
-pub use nomial::{NOMIAL_BASE, children, parent};
+pub use knomial::{NOMIAL_BASE, children, parent};
 pub use random::{RandomKey, RandomStream};
 pub use rank::{GroupId, Rank};
 pub use reader::ByteReader;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{Algorithm, DATA_HEAD, LONGEST};
 use super::tree::Member;
 use crate::base::{BitsPerSec, Class, GroupId, Nanos, Rank};
-use crate::wire::{Capabilities, RefusalReason, OperationKind, Span};
+use crate::wire::{Capabilities, OperationKind, RefusalReason, Span};
 
 /// What happens when a member is far behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

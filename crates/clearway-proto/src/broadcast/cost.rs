@@ -61,7 +61,7 @@ pub enum MulticastReach {
 
 impl Costs {
     /// The costs under these circumstances.
-    pub fn of(at: &NetworkConditions, multicast: MulticastReach) -> Self {
+    pub fn new(at: &NetworkConditions, multicast: MulticastReach) -> Self {
         let share = f64::from(at.lost.min(999_999)) / 1e6;
         let whole = at.rate.time_for(at.length).0 as f64;
         let hop = (at.rate.time_for(at.symbol) + at.latency).0 as f64;
@@ -149,31 +149,33 @@ mod tests {
 
     #[test]
     fn best__bulk_without_multicast_goes_down_a_chain_and_a_word_down_a_tree() {
-        assert_eq!(Costs::of(&at(63, 4), MulticastReach::Some).best(), Algorithm::Tree);
-        assert_eq!(Costs::of(&at(7, 64 << 20), MulticastReach::Some).best(), Algorithm::Chain);
+        assert_eq!(Costs::new(&at(63, 4), MulticastReach::Some).best(), Algorithm::Tree);
+        assert_eq!(Costs::new(&at(7, 64 << 20), MulticastReach::Some).best(), Algorithm::Chain);
         assert_eq!(
-            Costs::of(&at(10_000, 1 << 20), MulticastReach::Some).best(),
+            Costs::new(&at(10_000, 1 << 20), MulticastReach::Some).best(),
             Algorithm::Tree,
             "ten thousand hops are too many"
         );
         for bytes in [4, 1 << 20, 1 << 30] {
-            assert_eq!(Costs::of(&at(7, bytes), MulticastReach::All).best(), Algorithm::Multicast);
+            assert_eq!(Costs::new(&at(7, bytes), MulticastReach::All).best(), Algorithm::Multicast);
         }
         assert_eq!(
-            Costs::of(&NetworkConditions { lost: 200_000, ..at(500, 1 << 30) }, MulticastReach::All).best(),
+            Costs::new(&NetworkConditions { lost: 200_000, ..at(500, 1 << 30) }, MulticastReach::All).best(),
             Algorithm::Chain
         );
     }
 
     #[test]
     fn display__says_what_was_compared() {
-        let text = Costs::of(&at(7, 64 << 20), MulticastReach::All).to_string();
+        let text = Costs::new(&at(7, 64 << 20), MulticastReach::All).to_string();
         assert_eq!(
             text,
             "multicast 2.83 s (each packet 1.000 times), chain 2.83 s, tree 17.0 s (6 copies from the root)"
         );
         assert!(
-            Costs::of(&at(7, 4), MulticastReach::Some).to_string().starts_with("no multicast that reaches all, chain ")
+            Costs::new(&at(7, 4), MulticastReach::Some)
+                .to_string()
+                .starts_with("no multicast that reaches all, chain ")
         );
     }
 }

@@ -67,7 +67,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Of the lowest two bits: each value is a way.
-    const fn of(bits: u8) -> Self {
+    const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
             0 => Self::Multicast,
             1 => Self::Chain,
@@ -341,7 +341,7 @@ impl BroadcastFrame {
         let mut rest = ByteReader::new(rest);
         let [kind, flags] = rest.take()?;
         let preamble = Preamble {
-            way: Algorithm::of(flags),
+            way: Algorithm::from_bits(flags),
             to_group: flags & 4 != 0,
             hand_down: flags & 8 != 0,
             formed: flags & 16 != 0,

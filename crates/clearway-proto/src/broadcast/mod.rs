@@ -30,25 +30,25 @@
 //! # Not here
 //! Joining the group, files, and who is alive: the application's.
 
-mod asking;
+mod child_reports;
 mod context;
 mod cost;
 mod frame;
-mod heir;
-mod holding;
+mod multicast_probe;
 mod node;
 mod objects;
-mod outgoing;
-mod pace;
 mod polls;
-mod reach;
+mod rate_control;
+mod receive_window;
 mod receiver;
-mod reporting;
-mod reports;
+mod repair;
+mod report_sender;
 mod root;
 mod state;
+mod successor_root;
+mod transmit_queues;
 mod tree;
-mod views;
+mod view_monitor;
 
 #[cfg(test)]
 mod swarm;

@@ -6,17 +6,17 @@
 
 use alloc::boxed::Box;
 
+use super::child_reports::ChildReports;
 use super::context::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers};
 use super::frame::{Algorithm, BroadcastFrame, Preamble};
-use super::holding::ReceiveWindow;
 use super::objects::Objects;
-use super::outgoing::TransmitQueues;
+use super::receive_window::ReceiveWindow;
 use super::receiver::{Receiver, Sender};
-use super::reports::ChildReports;
 use super::root::Root;
 use super::state::{BroadcastLabel, MemberState, NEVER};
+use super::transmit_queues::TransmitQueues;
 use super::tree::{TreeLinks, View};
-use super::views::ViewMonitor;
+use super::view_monitor::ViewMonitor;
 use crate::base::{LocalNs, Rank};
 use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
 
@@ -24,7 +24,7 @@ use crate::wire::{Arrival, Datagram, Engine, Input, More, Out, Status};
 #[derive(Debug)]
 pub struct BroadcastNode {
     pub(super) state: MemberState,
-    /// Of who sends. An heir is a receiver as well.
+    /// Of who sends. A successor root is a receiver as well.
     pub(super) root: Option<Box<Root>>,
     pub(super) receiver: Option<Box<Receiver>>,
     pub(super) watch: ViewMonitor,
@@ -49,7 +49,7 @@ impl BroadcastNode {
             view,
             is_formed: true,
             links: TreeLinks::default(),
-            way: match config.way {
+            algorithm: match config.way {
                 Algorithm::Multicast | Algorithm::Segments if config.group.is_none() => Algorithm::Chain,
                 way => way,
             },
@@ -110,11 +110,15 @@ impl BroadcastNode {
     fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<BroadcastEvent>) {
         match *arrival {
             Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
-            Arrival::Done { token, status, value, .. } => match BroadcastLabel::of(token, self.state.holding.floor()) {
-                Some(BroadcastLabel::Digest { sequence }) => self.digested(now, sequence, status, value as u32, out),
-                Some(BroadcastLabel::Sent { line, sequence }) => self.state.sent(line, sequence, status),
-                None => {}
-            },
+            Arrival::Done { token, status, value, .. } => {
+                match BroadcastLabel::from_token(token, self.state.holding.floor()) {
+                    Some(BroadcastLabel::Digest { sequence }) => {
+                        self.digested(now, sequence, status, value as u32, out)
+                    }
+                    Some(BroadcastLabel::Sent { line, sequence }) => self.state.sent(line, sequence, status),
+                    None => {}
+                }
+            }
             Arrival::Room { queue } if queue.class() == Some(self.state.config.class) => self.state.outgoing.set_room(),
             _ => {}
         }
@@ -122,7 +126,7 @@ impl BroadcastNode {
 
     fn digested(&mut self, now: LocalNs, sequence: u64, status: Status, crc: u32, out: &mut Out<BroadcastEvent>) {
         if let Status::Refused(missing) = status {
-            out.tell(BroadcastEvent::Refused { missing });
+            out.notify(BroadcastEvent::Refused { missing });
             self.is_out = true;
         }
         match (&mut self.receiver, &mut self.root) {
@@ -159,7 +163,7 @@ impl BroadcastNode {
         self.state.reports.alive(place, now);
         let from = Sender { place, preamble: &preamble, body: datagram.body };
         if let Some(receiver) = self.receiver.as_mut().filter(|_| place == self.state.view.root()) {
-            receiver.heard(preamble.to_group, datagram.congestion_marked, now);
+            receiver.packet_received(preamble.to_group, datagram.congestion_marked, now);
         }
         match (&mut self.root, &mut self.receiver) {
             (Some(root), _) if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) => {
@@ -195,10 +199,10 @@ impl BroadcastNode {
         out: &mut Out<BroadcastEvent>,
     ) {
         if let BroadcastFrame::View(removed) = frame
-            && let Some(view) = View::of(from.view, *removed, self.state.config.members.len())
+            && let Some(view) = View::parse(from.view, *removed, self.state.config.members.len())
             && self.joins(&view, from.formed)
         {
-            self.told(view, from.formed, now, out);
+            self.handle_view(view, from.formed, now, out);
         } else if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) {
             self.differs(place, now, out);
         }

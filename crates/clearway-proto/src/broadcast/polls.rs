@@ -7,7 +7,7 @@
 //! # Source
 //! Synchronisation that is delayed and shared by many messages is LA-MPI's; its published code had that or reliability, never both.
 
-use super::holding::BLOCK;
+use super::receive_window::BLOCK;
 use crate::base::{LocalNs, Nanos};
 
 /// The first time without an answer after which is asked again: some round trips, but never longer than what is short beside a

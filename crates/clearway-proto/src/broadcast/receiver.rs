@@ -13,13 +13,13 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::asking::{PollOrdering, RepairRequests};
+use super::child_reports::is_later;
 use super::context::BroadcastEvent;
 use super::frame::{Algorithm, Announce, BlockNack, BroadcastFrame, Nacks, ObjectExtent, Poll, Preamble, Symbol};
-use super::holding::HeldSymbol;
 use super::objects::{OPEN_MAX, Object, Size};
-use super::reporting::{ApplicationCredit, ReportSender};
-use super::reports::is_later;
+use super::receive_window::HeldSymbol;
+use super::repair::{PollOrdering, RepairRequests};
+use super::report_sender::{ApplicationCredit, ReportSender};
 use super::state::{MemberState, NEVER};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::{Operation, Out, Span};
@@ -119,9 +119,9 @@ impl Receiver {
     }
 
     /// A message of the root came, perhaps through the group, perhaps marked by the network.
-    pub(super) fn heard(&mut self, to_group: bool, is_marked: bool, now: LocalNs) {
+    pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool, now: LocalNs) {
         self.root_heard = now;
-        self.reporting.heard(to_group, is_marked);
+        self.reporting.packet_received(to_group, is_marked);
     }
 
     /// A symbol came, which is handed on along `relay`.
@@ -205,7 +205,7 @@ impl Receiver {
         if let Some(way) = fact.relay {
             state.hand_on(sequence, way);
         }
-        self.tell(state, out);
+        self.notify(state, out);
         self.asking.kept(state, received, now);
         self.reporting.came(state, self.credit(state), now, out);
     }
@@ -216,13 +216,13 @@ impl Receiver {
         ApplicationCredit { slots, places: self.given, all: self.slots }
     }
 
-    fn tell(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
+    fn notify(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         while self.told < state.aborted
             && let Some(object) = state.objects.get(self.told)
             && object.end(state.config.symbol) <= state.holding.received()
             && let Some(at) = object.at
         {
-            out.tell(BroadcastEvent::Received { object: self.told, at: Span { length: object.length as u32, ..at } });
+            out.notify(BroadcastEvent::Received { object: self.told, at: Span { length: object.length as u32, ..at } });
             self.shorts += u32::from(matches!(object.size, Size::Short(_)));
             self.shorts_at[(self.told % OPEN_MAX) as usize] = (self.told, self.shorts);
             self.told += 1;
@@ -241,15 +241,15 @@ impl Receiver {
         if let Some(place) = self.places[(number % OPEN_MAX) as usize].filter(|_| number < self.given) {
             self.put(state, number, place, object, length, out);
         }
-        self.tell_announced(state, out);
+        self.notify_announced(state, out);
     }
 
     /// Tells of long objects in order, so that places can be given in order.
-    fn tell_announced(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
+    fn notify_announced(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         let next = |number: u32| state.objects.all().find(move |object| object.size == Size::Long(number));
         while let Some(object) = next(self.announced) {
             if self.announced >= self.given {
-                out.tell(BroadcastEvent::Announced { object: object.number, length: object.length });
+                out.notify(BroadcastEvent::Announced { object: object.number, length: object.length });
             }
             self.announced += 1;
         }
@@ -259,7 +259,7 @@ impl Receiver {
     pub(super) fn place(&mut self, state: &mut MemberState, now: LocalNs, into: Span, out: &mut Out<BroadcastEvent>) {
         let number = self.given;
         if self.places[(number % OPEN_MAX) as usize].is_some() {
-            out.tell(BroadcastEvent::TryAgain { from: into });
+            out.notify(BroadcastEvent::TryAgain { from: into });
             return;
         }
         self.places[(number % OPEN_MAX) as usize] = Some(into);
@@ -284,7 +284,7 @@ impl Receiver {
     ) {
         self.places[(number % OPEN_MAX) as usize] = None;
         if state.objects.give_place(number, into).is_none() {
-            out.tell(BroadcastEvent::TooLong { object, length });
+            out.notify(BroadcastEvent::TooLong { object, length });
             self.abort(state, out);
         }
     }
@@ -318,7 +318,7 @@ impl Receiver {
         state.release(poll.stable, out);
         state.abort_at(poll.aborted, out);
         state.edge = state.edge.max(poll.edge);
-        state.reports.told(Nanos(u64::from(poll.trip)));
+        state.reports.record_trip(Nanos(u64::from(poll.trip)));
         if preamble.hand_down {
             state.send_down(&BroadcastFrame::Poll(*poll), preamble.poll, None, out);
         }
@@ -377,7 +377,7 @@ impl Receiver {
         self.reporting.freed(state, credit, now);
     }
 
-    /// A member below misses something: what is here leaves, the rest when it is. An heir is told what is here as well.
+    /// A member below misses something: what is here leaves, the rest when it is. A successor root is told what is here as well.
     pub(super) fn needed(
         &mut self,
         state: &mut MemberState,
@@ -394,7 +394,7 @@ impl Receiver {
             }
         }
         // What comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
-        let hands_on = match state.way {
+        let hands_on = match state.algorithm {
             Algorithm::Multicast => state.links.children.contains(&place),
             Algorithm::Chain => state.links.after == Some(place),
             Algorithm::Tree => state.links.juniors.contains(&place),
@@ -404,7 +404,7 @@ impl Receiver {
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             let held = state.holding.held(need.block);
             let missing = if hands_on { need.missing } else { need.missing & held };
-            let fresh = if state.way == Algorithm::Multicast { 0 } else { !held | state.turned(need.block) };
+            let fresh = if state.algorithm == Algorithm::Multicast { 0 } else { !held | state.turned(need.block) };
             state.outgoing.repair(line, BlockNack { missing, ..need }, fresh, now, patience);
         }
     }

@@ -14,13 +14,13 @@ use alloc::vec::Vec;
 use super::context::BroadcastEvent;
 use super::cost::{self, Costs, NetworkConditions};
 use super::frame::{Algorithm, BlockNack, Nacks, ProgressReport};
-use super::heir::SuccessorRoot;
-use super::holding::HeldSymbol;
+use super::multicast_probe::{MulticastProbe, MulticastScope, PROBES};
 use super::objects::{Object, Size};
-use super::pace::RateControl;
 use super::polls::{Pending, Polls};
-use super::reach::{MulticastProbe, MulticastScope, PROBES};
+use super::rate_control::RateControl;
+use super::receive_window::HeldSymbol;
 use super::state::{MemberState, NEVER};
+use super::successor_root::SuccessorRoot;
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
 
@@ -85,7 +85,7 @@ pub(super) struct Root {
     tell_at: Option<LocalNs>,
     sent_when_told: u64,
     ready: bool,
-    /// Somebody wanted the end before this heir knew what its predecessor has told to be stable.
+    /// Somebody wanted the end before this successor root knew what its predecessor has told to be stable.
     abort_wanted: bool,
     /// All know where the cast was aborted.
     settled: bool,
@@ -94,7 +94,7 @@ pub(super) struct Root {
     slowest: u16,
     parked: bool,
     /// What this root has to do because another one died.
-    heir: Option<SuccessorRoot>,
+    successor: Option<SuccessorRoot>,
     pace: RateControl,
     reach: MulticastProbe,
 }
@@ -122,19 +122,19 @@ impl Root {
             stuck: (0, LocalNs(0)),
             slowest: 0,
             parked: false,
-            heir: None,
+            successor: None,
             pace: RateControl::new(state.config.rate),
             reach: MulticastProbe::default(),
         }
     }
 
     /// The root of what another one has left, which casts nothing itself.
-    pub(super) fn heir(state: &MemberState, now: LocalNs) -> Self {
+    pub(super) fn successor(state: &MemberState, now: LocalNs) -> Self {
         let next = state.objects.known();
         let last = next.checked_sub(1).and_then(|last| state.objects.get(last));
         let end = last.map_or(state.holding.floor(), |last| last.end(state.config.symbol));
-        let heir = Some(SuccessorRoot::new(end, now));
-        Self { next, next_sequence: end, current: next, digested: end, heir, ready: true, ..Self::new(state) }
+        let successor = Some(SuccessorRoot::new(end, now));
+        Self { next, next_sequence: end, current: next, digested: end, successor, ready: true, ..Self::new(state) }
     }
 
     /// Others take part now: what was reported counts no more, and everybody is asked at once.
@@ -145,8 +145,8 @@ impl Root {
         if let Some(polls) = &mut state.polls {
             polls.hurry(now);
         }
-        if let Some(heir) = &mut self.heir {
-            heir.restart(now);
+        if let Some(successor) = &mut self.successor {
+            successor.restart(now);
         }
         // What was on its way on lines that are no more is asked for again; what had not left yet leaves on the new ones.
         for sequence in state.edge..state.holding.received() {
@@ -162,7 +162,7 @@ impl Root {
 
     /// Somebody wants the cast to end, or has seen it end before `object`.
     pub(super) fn abort(&mut self, state: &mut MemberState, object: u32, now: LocalNs, out: &mut Out<BroadcastEvent>) {
-        if object == NEVER && self.heir.is_some() && !state.is_formed {
+        if object == NEVER && self.successor.is_some() && !state.is_formed {
             self.abort_wanted = true;
             return;
         }
@@ -175,7 +175,7 @@ impl Root {
         }
     }
 
-    /// A member has answered the heir.
+    /// A member has answered the successor root.
     pub(super) fn have(
         &mut self,
         state: &mut MemberState,
@@ -184,21 +184,21 @@ impl Root {
         held: u64,
         out: &mut Out<BroadcastEvent>,
     ) {
-        if let Some(heir) = &mut self.heir {
-            heir.answered(state, place, block, held, out);
+        if let Some(successor) = &mut self.successor {
+            successor.answered(state, place, block, held, out);
         }
     }
 
-    /// A symbol came, to an heir.
+    /// A symbol came, to a successor root.
     pub(super) fn came(&mut self, state: &MemberState, now: LocalNs) {
-        if let Some(heir) = &mut self.heir {
-            heir.came(state, now);
+        if let Some(successor) = &mut self.successor {
+            successor.came(state, now);
         }
     }
 
     /// Takes an object.
     pub(super) fn cast(&mut self, state: &mut MemberState, from: Span, now: LocalNs, out: &mut Out<BroadcastEvent>) {
-        if state.aborted <= self.next || self.heir.is_some() {
+        if state.aborted <= self.next || self.successor.is_some() {
             return;
         }
         let was_idle = state.holding.floor() == self.next_sequence;
@@ -212,7 +212,7 @@ impl Root {
             at: Some(from),
         };
         if !state.objects.insert(object) {
-            out.tell(BroadcastEvent::TryAgain { from });
+            out.notify(BroadcastEvent::TryAgain { from });
             return;
         }
         if let Some(polls) = state.polls.as_mut().filter(|_| was_idle) {
@@ -230,7 +230,7 @@ impl Root {
 
     fn announce(state: &mut MemberState, object: u32, out: &mut Out<BroadcastEvent>) {
         let Some(frame) = state.announcement(object) else { return };
-        match state.way {
+        match state.algorithm {
             Algorithm::Multicast => state.send_to_group(&frame, 0, LocalNs(0), out),
             Algorithm::Chain | Algorithm::Tree => state.send_down(&frame, 0, None, out),
             Algorithm::Segments => {
@@ -298,7 +298,7 @@ impl Root {
         state.formed();
         if !self.ready {
             self.ready = true;
-            out.tell(BroadcastEvent::Ready);
+            out.notify(BroadcastEvent::Ready);
         }
         let moved = merged.received > self.window_from && self.window_from < state.edge;
         self.slots = self.slots.max(merged.slots);
@@ -327,18 +327,18 @@ impl Root {
             state.outgoing.set_rate(rate);
         }
         state.reports.consume();
-        if state.way != Algorithm::Multicast && self.reach.is_back(merged, now) {
+        if state.algorithm != Algorithm::Multicast && self.reach.is_back(merged, now) {
             return self.switch(state, Algorithm::Multicast, now, out);
         }
-        if !matches!(state.way, Algorithm::Multicast | Algorithm::Segments) || !state.reports.all_answered() {
+        if !matches!(state.algorithm, Algorithm::Multicast | Algorithm::Segments) || !state.reports.all_answered() {
             return;
         }
         let members = &state.config.members;
         let leaf = members[usize::from(state.me)].leaf;
-        let near = state.reports.heard_by(|place| members[usize::from(place)].leaf == leaf);
-        let sent = (state.way == Algorithm::Segments).then_some(state.to_group);
+        let near = state.reports.least_received(|place| members[usize::from(place)].leaf == leaf);
+        let sent = (state.algorithm == Algorithm::Segments).then_some(state.to_group);
         let reached = self.reach.answered((merged.heard, near), sent, state.reports.time_out(), now);
-        let way = match (reached, state.way) {
+        let way = match (reached, state.algorithm) {
             (MulticastScope::All, _) | (MulticastScope::Leaf, Algorithm::Segments) => return,
             // Perhaps a member of each other leaf reaches its own.
             (MulticastScope::Leaf, _) => Algorithm::Segments,
@@ -361,7 +361,7 @@ impl Root {
             latency: Nanos(state.quiet().0 / 2),
             lost: 0,
         };
-        Costs::of(&circumstances, cost::MulticastReach::Some).best()
+        Costs::new(&circumstances, cost::MulticastReach::Some).best()
     }
 
     /// Symbols go another way from here on. What has arrived has arrived: members ask for the rest.
@@ -374,7 +374,7 @@ impl Root {
         if let Some(polls) = &mut state.polls {
             polls.hurry(now);
         }
-        out.tell(BroadcastEvent::Switched { way });
+        out.notify(BroadcastEvent::Switched { way });
     }
 
     /// Notes who is last, and whether the others wait for it.
@@ -395,8 +395,8 @@ impl Root {
             self.parked = parked;
             let rank = state.config.members.get(usize::from(merged.slowest)).map(|member| member.rank);
             match (parked, rank) {
-                (true, Some(rank)) => out.tell(BroadcastEvent::Parked { rank }),
-                _ => out.tell(BroadcastEvent::CaughtUp),
+                (true, Some(rank)) => out.notify(BroadcastEvent::Parked { rank }),
+                _ => out.notify(BroadcastEvent::CaughtUp),
             }
         }
     }
@@ -420,7 +420,7 @@ impl Root {
             self.stable(state, state.holding.received(), now, out);
             if !self.ready {
                 self.ready = true;
-                out.tell(BroadcastEvent::Ready);
+                out.notify(BroadcastEvent::Ready);
             }
         }
     }
@@ -429,7 +429,7 @@ impl Root {
     pub(super) fn needed(&mut self, state: &mut MemberState, place: u16, needs: &Nacks, now: LocalNs) {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
-            if state.way != Algorithm::Multicast || state.outgoing.line(None).is_none() {
+            if state.algorithm != Algorithm::Multicast || state.outgoing.line(None).is_none() {
                 let fresh = state.turned(need.block);
                 state.outgoing.repair(line, need, fresh, now, state.patience());
                 continue;
@@ -474,12 +474,13 @@ impl Root {
         self.reach.polled(state.to_group);
         let frame = state.poll();
         let is_over = self.settled && state.end().is_some_and(|end| state.holding.floor() >= end);
-        let is_idle = self.ready && (is_over || state.holding.floor() == self.next_sequence && self.heir.is_none());
+        let is_idle =
+            self.ready && (is_over || state.holding.floor() == self.next_sequence && self.successor.is_none());
         let waits = if is_idle { Pending::Nothing } else { Pending::Something };
         let Some(polls) = &mut state.polls else { return };
-        let alone = state.way != Algorithm::Multicast || polls.somebody_is_silent();
+        let alone = state.algorithm != Algorithm::Multicast || polls.somebody_is_silent();
         polls.beat(at, waits);
-        if state.way == Algorithm::Multicast {
+        if state.algorithm == Algorithm::Multicast {
             state.send_to_group(&frame, poll, at, out);
         }
         if alone {
@@ -497,8 +498,8 @@ impl Root {
             self.beat(state, now, out);
         }
         // In a view that others have not joined nothing is decided for them.
-        if let Some(heir) = self.heir.as_mut().filter(|_| state.is_formed) {
-            heir.tick(state, now, out);
+        if let Some(successor) = self.successor.as_mut().filter(|_| state.is_formed) {
+            successor.tick(state, now, out);
         }
         if self.reach.probes(now) {
             (0..PROBES).for_each(|_| state.send_to_group(&state.poll(), 0, now, out));
@@ -507,7 +508,7 @@ impl Root {
             self.tell_at = None;
             if state.record.sent == self.sent_when_told {
                 let at = state.outgoing.behind_all(now);
-                match state.way {
+                match state.algorithm {
                     Algorithm::Multicast => state.send_to_group(&state.poll(), 0, at, out),
                     Algorithm::Chain | Algorithm::Tree | Algorithm::Segments => {
                         state.send_down(&state.poll(), 0, Some(at), out)
@@ -519,7 +520,7 @@ impl Root {
 
     pub(super) fn deadline(&self, state: &MemberState) -> Option<LocalNs> {
         let poll = state.polls.as_ref().map(Polls::due);
-        let heir = self.heir.as_ref().filter(|_| state.is_formed).and_then(SuccessorRoot::deadline);
-        [poll, self.gather_until, self.tell_at, heir, self.reach.deadline()].into_iter().flatten().min()
+        let successor = self.successor.as_ref().filter(|_| state.is_formed).and_then(SuccessorRoot::deadline);
+        [poll, self.gather_until, self.tell_at, successor, self.reach.deadline()].into_iter().flatten().min()
     }
 }

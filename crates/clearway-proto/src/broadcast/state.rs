@@ -4,13 +4,13 @@
 //! I1. A symbol that leaves here carries the check of the root's memory, not of this one.
 //! I2. Nothing is told about an object behind the one with which the cast was aborted.
 
+use super::child_reports::ChildReports;
 use super::context::{BroadcastConfig, BroadcastEvent, BroadcastRecord};
 use super::frame::{Algorithm, Announce, BroadcastFrame, LONGEST, ObjectExtent, Poll, Preamble, Symbol};
-use super::holding::{BLOCK, ReceiveWindow, below};
 use super::objects::{Object, Objects, Size};
-use super::outgoing::TransmitQueues;
 use super::polls::{Departure, Polls};
-use super::reports::ChildReports;
+use super::receive_window::{BLOCK, ReceiveWindow, below};
+use super::transmit_queues::TransmitQueues;
 use super::tree::{TreeLinks, View};
 use crate::base::{Head, LocalNs, Nanos};
 use crate::wire::{Destination, More, Operation, Out, PathId, Span, Status, Token};
@@ -42,7 +42,7 @@ impl BroadcastLabel {
     }
 
     /// Reads a token; sequences are those next to `near`.
-    pub(super) const fn of(token: Token, near: u64) -> Option<Self> {
+    pub(super) const fn from_token(token: Token, near: u64) -> Option<Self> {
         let mask = (1 << SEQUENCE_BITS) - 1;
         let sequence = near.wrapping_add((token.0.wrapping_sub(near)) & mask);
         match token.0 >> (SEQUENCE_BITS + LINE_BITS) {
@@ -64,7 +64,7 @@ pub(super) struct MemberState {
     pub(super) base: View,
     pub(super) links: TreeLinks,
     /// How symbols leave the root now, and the first one of which that is sure: before it some may have come to others already.
-    pub(super) way: Algorithm,
+    pub(super) algorithm: Algorithm,
     pub(super) since: u64,
     pub(super) holding: ReceiveWindow,
     pub(super) objects: Objects,
@@ -119,8 +119,8 @@ impl MemberState {
 
     /// Takes up the neighbours of a new view.
     pub(super) fn rewire(&mut self, now: LocalNs) {
-        self.links = TreeLinks::of(&self.config.members, &self.view, self.me);
-        self.reports.hear(&self.links.children, now);
+        self.links = TreeLinks::new(&self.config.members, &self.view, self.me);
+        self.reports.children_alive(&self.links.children, now);
         let sends_to_group = self.is_root() || self.links.is_head && !self.links.is_last;
         let group = self.config.group.filter(|_| sends_to_group).map(|_| None);
         let root = (!self.is_root()).then_some(self.view.root());
@@ -131,7 +131,7 @@ impl MemberState {
 
     fn preamble(&self, poll: u16) -> Preamble {
         let (key, view) = (self.config.key, self.view.word());
-        Preamble { way: self.way, to_group: false, hand_down: false, formed: self.is_formed, poll, key, view }
+        Preamble { way: self.algorithm, to_group: false, hand_down: false, formed: self.is_formed, poll, key, view }
     }
 
     /// Sends a header to the member at `place`.
@@ -211,7 +211,7 @@ impl MemberState {
     /// How long what was asked for, or has left, may be under way: through a group no longer than any pause; along a chain
     /// or tree it stands in queues in which polls do not stand, so as long as any answer may take.
     pub(super) fn patience(&self) -> Nanos {
-        match self.way {
+        match self.algorithm {
             Algorithm::Multicast => self.pause(),
             Algorithm::Chain | Algorithm::Tree | Algorithm::Segments => self.reports.time_out(),
         }
@@ -219,7 +219,7 @@ impl MemberState {
 
     /// Whether symbols come to this member through the group, so that its neighbours have them as well.
     pub(super) fn is_fed_by_group(&self) -> bool {
-        match self.way {
+        match self.algorithm {
             Algorithm::Multicast => true,
             Algorithm::Segments => !self.links.is_head,
             Algorithm::Chain | Algorithm::Tree => false,
@@ -229,9 +229,9 @@ impl MemberState {
     /// Symbols take `way` from sequence `since` on. What is missing of those before is asked for, of others than before.
     /// Says whether they took another one before.
     pub(super) fn turn(&mut self, way: Algorithm, since: u64) -> bool {
-        let is_new = way != self.way;
+        let is_new = way != self.algorithm;
         if is_new {
-            (self.way, self.since) = (way, since.max(self.edge));
+            (self.algorithm, self.since) = (way, since.max(self.edge));
             self.outgoing.forget(&self.holding);
         }
         is_new
@@ -239,7 +239,7 @@ impl MemberState {
 
     /// What of `block` took another way before: on this one nobody has lost it yet.
     pub(super) fn turned(&self, block: u64) -> u64 {
-        if self.way == Algorithm::Multicast { 0 } else { below(block, self.since) }
+        if self.algorithm == Algorithm::Multicast { 0 } else { below(block, self.since) }
     }
 
     /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.
@@ -275,8 +275,8 @@ impl MemberState {
     /// A symbol of this root leaves for the first time.
     pub(super) fn leave(&mut self, sequence: u64) {
         match self.outgoing.line(None) {
-            Some(group) if self.way == Algorithm::Multicast => self.outgoing.want(group, sequence),
-            _ => self.hand_on(sequence, self.way),
+            Some(group) if self.algorithm == Algorithm::Multicast => self.outgoing.want(group, sequence),
+            _ => self.hand_on(sequence, self.algorithm),
         }
     }
 
@@ -312,7 +312,7 @@ impl MemberState {
         self.edge = self.edge.max(sequence + 1);
         let trip = self.reports.trip();
         let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot, trip));
-        let reaches_all = to_group && self.way == Algorithm::Multicast;
+        let reaches_all = to_group && self.algorithm == Algorithm::Multicast;
         let poll = if asks { self.ask(slot, reaches_all, out) } else { 0 };
         let symbol = Symbol {
             sequence,
@@ -408,22 +408,22 @@ impl MemberState {
             && let Some(object) = self.objects.take_first(stable)
         {
             self.shorts_stable += u32::from(matches!(object.size, Size::Short(_)));
-            out.tell(BroadcastEvent::Stable { object: object.number, missing });
+            out.notify(BroadcastEvent::Stable { object: object.number, missing });
         }
-        self.tell_end(out);
+        self.notify_end(out);
     }
 
     /// The cast ends before `object`, at the latest.
     pub(super) fn abort_at(&mut self, object: u32, out: &mut Out<BroadcastEvent>) {
         self.aborted = self.aborted.min(object);
-        self.tell_end(out);
+        self.notify_end(out);
     }
 
     /// Tells the end when all that comes before it is stable: until then it can still come earlier.
-    fn tell_end(&mut self, out: &mut Out<BroadcastEvent>) {
+    fn notify_end(&mut self, out: &mut Out<BroadcastEvent>) {
         if self.objects.first() >= self.aborted && !self.end_told {
             self.end_told = true;
-            out.tell(BroadcastEvent::Aborted { object: self.aborted });
+            out.notify(BroadcastEvent::Aborted { object: self.aborted });
         }
     }
 

@@ -30,7 +30,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
         way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
         group: (below(4) > 0).then_some(GROUP),
         loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
-        rough: [
+        fault_injection: [
             FaultInjection::default(),
             FaultInjection {
                 doubled: below(100_000) as u32,
@@ -53,7 +53,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
         places_first: (below(2) == 0).then(|| below(5) as u32),
         is_confined: below(2) == 0,
         until: LocalNs(30_000_000_000),
-        ..BroadcastPlan::of(ranks, &lengths)
+        ..BroadcastPlan::new(ranks, &lengths)
     }
 }
 
@@ -84,7 +84,7 @@ fn run(seed: u64) {
     let mut trial = BroadcastTrial::new(plan(&mut stream, seed));
     strike(&mut trial, &mut stream);
     if stream.below(4) == 0 {
-        (0..stream.below(u64::from(trial.plan.ranks))).for_each(|rank| trial.fabric.deafen(Rank(rank as u32)));
+        (0..stream.below(u64::from(trial.plan.ranks))).for_each(|rank| trial.fabric.block_multicast(Rank(rank as u32)));
     }
     let (plan, faults) = (trial.plan.clone(), trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -113,7 +113,7 @@ fn run(seed: u64) {
     }
 }
 
-/// Casts that once ended otherwise than they should: two views of which neither followed the other, an end that an heir wanted before
+/// Casts that once ended otherwise than they should: two views of which neither followed the other, an end that a successor root wanted before
 /// what its predecessor had told to be stable, an end behind an object that one member did not know, members out that others went on to count, polls that put off their answers, announcements and polls that found no
 /// room each time.
 const ONCE_WRONG: [u64; 10] = [1083, 2183, 4011, 4618, 8186, 10697, 15238, 15869, 18885, 22649];

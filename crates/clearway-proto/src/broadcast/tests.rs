@@ -18,7 +18,7 @@ fn run(plan: BroadcastPlan) -> BroadcastTrial {
 
 #[test]
 fn cast__a_long_object_reaches_everybody_and_leaves_once() {
-    let mut trial = run(BroadcastPlan::of(4, &[10_050]));
+    let mut trial = run(BroadcastPlan::new(4, &[10_050]));
     let root = trial.record(0);
     assert_eq!((root.sent, root.repairs), (101, 0));
     for rank in 1..4 {
@@ -31,19 +31,19 @@ fn cast__a_long_object_reaches_everybody_and_leaves_once() {
 #[test]
 fn cast__many_sizes_in_order() {
     let lengths = [0, 1, 100, 101, 5_000, 3, 3, 99, 12_345, 0, 100, 7];
-    let trial = run(BroadcastPlan::of(5, &lengths));
+    let trial = run(BroadcastPlan::new(5, &lengths));
     assert!(trial.processes.iter().all(|process| process.stable.len() == lengths.len()));
 }
 
 #[test]
 fn cast__alone_everything_is_stable_at_once() {
-    let trial = run(BroadcastPlan::of(1, &[10, 1000, 10]));
+    let trial = run(BroadcastPlan::new(1, &[10, 1000, 10]));
     assert_eq!(trial.processes[0].stable, [0, 1, 2]);
 }
 
 #[test]
 fn cast__short_messages_share_their_polls() {
-    let mut trial = run(BroadcastPlan { slots: 128, ..BroadcastPlan::of(4, &[4; 200]) });
+    let mut trial = run(BroadcastPlan { slots: 128, ..BroadcastPlan::new(4, &[4; 200]) });
     let polls = trial.record(0).polls;
     assert!(polls <= 200 / 16 + 12, "{polls} polls for 200 messages");
 }
@@ -55,7 +55,7 @@ fn cast__long_objects_share_polls_as_far_as_a_round_trip_reaches() {
         let plan = BroadcastPlan {
             rate: Some(BitsPerSec::mega(rate)),
             places_first: Some(100),
-            ..BroadcastPlan::of(4, &[length; 100])
+            ..BroadcastPlan::new(4, &[length; 100])
         };
         run(plan).record(0).polls
     };
@@ -66,7 +66,7 @@ fn cast__long_objects_share_polls_as_far_as_a_round_trip_reaches() {
 
 #[test]
 fn flush__the_poll_travels_with_the_last_message() {
-    let mut trial = BroadcastTrial::new(BroadcastPlan::of(3, &[4, 4]));
+    let mut trial = BroadcastTrial::new(BroadcastPlan::new(3, &[4, 4]));
     while !trial.processes[0].events.contains(&BroadcastEvent::Ready) {
         trial.turn();
     }
@@ -81,7 +81,8 @@ fn flush__the_poll_travels_with_the_last_message() {
 
 #[test]
 fn release__slots_hold_the_root_back() {
-    let mut trial = BroadcastTrial::new(BroadcastPlan { slots: 8, keep: 5_000_000, ..BroadcastPlan::of(3, &[50; 40]) });
+    let mut trial =
+        BroadcastTrial::new(BroadcastPlan { slots: 8, keep: 5_000_000, ..BroadcastPlan::new(3, &[50; 40]) });
     trial.cast(40);
     trial.run();
     assert!(trial.is_over());
@@ -96,7 +97,7 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
             leaf: if way == Algorithm::Segments { 3 } else { 8 },
             is_confined: way == Algorithm::Segments,
             rate: Some(BitsPerSec::mega(100)),
-            ..BroadcastPlan::of(8, &[400_000, 50, 60, 100_000])
+            ..BroadcastPlan::new(8, &[400_000, 50, 60, 100_000])
         });
         let [sent, received] = [0_u64, 1].map(|what| {
             (0..8)
@@ -119,10 +120,15 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
 #[test]
 fn faults__doubled_late_and_damaged_messages_change_nothing() {
     for way in [Algorithm::Multicast, Algorithm::Chain, Algorithm::Tree, Algorithm::Segments] {
-        let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 20_000 };
+        let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 20_000 };
         let (leaf, is_confined) = (3, way == Algorithm::Segments);
-        let mut trial =
-            run(BroadcastPlan { way, leaf, is_confined, rough, ..BroadcastPlan::of(6, &[50_000, 10, 20, 30_000, 40]) });
+        let mut trial = run(BroadcastPlan {
+            way,
+            leaf,
+            is_confined,
+            fault_injection,
+            ..BroadcastPlan::new(6, &[50_000, 10, 20, 30_000, 40])
+        });
         assert!((1..6).map(|rank| trial.record(rank).damaged).sum::<u64>() > 0, "{way:?}");
     }
 }
@@ -132,7 +138,7 @@ fn ways__hand_on_without_a_group() {
     for way in [Algorithm::Chain, Algorithm::Tree] {
         for root in [0, 3] {
             let mut trial =
-                run(BroadcastPlan { way, root, group: None, leaf: 3, ..BroadcastPlan::of(10, &[20_000, 10]) });
+                run(BroadcastPlan { way, root, group: None, leaf: 3, ..BroadcastPlan::new(10, &[20_000, 10]) });
             let sent: u64 = (0..10).map(|rank| trial.record(rank).sent).sum();
             assert_eq!(sent, 201 * 9, "{way:?}: nobody gets anything twice");
         }
@@ -143,7 +149,7 @@ fn ways__hand_on_without_a_group() {
 fn segments__each_member_sends_everything_once_at_most() {
     for (ranks, leaf, root) in [(12, 4, 0), (12, 4, 6), (10, 3, 9), (5, 1, 2), (6, 6, 3)] {
         let group_of_leaf =
-            BroadcastPlan { leaf, root, is_confined: true, ..BroadcastPlan::of(ranks, &[20_000, 10, 3_000]) };
+            BroadcastPlan { leaf, root, is_confined: true, ..BroadcastPlan::new(ranks, &[20_000, 10, 3_000]) };
         let mut trial = run(BroadcastPlan { way: Algorithm::Segments, ..group_of_leaf });
         let sent: Vec<u64> = (0..ranks).map(|rank| trial.record(rank).sent).collect();
         let all = 200 + 1 + 30;
@@ -161,7 +167,7 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
         leaf: 4,
         is_confined: true,
         rate: Some(BitsPerSec::mega(100)),
-        ..BroadcastPlan::of(12, &[400_000])
+        ..BroadcastPlan::new(12, &[400_000])
     };
     let trial = run(plan.clone());
     let ways = |trial: &BroadcastTrial| -> Vec<Algorithm> {
@@ -175,7 +181,7 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
     while trial.processes[5].events.is_empty() {
         trial.turn();
     }
-    (0..12).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+    (0..12).for_each(|rank| trial.fabric.block_multicast(Rank(rank)));
     trial.run();
     assert!(trial.is_over());
     assert_eq!(ways(&trial), [Algorithm::Chain]);
@@ -184,7 +190,7 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
 #[test]
 fn segments__a_leaf_that_has_heard_everything_is_not_deaf_while_others_are_slow() {
     let plan =
-        BroadcastPlan { way: Algorithm::Segments, leaf: 4, is_confined: true, ..BroadcastPlan::of(12, &[60_000]) };
+        BroadcastPlan { way: Algorithm::Segments, leaf: 4, is_confined: true, ..BroadcastPlan::new(12, &[60_000]) };
     let mut trial = BroadcastTrial::new(plan);
     trial.faults.insert(0, alloc::vec![(11, MemberFault::Slow(3_000_000))]);
     trial.cast(1);
@@ -196,7 +202,7 @@ fn segments__a_leaf_that_has_heard_everything_is_not_deaf_while_others_are_slow(
 
 #[test]
 fn places__given_in_advance_need_no_announcement_first() {
-    let trial = run(BroadcastPlan { places_first: Some(2), ..BroadcastPlan::of(3, &[1_000, 2_000, 500]) });
+    let trial = run(BroadcastPlan { places_first: Some(2), ..BroadcastPlan::new(3, &[1_000, 2_000, 500]) });
     let announced =
         trial.processes[1].events.iter().filter(|event| matches!(event, BroadcastEvent::Announced { .. })).count();
     assert_eq!(announced, 1, "only the third one has to ask");
@@ -204,7 +210,7 @@ fn places__given_in_advance_need_no_announcement_first() {
 
 #[test]
 fn slow__a_receiver_holds_the_window_back_and_is_served() {
-    let mut trial = BroadcastTrial::new(BroadcastPlan { room: 100_000, ..BroadcastPlan::of(4, &[300_000]) });
+    let mut trial = BroadcastTrial::new(BroadcastPlan { room: 100_000, ..BroadcastPlan::new(4, &[300_000]) });
     trial.faults.insert(50_000, alloc::vec![(2, MemberFault::Slow(2_000_000))]);
     trial.cast(1);
     trial.run();
@@ -213,7 +219,7 @@ fn slow__a_receiver_holds_the_window_back_and_is_served() {
 
 #[test]
 fn stopped__everybody_waits_and_goes_on() {
-    let mut trial = BroadcastTrial::new(BroadcastPlan::of(4, &[300_000, 5]));
+    let mut trial = BroadcastTrial::new(BroadcastPlan::new(4, &[300_000, 5]));
     trial.faults.insert(100_000, alloc::vec![(2, MemberFault::Pause(50_000_000))]);
     trial.cast(2);
     trial.run();
@@ -222,14 +228,14 @@ fn stopped__everybody_waits_and_goes_on() {
 
 #[test]
 fn no_room__refused_symbols_leave_later() {
-    let trial = run(BroadcastPlan { room: 12, ..BroadcastPlan::of(4, &[60_000]) });
+    let trial = run(BroadcastPlan { room: 12, ..BroadcastPlan::new(4, &[60_000]) });
     assert!(trial.is_over());
 }
 
 #[test]
 fn rate__symbols_leave_at_the_pace_of_the_link() {
     let rate = BitsPerSec::mega(80);
-    let trial = run(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::of(3, &[100_000]) });
+    let trial = run(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::new(3, &[100_000]) });
     // 1000 symbols of 100 bytes, 42 of header and 58 of the link: 20 us each, between the first and the last.
     assert!(trial.fabric.now() >= LocalNs(999 * 20_000));
 }
@@ -237,7 +243,7 @@ fn rate__symbols_leave_at_the_pace_of_the_link() {
 #[test]
 fn deterministic__the_same_seed_gives_the_same_records() {
     let records = |seed| {
-        let mut trial = run(BroadcastPlan { seed, loss: 30_000, ..BroadcastPlan::of(6, &[60_000, 10]) });
+        let mut trial = run(BroadcastPlan { seed, loss: 30_000, ..BroadcastPlan::new(6, &[60_000, 10]) });
         (0..6).map(|rank| trial.record(rank)).collect::<Vec<_>>()
     };
     assert_eq!(records(5), records(5));
@@ -246,7 +252,7 @@ fn deterministic__the_same_seed_gives_the_same_records() {
 #[test]
 fn death__of_a_receiver_or_leader_lets_the_others_finish() {
     for (dead, known) in [(1, false), (4, false), (4, true)] {
-        let mut trial = BroadcastTrial::new(BroadcastPlan { leaf: 4, ..BroadcastPlan::of(9, &[300_000, 10, 5_000]) });
+        let mut trial = BroadcastTrial::new(BroadcastPlan { leaf: 4, ..BroadcastPlan::new(9, &[300_000, 10, 5_000]) });
         trial.faults.insert(100_000, alloc::vec![(dead, MemberFault::Kill)]);
         if known {
             trial.faults.insert(300_000, alloc::vec![(dead, MemberFault::Told)]);
@@ -270,7 +276,7 @@ fn death__of_the_root_ends_the_cast_for_all_alike() {
             loss: 20_000,
             seed: at,
             silence: Nanos::from_millis(20),
-            ..BroadcastPlan::of(7, &[9_000, 20, 9_000, 30, 9_000])
+            ..BroadcastPlan::new(7, &[9_000, 20, 9_000, 30, 9_000])
         });
         trial.faults.insert(at, alloc::vec![(0, MemberFault::Kill)]);
         trial.cast(5);
@@ -288,7 +294,7 @@ fn death__too_few_left_wait_until_it_is_known() {
     let mut trial = BroadcastTrial::new(BroadcastPlan {
         silence: Nanos::from_millis(20),
         until: LocalNs(400_000_000),
-        ..BroadcastPlan::of(2, &[300_000])
+        ..BroadcastPlan::new(2, &[300_000])
     });
     trial.faults.insert(100_000, alloc::vec![(0, MemberFault::Kill)]);
     trial.faults.insert(300_000_000, alloc::vec![(0, MemberFault::Told)]);
@@ -302,7 +308,7 @@ fn death__too_few_left_wait_until_it_is_known() {
 /// Whoever compares or stores a long object for longer than the silence hears nobody meanwhile.
 #[test]
 fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
-    let plan = BroadcastPlan { silence: Nanos::from_millis(20), ..BroadcastPlan::of(8, &[300_000, 5]) };
+    let plan = BroadcastPlan { silence: Nanos::from_millis(20), ..BroadcastPlan::new(8, &[300_000, 5]) };
     let mut trial = BroadcastTrial::new(plan);
     let fault = MemberFault::Pause(50_000_000);
     trial.faults.insert(100_000, (1..8).map(|rank| (rank, fault)).collect());
@@ -318,7 +324,7 @@ fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
 #[test]
 fn abort__is_told_to_all_with_the_same_end() {
     for who in [0, 3] {
-        let mut trial = BroadcastTrial::new(BroadcastPlan::of(5, &[9_000, 300_000]));
+        let mut trial = BroadcastTrial::new(BroadcastPlan::new(5, &[9_000, 300_000]));
         trial.faults.insert(200_000, alloc::vec![(who, MemberFault::Abort)]);
         trial.cast(2);
         trial.run();
@@ -331,7 +337,7 @@ fn abort__is_told_to_all_with_the_same_end() {
 
 #[test]
 fn laggards__evicted_or_parked_by_the_rule() {
-    let plan = |laggards| BroadcastPlan { laggards, window: 64, ..BroadcastPlan::of(4, &[6_000, 2_000]) };
+    let plan = |laggards| BroadcastPlan { laggards, window: 64, ..BroadcastPlan::new(4, &[6_000, 2_000]) };
     let mut trial = BroadcastTrial::new(plan(SlowReceivers::Evict(Nanos::from_millis(80))));
     trial.faults.insert(50_000, alloc::vec![(2, MemberFault::Pause(150_000_000))]);
     trial.cast(2);
@@ -352,7 +358,7 @@ fn symbol_beside__fills_a_message_with_its_header_or_says_no() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
     let mut capabilities = fabric.wire(Rank(0)).capabilities().clone();
     assert_eq!(BroadcastConfig::symbol_beside(&capabilities), Some(1_456 - 42));
-    capabilities.operations = OperationSet::of(&[OperationKind::Send, OperationKind::Copy]);
+    capabilities.operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Copy]);
     assert_eq!(BroadcastConfig::symbol_beside(&capabilities), None, "without digests");
 }
 
@@ -364,12 +370,12 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
     for (deaf, (rate, at)) in [(&[1, 2, 3, 4, 5][..], fast), (&[3], fast), (&[1, 2, 4], fast), (&[1, 2, 3, 4, 5], slow)]
     {
         let mut trial =
-            BroadcastTrial::new(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::of(6, &[200_000, 20, 100_000]) });
+            BroadcastTrial::new(BroadcastPlan { rate: Some(rate), ..BroadcastPlan::new(6, &[200_000, 20, 100_000]) });
         trial.cast(3);
         while trial.fabric.now() < at {
             trial.turn();
         }
-        deaf.iter().for_each(|rank| trial.fabric.deafen(Rank(*rank)));
+        deaf.iter().for_each(|rank| trial.fabric.block_multicast(Rank(*rank)));
         let arrived: u64 = (1..6).map(|rank| trial.record(rank).received).sum();
         let start = trial.fabric.now();
         while !trial.processes[0].events.iter().any(|event| matches!(event, BroadcastEvent::Switched { .. })) {
@@ -387,13 +393,13 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
 
 #[test]
 fn deaf__no_more_and_the_group_is_used_again() {
-    let mut trial = BroadcastTrial::new(BroadcastPlan::of(4, &[200_000, 20, 100_000]));
-    (1..4).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+    let mut trial = BroadcastTrial::new(BroadcastPlan::new(4, &[200_000, 20, 100_000]));
+    (1..4).for_each(|rank| trial.fabric.block_multicast(Rank(rank)));
     trial.cast(2);
     while trial.processes[3].stable.len() < 2 {
         trial.turn();
     }
-    (1..4).for_each(|rank| trial.fabric.hear(Rank(rank)));
+    (1..4).for_each(|rank| trial.fabric.unblock_multicast(Rank(rank)));
     while !trial.processes[0].events.contains(&BroadcastEvent::Switched { way: Algorithm::Multicast }) {
         trial.turn();
         assert!(trial.fabric.now() < LocalNs(2_000_000_000));
@@ -413,7 +419,7 @@ fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a
         silence: Nanos::from_secs(2),
         places_first: Some(1),
         until: LocalNs(1_000_000_000_000),
-        ..BroadcastPlan::of(8, &lengths)
+        ..BroadcastPlan::new(8, &lengths)
     });
     let mut worst = Nanos::ZERO;
     for object in 0..lengths.len() {
@@ -436,7 +442,7 @@ fn rest__a_place_of_which_nobody_heard_holds_the_next_object_up_no_longer_than_a
 fn loss__of_a_link_s_own_does_not_slow_the_root_down() {
     let time = |loss| {
         let rate = Some(BitsPerSec::mega(200));
-        run(BroadcastPlan { loss, rate, window: 4096, ..BroadcastPlan::of(8, &[2_000_000]) }).fabric.now().0
+        run(BroadcastPlan { loss, rate, window: 4096, ..BroadcastPlan::new(8, &[2_000_000]) }).fabric.now().0
     };
     let (clean, lossy) = (time(0), time(10_000));
     assert!(lossy * 100 < clean * 104, "{lossy} ns where {clean} do without loss, with 1 % to send again");
@@ -447,13 +453,13 @@ fn deaf__along_a_chain_nothing_comes_twice_and_a_quick_stream_puts_nothing_off()
     // Packets of so short symbols at 22 Mb/s take as long as full ones at 200 Mb/s; at 200 Mb/s a poll leaves before the last is answered.
     for (rate, at, most) in [(22, 20, 12), (22, 55, 12), (200, 4, 8)] {
         let plan =
-            BroadcastPlan { rate: Some(BitsPerSec::mega(rate)), window: 4096, ..BroadcastPlan::of(8, &[400_000]) };
+            BroadcastPlan { rate: Some(BitsPerSec::mega(rate)), window: 4096, ..BroadcastPlan::new(8, &[400_000]) };
         let mut trial = BroadcastTrial::new(BroadcastPlan { silence: Nanos::from_secs(2), ..plan });
         trial.cast(1);
         while trial.fabric.now() < LocalNs(at * 1_000_000) {
             trial.turn();
         }
-        (1..8).for_each(|rank| trial.fabric.deafen(Rank(rank)));
+        (1..8).for_each(|rank| trial.fabric.block_multicast(Rank(rank)));
         let start = trial.fabric.now();
         while !trial.processes[0].events.contains(&BroadcastEvent::Switched { way: Algorithm::Chain }) {
             trial.turn();

@@ -48,7 +48,7 @@ impl View {
     }
 
     /// A view as it was told; `None` when it makes no sense.
-    pub(super) fn of(word: u32, removed: RemovedMembers, members: usize) -> Option<Self> {
+    pub(super) fn parse(word: u32, removed: RemovedMembers, members: usize) -> Option<Self> {
         let view = Self { root: word as u16, removed, members: members as u32 };
         let out = removed.as_slice();
         let distinct = (1..out.len()).all(|at| !out[..at].contains(&out[at]));
@@ -129,7 +129,7 @@ pub(super) struct TreeLinks {
 
 impl TreeLinks {
     /// Those of the member at place `me`. O(n log n).
-    pub(super) fn of(members: &[Member], view: &View, me: u16) -> Self {
+    pub(super) fn new(members: &[Member], view: &View, me: u16) -> Self {
         let order = order(members, view);
         let Some(at) = order.iter().position(|place| *place == me) else { return Self::default() };
         let mut links = Self {
@@ -201,7 +201,7 @@ mod tests {
         for (count, leaf, root) in [(1, 4, 0), (2, 4, 1), (17, 100, 5), (18, 100, 0), (64, 8, 63), (300, 7, 123)] {
             let members = members(count, leaf);
             let view = View::first(count as usize, root);
-            let links: Vec<TreeLinks> = (0..count as u16).map(|me| TreeLinks::of(&members, &view, me)).collect();
+            let links: Vec<TreeLinks> = (0..count as u16).map(|me| TreeLinks::new(&members, &view, me)).collect();
             for (get, up) in [
                 (
                     (|l: &TreeLinks| l.children.clone()) as fn(&TreeLinks) -> Vec<u16>,
@@ -227,7 +227,7 @@ mod tests {
     fn links__who_is_out_is_nobodys_neighbour() {
         let members = members(9, 3);
         let view = View::first(9, 4).without(3, 4).and_then(|view| view.without(4, 5)).expect("two are out");
-        let all: Vec<TreeLinks> = (0..9).map(|me| TreeLinks::of(&members, &view, me)).collect();
+        let all: Vec<TreeLinks> = (0..9).map(|me| TreeLinks::new(&members, &view, me)).collect();
         assert_eq!((all[3].clone(), all[4].clone()), (TreeLinks::default(), TreeLinks::default()));
         let mut heard: Vec<u16> = all.iter().flat_map(|links| links.children.clone()).collect();
         heard.sort_unstable();
@@ -239,7 +239,7 @@ mod tests {
     fn links__ten_thousand_members_have_a_low_tree() {
         let members = members(10_000, 32);
         let view = View::first(10_000, 0);
-        let place = |me| TreeLinks::of(&members, &view, me);
+        let place = |me| TreeLinks::new(&members, &view, me);
         let mut hops = 0;
         let mut at = 9_999;
         while let Some(parent) = place(at).parent {
@@ -253,10 +253,10 @@ mod tests {
     #[test]
     fn view__comes_back_from_what_is_told_and_nonsense_does_not() {
         let view = View::first(5, 2).without(2, 0).expect("four are left");
-        assert_eq!(View::of(view.word(), *view.removed(), 5), Some(view.clone()));
-        assert_eq!(View::of(view.word() + 1, *view.removed(), 2), None, "place 2 of 2");
-        assert_eq!(View::of(0x0001_0002, *view.removed(), 5), None, "the root is out");
-        assert_eq!(View::of(0x0002_0000, *view.removed(), 5), None, "another number of removed ones");
+        assert_eq!(View::parse(view.word(), *view.removed(), 5), Some(view.clone()));
+        assert_eq!(View::parse(view.word() + 1, *view.removed(), 2), None, "place 2 of 2");
+        assert_eq!(View::parse(0x0001_0002, *view.removed(), 5), None, "the root is out");
+        assert_eq!(View::parse(0x0002_0000, *view.removed(), 5), None, "another number of removed ones");
         assert_eq!(view.without(2, 0), None);
     }
 

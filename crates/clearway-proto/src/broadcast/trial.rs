@@ -40,7 +40,7 @@ pub(super) struct BroadcastPlan {
     /// Bytes of each object.
     pub(super) lengths: Vec<u32>,
     pub(super) loss: u32,
-    pub(super) rough: FaultInjection,
+    pub(super) fault_injection: FaultInjection,
     pub(super) seed: u64,
     pub(super) rate: Option<BitsPerSec>,
     pub(super) window: u32,
@@ -56,7 +56,7 @@ pub(super) struct BroadcastPlan {
 }
 
 impl BroadcastPlan {
-    pub(super) fn of(ranks: u32, lengths: &[u32]) -> Self {
+    pub(super) fn new(ranks: u32, lengths: &[u32]) -> Self {
         Self {
             ranks,
             leaf: ranks,
@@ -66,7 +66,7 @@ impl BroadcastPlan {
             group: Some(GROUP),
             lengths: lengths.to_vec(),
             loss: 0,
-            rough: FaultInjection::default(),
+            fault_injection: FaultInjection::default(),
             seed: 0,
             rate: None,
             window: 256,
@@ -120,7 +120,7 @@ impl BroadcastTrial {
             latency: Nanos::from_micros(10),
             room: plan.room,
             loss_per_million: plan.loss,
-            rough: plan.rough,
+            fault_injection: plan.fault_injection,
             seed: plan.seed,
             ..MemoryConfig::lossless(plan.ranks)
         };
@@ -301,10 +301,10 @@ impl BroadcastTrial {
         let mut events = Vec::new();
         let progress = driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
         process.wake = progress.next;
-        events.into_iter().for_each(|event| self.hear(rank as u32, event));
+        events.into_iter().for_each(|event| self.handle_event(rank as u32, event));
     }
 
-    fn hear(&mut self, rank: u32, event: BroadcastEvent) {
+    fn handle_event(&mut self, rank: u32, event: BroadcastEvent) {
         let now = self.fabric.now().0;
         let process = &mut self.processes[rank as usize];
         process.events.push(event);

@@ -55,7 +55,7 @@ impl ChannelAssignment {
         }
     }
 
-    const fn of(byte: u8) -> Option<Self> {
+    const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             0..CHANNELS_MAX => Some(Self::Own(byte)),
             CHANNELS_MAX => Some(Self::Shared),
@@ -198,7 +198,7 @@ impl ChannelsFrame {
             (0x64, 0) => Self::Vote { attempt: rest.u32()?, vote: Vote::No },
             (0x64, 1) => Self::Vote { attempt: rest.u32()?, vote: Vote::Yes },
             (0x65, _) => {
-                let (target, settled) = (ChannelAssignment::of(second & !SETTLED)?, second & SETTLED != 0);
+                let (target, settled) = (ChannelAssignment::from_byte(second & !SETTLED)?, second & SETTLED != 0);
                 Self::Stamp(VersionedAssignment { version: version(rest)?, target, settled })
             }
             (0x66, 0..4) => {

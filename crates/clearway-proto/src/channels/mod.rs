@@ -32,7 +32,7 @@
 //! # Not here
 //! The broadcast itself, whose receivers drop what is of another team; joining the wire's groups: the application's.
 
-mod forming;
+mod formation;
 mod frame;
 mod node;
 mod pool;

@@ -21,7 +21,7 @@ pub struct ChannelsNode {
     config: ChannelsConfig,
     teams: BTreeMap<u32, Team>,
     /// Teams that are over, the last ones.
-    gone: VecDeque<u32>,
+    disbanded: VecDeque<u32>,
     pool: ChannelPool,
     dead: BTreeSet<Rank>,
     stream: RandomStream,
@@ -35,7 +35,7 @@ impl ChannelsNode {
         Self {
             config,
             teams: BTreeMap::new(),
-            gone: VecDeque::new(),
+            disbanded: VecDeque::new(),
             pool: ChannelPool::new(config.channels),
             dead: BTreeSet::new(),
             stream: key.stream(),
@@ -60,8 +60,8 @@ impl ChannelsNode {
         let recall = bench.recall;
         if team.is_gone {
             teams.remove(&key);
-            self.gone.truncate(GONE_MAX - 1);
-            self.gone.push_front(key);
+            self.disbanded.truncate(GONE_MAX - 1);
+            self.disbanded.push_front(key);
         }
         self.recall(now, key, recall, out);
         Some(())
@@ -98,7 +98,7 @@ impl ChannelsNode {
                         self.teams.insert(team, formed);
                         self.with(now, team, out, |_, _| {});
                     }
-                    None => out.tell(ChannelsEvent::Refused { team }),
+                    None => out.notify(ChannelsEvent::Refused { team }),
                 }
             }
             ChannelsCommand::Begin { team } => drop(self.with(now, team, out, |team, _| team.begin())),
@@ -136,7 +136,7 @@ impl ChannelsNode {
             self.recall(now, key, recall, out);
         }
         self.with(now, key, out, |team, bench| {
-            team.hear(place, now);
+            team.mark_alive(place, now);
             match frame {
                 ChannelsFrame::Ask { .. } | ChannelsFrame::Propose { .. } if team.version.number > 0 => {
                     team.held(place, &HoldStatus { version: Version::default(), asks: true, taken: false }, bench);
@@ -147,7 +147,7 @@ impl ChannelsNode {
                 ChannelsFrame::Vote { attempt, vote } => team.voted(place, attempt, vote, bench),
                 ChannelsFrame::Stamp(stamp) => team.stamped(place, &stamp, bench),
                 ChannelsFrame::Hold(hold) => team.held(place, &hold, bench),
-                ChannelsFrame::Gone => team.gone(place, bench),
+                ChannelsFrame::Gone => team.peer_left(place, bench),
                 ChannelsFrame::Recall { channel } => team.recalled(channel, bench),
             }
         });
@@ -156,7 +156,7 @@ impl ChannelsNode {
     /// Somebody speaks of a team that this rank has not formed yet, or that is over here.
     fn stranger(&self, from: Rank, key: u32, frame: &ChannelsFrame, out: &mut Out<ChannelsEvent>) {
         let answer = match *frame {
-            _ if !self.gone.contains(&key) => return,
+            _ if !self.disbanded.contains(&key) => return,
             ChannelsFrame::Hold(_) => ChannelsFrame::Gone,
             ChannelsFrame::Stamp(VersionedAssignment {
                 version,

@@ -15,7 +15,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> ChannelsPlan {
     let mut below = |bound: u64| stream.below(bound);
     let ranks = 1 + below(8) as u32;
     let channels = below(5) as u8;
-    let (loss, rough) = match below(3) {
+    let (loss, fault_injection) = match below(3) {
         0 => (0, FaultInjection::default()),
         1 => (10_000, FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 }),
         _ => (
@@ -36,7 +36,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> ChannelsPlan {
         all
     });
     let teams = teams.collect();
-    ChannelsPlan { ranks, channels, teams, loss, rough, seed }
+    ChannelsPlan { ranks, channels, teams, loss, fault_injection, seed }
 }
 
 /// When every team is formed, casts and is disbanded, and what goes wrong.

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::forming::Formation;
+use super::formation::Formation;
 use super::frame::{ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment};
 use super::pool::ChannelPool;
 use super::{CHANNELS_MAX, Channel, ChannelsConfig, ChannelsEvent};
@@ -56,8 +56,8 @@ pub(super) struct Team {
     taken: Vec<bool>,
     /// Since when the stamp is what it is, or the team forms.
     since: LocalNs,
-    heard: Vec<LocalNs>,
-    told: Option<Channel>,
+    last_heard: Vec<LocalNs>,
+    notified: Option<Channel>,
     is_casting: bool,
     used_at: LocalNs,
     is_disbanded: bool,
@@ -83,8 +83,8 @@ impl Team {
             has_taken: false,
             taken: vec![false; count],
             since: now,
-            heard: vec![now; count],
-            told: None,
+            last_heard: vec![now; count],
+            notified: None,
             is_casting: false,
             used_at: now,
             is_disbanded: false,
@@ -140,15 +140,15 @@ impl Team {
     }
 
     /// Somebody wrote.
-    pub(super) fn hear(&mut self, place: u16, now: LocalNs) {
-        if let Some(heard) = self.heard.get_mut(usize::from(place)) {
+    pub(super) fn mark_alive(&mut self, place: u16, now: LocalNs) {
+        if let Some(heard) = self.last_heard.get_mut(usize::from(place)) {
             *heard = now;
         }
     }
 
     /// Whether nothing came from `place` for `times` the silence, nor was asked before.
     pub(super) fn is_silent(&self, place: u16, times: u64, bench: &TeamContext<'_>) -> bool {
-        let heard = self.heard.get(usize::from(place)).copied().unwrap_or(self.since);
+        let heard = self.last_heard.get(usize::from(place)).copied().unwrap_or(self.since);
         bench.now.since(heard.max(self.since)) >= bench.config.silence.times(times)
     }
 
@@ -166,19 +166,19 @@ impl Team {
         (self.version, self.target, self.is_settled, self.has_taken) = (version, target, false, false);
         self.since = bench.now;
         match target {
-            ChannelAssignment::Own(channel) => bench.out.tell(ChannelsEvent::Join { team: self.key, channel }),
+            ChannelAssignment::Own(channel) => bench.out.notify(ChannelsEvent::Join { team: self.key, channel }),
             // Whoever closes the team has not waited for this member.
-            ChannelAssignment::Closed if self.told.is_some() => {}
-            ChannelAssignment::Shared | ChannelAssignment::Closed => self.tell(Channel::Shared, bench),
+            ChannelAssignment::Closed if self.notified.is_some() => {}
+            ChannelAssignment::Shared | ChannelAssignment::Closed => self.notify(Channel::Shared, bench),
         }
         self.wait_anew(bench);
         self.take(bench);
     }
 
-    fn tell(&mut self, channel: Channel, bench: &mut TeamContext<'_>) {
-        if self.told != Some(channel) && !self.is_disbanded {
-            self.told = Some(channel);
-            bench.out.tell(ChannelsEvent::Agreed { team: self.key, channel });
+    fn notify(&mut self, channel: Channel, bench: &mut TeamContext<'_>) {
+        if self.notified != Some(channel) && !self.is_disbanded {
+            self.notified = Some(channel);
+            bench.out.notify(ChannelsEvent::Agreed { team: self.key, channel });
         }
     }
 
@@ -260,7 +260,7 @@ impl Team {
     }
 
     /// The team is over for the author of what was taken.
-    pub(super) fn gone(&mut self, from: u16, bench: &mut TeamContext<'_>) {
+    pub(super) fn peer_left(&mut self, from: u16, bench: &mut TeamContext<'_>) {
         if self.target == ChannelAssignment::Closed && self.has_taken && self.version.author == from {
             self.settle(bench);
         }
@@ -272,13 +272,13 @@ impl Team {
             ChannelAssignment::Own(channel) => {
                 bench.pool.free(self.key, Some(channel));
                 self.used_at = bench.now;
-                self.tell(Channel::Own(channel), bench);
+                self.notify(Channel::Own(channel), bench);
             }
             ChannelAssignment::Shared => bench.pool.free(self.key, None),
             ChannelAssignment::Closed => {
                 bench.pool.free(self.key, None);
                 self.is_gone = true;
-                bench.out.tell(ChannelsEvent::Disbanded { team: self.key });
+                bench.out.notify(ChannelsEvent::Disbanded { team: self.key });
             }
         }
     }
@@ -338,7 +338,7 @@ impl Team {
     /// Somebody has died: whoever waits for it begins to wait from now.
     pub(super) fn died(&mut self, rank: Rank, bench: &mut TeamContext<'_>) {
         if let Some(place) = self.place_of(rank) {
-            self.hear(place, bench.now);
+            self.mark_alive(place, bench.now);
             self.close(bench);
         }
     }

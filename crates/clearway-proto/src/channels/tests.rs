@@ -15,7 +15,7 @@ fn own(channel: u8) -> Option<Channel> {
 
 #[test]
 fn form__teams_that_meet_get_the_lowest_free_channels_and_others_the_same() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(6, 8, &[&[0, 1, 2], &[2, 3], &[4, 5], &[0, 1, 2, 3, 4, 5]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(6, 8, &[&[0, 1, 2], &[2, 3], &[4, 5], &[0, 1, 2, 3, 4, 5]]));
     for team in 0..4 {
         trial.put_all(u64::from(team) * MS, team, ChannelsAction::Form(team));
     }
@@ -27,7 +27,7 @@ fn form__teams_that_meet_get_the_lowest_free_channels_and_others_the_same() {
 fn form__teams_that_race_all_get_one_of_their_own() {
     let teams: [&[u32]; 8] = [&[0, 1, 2], &[1, 2, 0], &[2, 0, 1], &[0, 2, 1], &[1, 0, 2], &[2, 1, 0], &[0, 1], &[1, 2]];
     for seed in 0..20 {
-        let mut trial = ChannelsTrial::new(ChannelsPlan { seed, ..ChannelsPlan::of(3, 8, &teams) });
+        let mut trial = ChannelsTrial::new(ChannelsPlan { seed, ..ChannelsPlan::new(3, 8, &teams) });
         (0..8).for_each(|team| trial.put_all(0, team, ChannelsAction::Form(team)));
         trial.run();
         let shared = (0..8).filter(|team| trial.has(*team) == Some(Channel::Shared)).count();
@@ -37,7 +37,7 @@ fn form__teams_that_race_all_get_one_of_their_own() {
 
 #[test]
 fn form__what_is_busy_and_in_use_leaves_the_shared_channel() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(2, 1, &[&[0, 1], &[1, 0]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(2, 1, &[&[0, 1], &[1, 0]]));
     trial.put_all(0, 0, ChannelsAction::Form(0));
     trial.put(MS, 0, ChannelsAction::Begin(0));
     trial.put(MS, 1, ChannelsAction::Begin(0));
@@ -49,7 +49,7 @@ fn form__what_is_busy_and_in_use_leaves_the_shared_channel() {
 
 #[test]
 fn form__the_team_that_was_idle_longest_gives_its_channel_up() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(4, 2, &[&[0, 1], &[0, 2], &[3, 0]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(4, 2, &[&[0, 1], &[0, 2], &[3, 0]]));
     trial.put_all(0, 0, ChannelsAction::Form(0));
     trial.put_all(MS, 1, ChannelsAction::Form(1));
     trial.put_all(2 * MS, 0, ChannelsAction::Begin(0));
@@ -62,7 +62,7 @@ fn form__the_team_that_was_idle_longest_gives_its_channel_up() {
 #[test]
 fn recall__a_member_in_a_broadcast_keeps_the_channel_until_its_end() {
     // The root of team 0 is no member of team 1, which sees only an idle rank 1.
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(3, 1, &[&[0, 1], &[1, 2]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(3, 1, &[&[0, 1], &[1, 2]]));
     trial.put_all(0, 0, ChannelsAction::Form(0));
     trial.put_all(2 * IDLE, 1, ChannelsAction::Form(1));
     // It begins in the moment in which it is asked.
@@ -74,7 +74,7 @@ fn recall__a_member_in_a_broadcast_keeps_the_channel_until_its_end() {
 
 #[test]
 fn disband__a_channel_is_free_when_all_members_let_go() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(2, 1, &[&[0, 1], &[0, 1], &[0, 1]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(2, 1, &[&[0, 1], &[0, 1], &[0, 1]]));
     trial.put_all(0, 0, ChannelsAction::Form(0));
     trial.put(MS, 0, ChannelsAction::Disband(0));
     trial.put(40 * MS, 1, ChannelsAction::Disband(0));
@@ -88,7 +88,7 @@ fn disband__a_channel_is_free_when_all_members_let_go() {
 #[test]
 fn silence__of_a_member_ends_it_on_the_shared_channel_for_all() {
     for silent in 0..3 {
-        let mut trial = ChannelsTrial::new(ChannelsPlan::of(3, 8, &[&[0, 1, 2], &[0, 1, 2]]));
+        let mut trial = ChannelsTrial::new(ChannelsPlan::new(3, 8, &[&[0, 1, 2], &[0, 1, 2]]));
         trial.put_all(0, 0, ChannelsAction::Form(0));
         trial.put(0, silent, ChannelsAction::Pause(10 * SILENCE));
         trial.put_all(20 * SILENCE, 1, ChannelsAction::Form(1));
@@ -105,7 +105,7 @@ fn silence__of_a_member_ends_it_on_the_shared_channel_for_all() {
 fn death__frees_nothing_that_the_living_use_and_holds_nobody_up() {
     // The leader dies when some know the channel and others do not.
     for at in 0..100 {
-        let mut trial = ChannelsTrial::new(ChannelsPlan::of(3, 8, &[&[0, 1, 2]]));
+        let mut trial = ChannelsTrial::new(ChannelsPlan::new(3, 8, &[&[0, 1, 2]]));
         trial.put_all(0, 0, ChannelsAction::Form(0));
         trial.put(at * 1_000, 0, ChannelsAction::Kill);
         trial.put(at * 1_000 + MS, 0, ChannelsAction::Told);
@@ -115,7 +115,7 @@ fn death__frees_nothing_that_the_living_use_and_holds_nobody_up() {
 
 #[test]
 fn form__what_is_no_team_is_refused() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::of(2, 8, &[&[0, 1]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(2, 8, &[&[0, 1]]));
     trial.put_all(0, 0, ChannelsAction::Form(0));
     trial.run();
     let driver = trial.processes[0].driver.as_mut().expect("it lives");
@@ -124,7 +124,7 @@ fn form__what_is_no_team_is_refused() {
         let mut out = Out::with_limit(8);
         let command = Input::Command(ChannelsCommand::Form { team, members });
         assert_eq!(driver.engine_mut().input(LocalNs(1_000_000_000), command, &mut out), More::No);
-        out.split().0.any(|effect| effect == crate::wire::Effect::Tell(ChannelsEvent::Refused { team }))
+        out.split().0.any(|effect| effect == crate::wire::Effect::Notify(ChannelsEvent::Refused { team }))
     };
     assert!(refused(0, &[0, 1]), "its number is taken");
     assert!(refused(1, &[1]), "this rank is not in it");

@@ -35,14 +35,14 @@ pub(super) struct ChannelsPlan {
     /// The members of each team, by its number.
     pub(super) teams: Vec<Vec<u32>>,
     pub(super) loss: u32,
-    pub(super) rough: FaultInjection,
+    pub(super) fault_injection: FaultInjection,
     pub(super) seed: u64,
 }
 
 impl ChannelsPlan {
-    pub(super) fn of(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
+    pub(super) fn new(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
         let teams = teams.iter().map(|members| members.to_vec()).collect();
-        Self { ranks, channels, teams, loss: 0, rough: FaultInjection::default(), seed: 0 }
+        Self { ranks, channels, teams, loss: 0, fault_injection: FaultInjection::default(), seed: 0 }
     }
 }
 
@@ -74,7 +74,7 @@ impl ChannelsTrial {
     pub(super) fn new(plan: ChannelsPlan) -> Self {
         let config = MemoryConfig {
             loss_per_million: plan.loss,
-            rough: plan.rough,
+            fault_injection: plan.fault_injection,
             seed: plan.seed,
             ..MemoryConfig::lossless(plan.ranks)
         };

@@ -127,7 +127,7 @@ impl ActiveLoad {
         match &mut self.work {
             LoadWork::Burn { busy, next } => {
                 if *next <= cx.now && cx.now < self.until {
-                    cx.out.tell(CongestionEvent::Burn(*busy));
+                    cx.out.notify(CongestionEvent::Burn(*busy));
                     *next = cx.now + BURN_PERIOD;
                 }
                 More::No

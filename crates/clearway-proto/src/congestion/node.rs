@@ -118,7 +118,7 @@ impl CongestionNode {
         if let Some(mut running) = self.running.take() {
             running.count_stuck(self.config.rank);
             running.record.load = running.received.into_series();
-            out.tell(CongestionEvent::PhaseOver { number: running.record.number });
+            out.notify(CongestionEvent::PhaseOver { number: running.record.number });
             self.finished.push_back(running.record);
         }
     }

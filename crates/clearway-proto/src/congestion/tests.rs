@@ -283,10 +283,11 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
 
 #[test]
 fn iterations__loss_copies_and_late_messages_change_no_result() {
-    let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
+    let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
     for kind in [VictimKind::Barrier, VictimKind::Allreduce, VictimKind::Allgather] {
         for ranks in [2, 3, 6, 8, 13] {
-            let config = MemoryConfig { loss_per_million: 20_000, rough, seed: 5, ..MemoryConfig::lossless(ranks) };
+            let config =
+                MemoryConfig { loss_per_million: 20_000, fault_injection, seed: 5, ..MemoryConfig::lossless(ranks) };
             // Two blocks in a message: the longest of thirteen ranks are three messages.
             let mut job = CongestionJob::with_bodies(config, 16);
             let records = job.run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]));
@@ -361,7 +362,7 @@ impl RankZero {
     }
 
     /// Gives it `frame` with `body` bytes from rank `from`; how much it does then.
-    fn hear(&mut self, from: u32, frame: CongestionFrame, body: u32) -> usize {
+    fn handle_frame(&mut self, from: u32, frame: CongestionFrame, body: u32) -> usize {
         let head = frame.encode(Class::LowLatency, 3);
         let body = Span { region: RegionId::RECEIVE, offset: 0, length: body };
         let (class, at) = (Some(Class::LowLatency), Stamp::Taken(self.now));
@@ -385,7 +386,7 @@ fn barrier__one_that_somebody_left_alone_is_foreign_and_takes_for_ever() {
     let (come, left) = (1_000_004, 1);
     for (value, expected) in [(come, (1, 0, 0)), (left, (1, 1, 1))] {
         let mut half = RankZero::new(VictimKind::Barrier);
-        half.hear(1, CongestionFrame::Sum { iteration: 1, step: 0, value }, 0);
+        half.handle_frame(1, CongestionFrame::Sum { iteration: 1, step: 0, value }, 0);
         assert_eq!(half.record(), expected);
     }
 }
@@ -408,7 +409,7 @@ fn collective__what_no_rank_sends_changes_nothing() {
     ];
     let mut half = RankZero::new(VictimKind::Allgather);
     for (from, frame, body) in foreign {
-        assert_eq!(half.hear(from, frame, body), 0, "{frame:?}");
+        assert_eq!(half.handle_frame(from, frame, body), 0, "{frame:?}");
     }
     assert_eq!(half.record(), (0, 0, foreign.len() as u64));
 }
@@ -418,13 +419,13 @@ fn collective__a_question_is_answered_when_there_is_something_to_say() {
     let mut half = RankZero::new(VictimKind::Allgather);
     let block = |iteration| CongestionFrame::Blocks { iteration, step: 0, part: 0 };
     let question = |iteration| CongestionFrame::Question { iteration, step: 0 };
-    assert_eq!(half.hear(1, question(1), 0), 1, "sent, so again");
-    assert_eq!(half.hear(1, question(2), 0), 0, "not begun");
-    assert_eq!(half.hear(1, question(0), 0), 0, "never was");
-    assert_eq!(half.hear(1, block(1), 8), 2, "kept, and looked at");
-    assert_eq!(half.hear(1, block(1), 8), 0, "here already");
-    assert_eq!(half.hear(1, block(2), 8), 1, "kept for the next");
-    assert_eq!(half.hear(1, block(0), 8), 0, "long over");
+    assert_eq!(half.handle_frame(1, question(1), 0), 1, "sent, so again");
+    assert_eq!(half.handle_frame(1, question(2), 0), 0, "not begun");
+    assert_eq!(half.handle_frame(1, question(0), 0), 0, "never was");
+    assert_eq!(half.handle_frame(1, block(1), 8), 2, "kept, and looked at");
+    assert_eq!(half.handle_frame(1, block(1), 8), 0, "here already");
+    assert_eq!(half.handle_frame(1, block(2), 8), 1, "kept for the next");
+    assert_eq!(half.handle_frame(1, block(0), 8), 0, "long over");
     half.now += MS.times(30);
     assert_eq!(half.give(Input::Tick), 0, "waits for nobody");
     assert_eq!(half.record(), (0, 0, 0));
@@ -524,7 +525,7 @@ fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
         let _ = node.input(LocalNs(now), input, &mut out);
         tokens.extend(out.effects().iter().filter_map(|effect| match effect {
             Effect::Operate(timed) => timed.operation.token(),
-            Effect::Tell(_) => None,
+            Effect::Notify(_) => None,
         }));
         out.clear();
         tokens.clone()

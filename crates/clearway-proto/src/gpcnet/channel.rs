@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::context::{GpcnetContext, GpcnetLabel, GpcnetPurpose};
 use super::frame::GpcnetFrame;
-use super::trip::RoundTrip;
+use super::round_trip::RoundTrip;
 use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Delivery, Status};
 

@@ -122,7 +122,7 @@ impl GpcnetLabel {
     }
 
     /// What `token` was for, if it belongs to test `number`. The sequence is the lowest bits of the real one.
-    pub(super) fn of(token: Token, number: u32) -> Option<Self> {
+    pub(super) fn from_token(token: Token, number: u32) -> Option<Self> {
         let purpose = match token.0 >> 60 {
             1 => GpcnetPurpose::Segment,
             2 => GpcnetPurpose::Step,
@@ -171,22 +171,22 @@ mod tests {
     #[test]
     fn label__survives_its_token_and_knows_strangers() {
         let label = GpcnetLabel { purpose: GpcnetPurpose::Segment, place: 1_000, sequence: 77 };
-        assert_eq!(GpcnetLabel::of(label.token(5), 5), Some(label));
-        assert_eq!(GpcnetLabel::of(label.token(5), 6), None);
-        assert_eq!(GpcnetLabel::of(Token(0), 0), None);
+        assert_eq!(GpcnetLabel::from_token(label.token(5), 5), Some(label));
+        assert_eq!(GpcnetLabel::from_token(label.token(5), 6), None);
+        assert_eq!(GpcnetLabel::from_token(Token(0), 0), None);
     }
 
     #[test]
     fn distance_from__works_across_the_wrap_of_a_sequence() {
         let base = (3 << SEQUENCE_BITS) - 2;
         let label = GpcnetLabel { purpose: GpcnetPurpose::Segment, place: 0, sequence: base + 5 };
-        let seen = GpcnetLabel::of(label.token(1), 1).expect("mine");
+        let seen = GpcnetLabel::from_token(label.token(1), 1).expect("mine");
         assert_eq!(seen.distance_from(base), 5);
     }
 
     #[test]
     fn without__names_what_is_missing() {
-        let operations = OperationSet::of(&[OperationKind::Send, OperationKind::Write]);
+        let operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Write]);
         assert_eq!(TestFailure::without(Some(OperationKind::Read), operations), Some(TestFailure::NoRead));
         assert_eq!(TestFailure::without(Some(OperationKind::Write), operations), None);
         assert_eq!(TestFailure::without(None, operations), None);

@@ -20,7 +20,6 @@
 
 mod channel;
 mod context;
-mod course;
 mod defects;
 mod exchange;
 mod frame;
@@ -32,10 +31,11 @@ mod node;
 mod printed;
 mod record;
 mod reduce;
+mod round_trip;
 mod summary;
 mod table;
 mod task;
-mod trip;
+mod test_run;
 
 pub use context::{GpcnetConfig, GpcnetEvent, MEMORY, TestFailure};
 pub use defects::{CorrectedDefects, Defect, UnknownDefect};

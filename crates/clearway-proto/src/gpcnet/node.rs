@@ -9,13 +9,13 @@
 //! What the parts do: `course` (victims), `load` (congestors), `exchange` (one iteration).
 
 use super::context::{GpcnetConfig, GpcnetContext, GpcnetEvent, GpcnetLabel, GpcnetPurpose, TestFailure};
-use super::course::TestRun;
 use super::exchange::IteratedExchange;
 use super::frame::GpcnetFrame;
 use super::load::LoadRun;
 use super::record::GpcnetRecord;
 use super::reduce::{Reduction, ReductionLane};
 use super::task::{Task, TaskKind};
+use super::test_run::TestRun;
 use crate::base::{Class, LocalNs, Rank};
 use crate::wire::{Arrival, Engine, Input, More, Out, Status};
 
@@ -126,7 +126,7 @@ impl GpcnetNode {
         if let Some(failure) = TestFailure::without(needs, self.config.operations) {
             self.running = None;
             self.finished = Some(GpcnetRecord { number, failure: Some(failure), ..GpcnetRecord::default() });
-            out.tell(GpcnetEvent::Over { number });
+            out.notify(GpcnetEvent::Over { number });
             return More::No;
         }
         let mut cx = GpcnetContext { now, config: &self.config, number, class, body_max, out };
@@ -158,7 +158,7 @@ impl GpcnetNode {
             running.told = true;
             let (number, foreign) = (running.number, running.foreign);
             self.finished = Some(GpcnetRecord { number, failure, foreign, ..running.part.record() });
-            out.tell(GpcnetEvent::Over { number });
+            out.notify(GpcnetEvent::Over { number });
         }
     }
 
@@ -173,7 +173,7 @@ impl GpcnetNode {
                 _ => running.foreign += 1,
             },
             Arrival::Done { token, status, .. } => {
-                if let Some(label) = GpcnetLabel::of(token, running.number) {
+                if let Some(label) = GpcnetLabel::from_token(token, running.number) {
                     failure = running.done(now, &self.config, label, status, out).err();
                 }
             }

@@ -17,7 +17,7 @@ pub struct DurationCounts(Vec<(u64, u32)>);
 
 impl DurationCounts {
     /// Of `samples` in nanoseconds, in any order.
-    pub(super) fn of(mut samples: Vec<u64>) -> Self {
+    pub(super) fn from_samples(mut samples: Vec<u64>) -> Self {
         samples.sort_unstable();
         let mut spectrum: Vec<(u64, u32)> = Vec::new();
         for sample in samples {
@@ -96,7 +96,7 @@ impl Collector {
 
     pub(super) fn take(&mut self) -> Times {
         let Self { blocks, iterations, samples } = core::mem::take(self);
-        Times { blocks, iterations, spectrum: DurationCounts::of(samples) }
+        Times { blocks, iterations, spectrum: DurationCounts::from_samples(samples) }
     }
 }
 
@@ -106,13 +106,14 @@ mod tests {
 
     #[test]
     fn spectrum__counts_equal_durations_once_each() {
-        let spectrum = DurationCounts::of([7, 3, 7, 7, 5].into());
+        let spectrum = DurationCounts::from_samples([7, 3, 7, 7, 5].into());
         assert_eq!(spectrum.iter().collect::<Vec<_>>(), [(3, 1), (5, 1), (7, 3)]);
     }
 
     #[test]
     fn record__survives_json() {
-        let times = Times { blocks: [Nanos(9)].into(), iterations: 2, spectrum: DurationCounts::of([4, 5].into()) };
+        let times =
+            Times { blocks: [Nanos(9)].into(), iterations: 2, spectrum: DurationCounts::from_samples([4, 5].into()) };
         let record =
             GpcnetRecord { number: 3, failure: Some(TestFailure::NoRead), ranks: 4, times, ..GpcnetRecord::default() };
         let text = serde_json::to_string(&record).expect("a record is JSON");

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::context::{GpcnetContext, GpcnetLabel, GpcnetPurpose};
 use super::frame::{GpcnetFrame, StepAnswer};
-use super::trip::{FIRST, MOST, RoundTrip};
+use super::round_trip::{FIRST, MOST, RoundTrip};
 use crate::base::{LocalNs, Nanos, Participant, Rank, STEPS_MAX, Schedule, Step};
 
 /// The reductions that can run side by side in a test.
@@ -39,7 +39,7 @@ pub(super) enum ReductionOperator {
 }
 
 impl ReductionOperator {
-    fn of(self, a: u64, b: u64) -> u64 {
+    fn apply(self, a: u64, b: u64) -> u64 {
         match self {
             Self::Sum => a.wrapping_add(b),
             Self::Least => a.min(b),
@@ -224,7 +224,7 @@ impl Reduction {
         if from.is_some() {
             let Some(value) = self.round.heard[step] else { return false };
             let is_result = step + 1 == steps;
-            self.round.value = if is_result { value } else { self.fold.of(self.round.value, value) };
+            self.round.value = if is_result { value } else { self.fold.apply(self.round.value, value) };
         }
         self.round.step += 1;
         true

@@ -42,16 +42,16 @@ pub struct Summary {
 
 impl Summary {
     /// Of `test`, from the records of all its ranks; `None` when there is no sample.
-    pub fn of_test(test: Test, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
+    pub fn from_test(test: Test, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
         let parts: Vec<RankTimes<'_>> =
             records.iter().map(|record| RankTimes { ranks: record.ranks, times: &record.times }).collect();
         let figure = |time, ranks| test.figure(time, ranks);
-        summarise(&parts, &figure, HasRings::of(test), test.unit(), mended)
+        summarise(&parts, &figure, HasRings::from_test(test), test.unit(), mended)
     }
 
     /// Of `congestor`: beside the victims, or of its first pass if the defect is kept or there was no other. MiB a second and
     /// rank, roots left out.
-    pub fn of_congestor(congestor: Congestor, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
+    pub fn from_congestor(congestor: Congestor, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
         let early = !mended.has(Defect::EarlyFigures) || records.iter().all(|record| record.beside.blocks.is_empty());
         let times = |record| if early { first_pass(record) } else { beside_victims(record) };
         let parts: Vec<RankTimes<'_>> =
@@ -83,7 +83,7 @@ enum HasRings {
 }
 
 impl HasRings {
-    const fn of(test: Test) -> Self {
+    const fn from_test(test: Test) -> Self {
         if test.has_rings() { Self::Some } else { Self::None }
     }
 }
@@ -204,7 +204,7 @@ pub struct Impact {
 
 impl Impact {
     /// Of figures in `unit`: isolated and congested.
-    pub fn of(unit: Unit, isolated: &Summary, congested: &Summary, mended: CorrectedDefects) -> Self {
+    pub fn new(unit: Unit, isolated: &Summary, congested: &Summary, mended: CorrectedDefects) -> Self {
         let kept = |value: f64| {
             if mended.has(Defect::RoundedImpact) { value } else { format!("{value:.1}").parse().unwrap_or(value) }
         };
@@ -225,23 +225,23 @@ mod tests {
     fn rank(samples: [u64; 4]) -> GpcnetRecord {
         let ns = samples.map(|us| us * 2_000);
         let blocks = [Nanos(ns[0] + ns[1]), Nanos(ns[2] + ns[3])].into();
-        let times = Times { blocks, iterations: 2, spectrum: DurationCounts::of(ns.into()) };
+        let times = Times { blocks, iterations: 2, spectrum: DurationCounts::from_samples(ns.into()) };
         GpcnetRecord { ranks: 2, times, ..GpcnetRecord::default() }
     }
 
     #[test]
     fn of_test__means_extremes_and_worst_of_two_ranks() {
         let (a, b) = (rank([1, 3, 5, 7]), rank([2, 2, 10, 10]));
-        let published = Summary::of_test(Test::Latency, &[&a, &b], CorrectedDefects::NONE).expect("samples");
+        let published = Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::NONE).expect("samples");
         // Ring values: 2 and 6, 2 and 10.
         assert_eq!([published.min, published.max, published.avg, published.avg_worst], [2.0, 10.0, 5.0, 6.0]);
-        let mended = Summary::of_test(Test::Latency, &[&a, &b], CorrectedDefects::ALL).expect("samples");
+        let mended = Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::ALL).expect("samples");
         assert_eq!([mended.min, mended.max, mended.avg, mended.p99], [1.0, 10.0, 5.0, 10.0]);
     }
 
     #[test]
     fn of_test__without_samples_is_none() {
-        assert_eq!(Summary::of_test(Test::Latency, &[&GpcnetRecord::default()], CorrectedDefects::ALL), None);
+        assert_eq!(Summary::from_test(Test::Latency, &[&GpcnetRecord::default()], CorrectedDefects::ALL), None);
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn impact__as_published_is_a_ratio_of_rounded_numbers() {
         let summary = |avg| Summary { min: avg, max: avg, avg, avg_worst: avg, p99: avg, p999: avg };
-        let impact = |unit, mended| Impact::of(unit, &summary(0.14), &summary(0.26), mended).avg;
+        let impact = |unit, mended| Impact::new(unit, &summary(0.14), &summary(0.26), mended).avg;
         assert_eq!(impact(Unit::Usec, CorrectedDefects::NONE), 0.3 / 0.1);
         assert_eq!(impact(Unit::Usec, CorrectedDefects::ALL), 0.26 / 0.14);
         assert_eq!(impact(Unit::Rate, CorrectedDefects::ALL), 0.14 / 0.26);

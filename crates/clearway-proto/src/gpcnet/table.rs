@@ -176,7 +176,7 @@ impl LoadReport {
             let summaries = alone.summary.as_ref().zip(beside.row.summary.as_ref());
             (
                 alone.of,
-                summaries.map(|(alone_is, beside_is)| Impact::of(alone.of.unit(), alone_is, beside_is, self.mended)),
+                summaries.map(|(alone_is, beside_is)| Impact::new(alone.of.unit(), alone_is, beside_is, self.mended)),
             )
         };
         self.isolated.iter().zip(&self.congested).map(impact).collect()

@@ -22,7 +22,7 @@ struct GpcnetJob {
 
 impl GpcnetJob {
     fn new(config: MemoryConfig) -> Self {
-        let operations = OperationSet::of(&[OperationKind::Send, OperationKind::Write, OperationKind::Read]);
+        let operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Write, OperationKind::Read]);
         Self::with(config, operations)
     }
 
@@ -111,7 +111,7 @@ fn latency__is_half_of_the_wires_where_nothing_else_costs() {
             assert_eq!(record.failure, None);
         }
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        let summary = Summary::of_test(Test::Latency, &all, CorrectedDefects::ALL).expect("there are samples");
+        let summary = Summary::from_test(Test::Latency, &all, CorrectedDefects::ALL).expect("there are samples");
         assert_eq!([summary.min, summary.avg, summary.avg_worst, summary.p99], [expected; 4]);
     }
 }
@@ -225,7 +225,7 @@ fn congested__victims_wait_for_the_first_pass_and_congestors_end_after_them() {
                 // Only an alltoall has no root.
                 assert_eq!(has_times(&group.ranks[0]), group.congestor == Congestor::Alltoall);
                 let figures: Vec<&GpcnetRecord> = group.ranks.iter().map(|rank| &records[rank]).collect();
-                assert!(Summary::of_congestor(group.congestor, &figures, CorrectedDefects::ALL).is_some());
+                assert!(Summary::from_congestor(group.congestor, &figures, CorrectedDefects::ALL).is_some());
             }
         }
     }
@@ -251,7 +251,7 @@ fn incast__an_eager_sender_runs_ahead_only_as_published() {
         let order = TestParameters { mended, ..job.order() };
         let records = job.run(&order.congestor(Congestor::Incast, &draw));
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        Summary::of_congestor(Congestor::Incast, &all, CorrectedDefects::NONE).expect("there are samples").avg
+        Summary::from_congestor(Congestor::Incast, &all, CorrectedDefects::NONE).expect("there are samples").avg
     };
     // Delivered one by one, 4 KiB take a round trip of 20 us: 195.3 MiB/s. Copied and forgotten, far less.
     assert!((rate(CorrectedDefects::ALL) - 195.3).abs() < 0.1);
@@ -260,7 +260,7 @@ fn incast__an_eager_sender_runs_ahead_only_as_published() {
 
 #[test]
 fn refused__what_the_wire_lacks_is_named() {
-    let mut job = GpcnetJob::with(MemoryConfig::lossless(2), OperationSet::of(&[OperationKind::Send]));
+    let mut job = GpcnetJob::with(MemoryConfig::lossless(2), OperationSet::from_kinds(&[OperationKind::Send]));
     let failures: Vec<_> = Test::NETWORK.map(|test| job.isolated(test, &slice(2))[&Rank(1)].failure).into();
     let expected = [None, Some(TestFailure::NoRead), None, Some(TestFailure::NoWrite), None, None, None, None];
     assert_eq!(failures, expected);

@@ -225,7 +225,9 @@ fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
     let place = BodyPlacement { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
     let (is_last, is_silent) = (flags & LAST != 0, flags & SILENT != 0);
     let tail = match (is_last, is_silent, place.region == INBOX) {
-        (true, false, true) => Some(MessageTrailer::Message { length: rest.u32()?, head: Head::of(rest.remaining())? }),
+        (true, false, true) => {
+            Some(MessageTrailer::Message { length: rest.u32()?, head: Head::from_bytes(rest.remaining())? })
+        }
         (true, false, false) => {
             let length = rest.u32()?;
             Some(MessageTrailer::Landed {
@@ -311,7 +313,7 @@ mod tests {
 
     #[test]
     fn parse__every_damaged_byte_and_every_shorter_frame_is_refused() {
-        let head = Head::of(b"the engine's header").expect("short");
+        let head = Head::from_bytes(b"the engine's header").expect("short");
         let frame = data(Some(MessageTrailer::Message { length: 9, head }), INBOX).encode();
         assert!(matches!(
             ReliableFrame::parse(frame.bytes()),

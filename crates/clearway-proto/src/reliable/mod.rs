@@ -3,7 +3,7 @@
 //! # Model
 //! ```text
 //!   engine above --post--> ReliableWire (a wire) --command--> ReliableNode (an engine) --effects--> driver --> lossy wire
-//!                <-harvest--                  <--event---                   <-arrivals-
+//!                <-poll--                  <--event---                   <-arrivals-
 //! ```
 //! [`ReliableNode`] is the protocol, an engine like others; [`ReliableWire`] makes a wire of it. Messages to one peer in one class are a *stream*:
 //! they arrive in order, and no stream waits for another. A message is cut into *fragments* of one datagram each. A fragment carries the
@@ -26,15 +26,15 @@
 //! # Not here
 //! Who may send at all: sealing is the wire's below. Broadcast (an engine of its own).
 
-mod cutting;
+mod buffer_pool;
 mod frame;
-mod incoming;
-mod kept;
 mod key;
-mod lane;
 mod node;
-mod outgoing;
 mod paths;
+mod receive_stream;
+mod segmentation;
+mod send_stream;
+mod stream_path;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -84,7 +84,7 @@ pub enum DigestPolicy {
 
 impl StreamConfig {
     /// For `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
-    pub fn of(ranks: u32) -> Self {
+    pub fn new(ranks: u32) -> Self {
         const ALL: u64 = 64 << 20;
         let streams = u64::from(ranks.max(1)) * Class::ALL.len() as u64;
         let inbox = (ALL / streams).clamp(INBOX_LEAST, 128 << 10);

@@ -12,14 +12,14 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::cutting::SegmentationLimits;
 use super::frame::{
     Acknowledgement, FragmentHeader, HEAD_MAX, INBOX, MessageTrailer, ReliableFrame, ReliableFrameKind,
 };
-use super::incoming::{FragmentAction, FragmentArrival, ReceiveStream};
 use super::key::{StreamKey, TokenPurpose, meaning, token};
-use super::lane::ProbeReply;
-use super::outgoing::{SendAction, SendStream};
+use super::receive_stream::{FragmentAction, FragmentArrival, ReceiveStream};
+use super::segmentation::SegmentationLimits;
+use super::send_stream::{SendAction, SendStream};
+use super::stream_path::ProbeReply;
 use super::{ANSWER_SOON_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{
@@ -68,7 +68,7 @@ pub struct ReliableNode {
 impl ReliableNode {
     /// A rank that has sent nothing yet.
     pub fn new(config: ReliableConfig) -> Self {
-        let measures = SegmentationLimits::of(&config.below, config.streams.inbox.0);
+        let measures = SegmentationLimits::new(&config.below, config.streams.inbox.0);
         Self {
             measures,
             generation: 0,
@@ -131,7 +131,7 @@ impl ReliableNode {
                 let (usual, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
                 let Some(peer) = self.peer(to) else {
                     let status = Status::Flushed;
-                    return out.tell(ReliableEvent::Done { ticket: message.ticket, status });
+                    return out.notify(ReliableEvent::Done { ticket: message.ticket, status });
                 };
                 let generation = peer.oldest.unwrap_or(usual);
                 let stream = peer.outgoing[class.index()]
@@ -143,8 +143,8 @@ impl ReliableNode {
             ReliableCommand::Abandon(peer) => {
                 for key in Class::ALL.map(|class| StreamKey { peer: peer.0, class }) {
                     if let Some(stream) = self.outgoing(key) {
-                        stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
-                        self.tell_room(key, out);
+                        stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
+                        self.notify_room(key, out);
                     }
                 }
             }
@@ -178,8 +178,8 @@ impl ReliableNode {
     fn forget(&mut self, rank: Rank, oldest: u16, out: &mut Out<ReliableEvent>) {
         for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
             if let Some(stream) = self.outgoing(key) {
-                stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
-                self.tell_room(key, out);
+                stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
+                self.notify_room(key, out);
             }
         }
         if let Some(peer) = self.peer(rank) {
@@ -217,15 +217,15 @@ impl ReliableNode {
             }
         }
         self.arm_outgoing(key);
-        self.tell_room(key, out);
+        self.notify_room(key, out);
     }
 
     /// Says that `key` has room again, if somebody found it full.
-    fn tell_room(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
+    fn notify_room(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
         let half = self.config.streams.backlog / 2;
         if self.full[key.class.index()] && self.outgoing(key).is_some_and(|stream| stream.backlog() <= half) {
             self.full[key.class.index()] = false;
-            out.tell(ReliableEvent::Room { class: key.class });
+            out.notify(ReliableEvent::Room { class: key.class });
         }
     }
 
@@ -281,7 +281,7 @@ impl ReliableNode {
                 match frame.kind {
                     ReliableFrameKind::Damaged => stream.damaged(frame.number),
                     ReliableFrameKind::Refused => stream.refused(frame.number),
-                    _ => stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status })),
+                    _ => stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status })),
                 }
                 self.pump(now, key, out);
             }
@@ -335,7 +335,7 @@ impl ReliableNode {
             at: datagram.at.instant(),
         };
         let Some(stream) = self.incoming(key) else { return };
-        let verdict = match stream.comes(now, coming, &data) {
+        let verdict = match stream.fragment_arrived(now, coming, &data) {
             // Inboxes are written by messages only, other memory of this end and of its process by this end.
             FragmentAction::Take { into, .. }
                 if data.place.region != INBOX && [inboxes, kept, RegionId::PROCESS].contains(&into.region) =>
@@ -357,7 +357,7 @@ impl ReliableNode {
                 }
                 out.operate(Operation::Digest { of: into, token: token(TokenPurpose::Check, key, number) });
             }
-            FragmentAction::Taken => self.tell(key, out),
+            FragmentAction::Taken => self.notify(key, out),
             FragmentAction::Refuse => {
                 send(
                     out,
@@ -376,9 +376,9 @@ impl ReliableNode {
     }
 
     /// Tells what has arrived of `key` in order.
-    fn tell(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
+    fn notify(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
         while let Some((generation, arrived)) =
-            self.incoming(key).and_then(|stream| Some((stream.generation, stream.tell()?)))
+            self.incoming(key).and_then(|stream| Some((stream.generation, stream.next_delivered()?)))
         {
             if arrived.is_skipped {
                 continue;
@@ -387,10 +387,10 @@ impl ReliableNode {
             match arrived.tail {
                 MessageTrailer::Message { head, .. } => {
                     let receipt = Receipt { from, class, generation, position: arrived.end };
-                    out.tell(ReliableEvent::Message { from, class, head, body, at, receipt });
+                    out.notify(ReliableEvent::Message { from, class, head, body, at, receipt });
                 }
                 MessageTrailer::Landed { immediate: Some(immediate), .. } => {
-                    out.tell(ReliableEvent::Landed { from, into: body, immediate, at });
+                    out.notify(ReliableEvent::Landed { from, into: body, immediate, at });
                 }
                 MessageTrailer::Landed { immediate: None, .. } => {}
             }
@@ -409,7 +409,7 @@ impl ReliableNode {
         let allowance = self.config.streams.allowance[key.class.index()];
         let Some(stream) = self.own(key, frame.generation) else { return };
         stream.acknowledged(now, over, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
-            out.tell(ReliableEvent::Done { ticket, status });
+            out.notify(ReliableEvent::Done { ticket, status });
         });
         self.pump(now, key, out);
     }
@@ -447,7 +447,7 @@ impl ReliableNode {
         let (generation, number, path) = (stream.generation, stream.whole(low), stream.path());
         let kind = match stream.checked(now, number, digest) {
             FragmentAction::Taken => {
-                self.tell(key, out);
+                self.notify(key, out);
                 self.arm_incoming(key);
                 return;
             }
@@ -525,7 +525,7 @@ impl ReliableNode {
         let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else { return };
         stream.armed = None;
         if stream.silence(now) > patience {
-            stream.give_up(&mut |ticket, status| out.tell(ReliableEvent::Done { ticket, status }));
+            stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
         }
         stream.tick(now);
         self.pump(now, key, out);

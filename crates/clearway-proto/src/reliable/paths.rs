@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use super::ANSWER_MAX;
-use super::lane::{ProbeReply, StreamPath};
+use super::stream_path::{ProbeReply, StreamPath};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::PathId;
 
@@ -30,7 +30,7 @@ impl StreamPaths {
     }
 
     /// A path that a fragment of ours left on.
-    pub(super) fn of(&mut self, path: PathId) -> &mut StreamPath {
+    pub(super) fn path_mut(&mut self, path: PathId) -> &mut StreamPath {
         let last = self.0.len() - 1;
         &mut self.0[usize::from(path.0).min(last)]
     }
@@ -81,11 +81,11 @@ impl StreamPaths {
     }
 
     /// An acknowledgement came on `path`.
-    pub(super) fn heard(&mut self, now: LocalNs, path: PathId, is_answer: ProbeReply) {
+    pub(super) fn reply_received(&mut self, now: LocalNs, path: PathId, is_answer: ProbeReply) {
         let are_all_down = self.are_all_down();
         if let Some(lane) = self.0.get_mut(usize::from(path.0)) {
             // Where all are down data is what asks.
-            lane.hear(now, if are_all_down { ProbeReply::Yes } else { is_answer });
+            lane.reply_received(now, if are_all_down { ProbeReply::Yes } else { is_answer });
         }
     }
 
@@ -97,8 +97,8 @@ impl StreamPaths {
     /// What left on `path` at `at` was waited for in vain; whether the path is down for that.
     pub(super) fn time_out(&mut self, now: LocalNs, path: PathId, at: LocalNs) -> bool {
         let mut others = (0..).map(PathId).zip(&self.0).filter(|(other, lane)| *other != path && !lane.is_down());
-        let are_heard = others.any(|(_, lane)| lane.was_heard_since(at));
-        let lane = self.of(path);
+        let are_heard = others.any(|(_, lane)| lane.was_alive_since(at));
+        let lane = self.path_mut(path);
         lane.time_out();
         if are_heard && lane.is_silent() {
             lane.go_down(now);
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn time_out__a_few_lost_ones_are_chance_until_it_happens_again_and_others_are_heard() {
         let mut paths = StreamPaths::new(2);
-        let _ = [0; 2].map(|_| paths.of(A).leave(LocalNs(10)));
+        let _ = [0; 2].map(|_| paths.path_mut(A).leave(LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))), "the peer may stand still");
-        paths.heard(LocalNs(61), A, ProbeReply::Yes);
+        paths.reply_received(LocalNs(61), A, ProbeReply::Yes);
         assert!(!paths.time_out(LocalNs(62), A, LocalNs(10)));
-        paths.heard(LocalNs(63), B, ProbeReply::Yes);
+        paths.reply_received(LocalNs(63), B, ProbeReply::Yes);
         assert!(paths.time_out(LocalNs(64), A, LocalNs(10)));
         assert!((0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))), "the last one is never left");
     }
@@ -138,15 +138,15 @@ mod tests {
     #[test]
     fn choose__a_path_that_is_down_gets_questions_until_one_is_answered_on_it() {
         let mut paths = StreamPaths::new(2);
-        paths.of(A).go_down(LocalNs(0));
+        paths.path_mut(A).go_down(LocalNs(0));
         let soon = LocalNs(0) + Nanos::from_millis(1);
         let later = LocalNs(0) + Nanos::from_millis(200);
         assert_eq!((paths.choose(later), paths.next_question(soon)), (B, None));
-        paths.heard(soon, A, ProbeReply::No);
-        assert!(paths.of(A).is_down(), "what came late on its way");
+        paths.reply_received(soon, A, ProbeReply::No);
+        assert!(paths.path_mut(A).is_down(), "what came late on its way");
         assert_eq!((paths.next_question(later), paths.next_question(later)), (Some(A), None));
         assert_eq!(paths.choose(later), B);
-        paths.heard(later, A, ProbeReply::Yes);
+        paths.reply_received(later, A, ProbeReply::Yes);
         assert_eq!(paths.choose(later), A);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn room__where_all_are_down_all_are_used() {
         let mut paths = StreamPaths::new(2);
         for path in [A, B] {
-            paths.of(path).go_down(LocalNs(0));
+            paths.path_mut(path).go_down(LocalNs(0));
         }
         let later = LocalNs(0) + Nanos::from_millis(200);
         assert_eq!((paths.room(later), paths.next_question(later)), (2, None));

@@ -9,7 +9,7 @@ use super::*;
 use crate::base::{RandomKey, RandomStream};
 use crate::wire::conformance::{self, Fabric, Need};
 use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric, MemoryWire};
-use crate::wire::{Arrival, Destination, RefusalReason, Operation, OperationKind, Out, PathId, PostOutcome, Wire};
+use crate::wire::{Arrival, Destination, Operation, OperationKind, Out, PathId, PostOutcome, RefusalReason, Wire};
 
 mod live;
 mod rails;
@@ -86,15 +86,15 @@ impl Fabric for ReliableJob {
         while self.fabric.now() < end {
             self.pass(Nanos::from_micros(50));
             for wire in &mut self.wires {
-                wire.harvest(0, &mut |_| {});
+                wire.poll(0, &mut |_| {});
             }
         }
     }
 }
 
-fn rough(ranks: u32, seed: u64) -> MemoryConfig {
-    let rough = FaultInjection { doubled: 20_000, late: 30_000, damaged: 20_000 };
-    MemoryConfig { loss_per_million: 50_000, rough, seed, ..MemoryConfig::lossless(ranks) }
+fn fault_injection(ranks: u32, seed: u64) -> MemoryConfig {
+    let fault_injection = FaultInjection { doubled: 20_000, late: 30_000, damaged: 20_000 };
+    MemoryConfig { loss_per_million: 50_000, fault_injection, seed, ..MemoryConfig::lossless(ranks) }
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn conformance__a_smooth_and_a_rough_fabric_keep_all_promises() {
     let lacks = [Multicast, Read, Atomic, File].map(Need::Operation);
     for (wire, config) in [
         ("reliable over memory", MemoryConfig::lossless(conformance::RANKS)),
-        ("reliable over rough memory", rough(conformance::RANKS, 5)),
+        ("reliable over rough memory", fault_injection(conformance::RANKS, 5)),
     ] {
-        let outcomes = conformance::check(wire, &lacks, || ReliableJob::new(config, &StreamConfig::of(config.ranks)));
+        let outcomes = conformance::check(wire, &lacks, || ReliableJob::new(config, &StreamConfig::new(config.ranks)));
         std::eprint!("{}", outcomes.expect("every promise is kept"));
     }
 }
@@ -142,7 +142,7 @@ const SOURCE: u64 = 1 << 17;
 impl Traffic {
     fn new(config: MemoryConfig) -> Self {
         let mut job =
-            ReliableJob::new(config, &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::of(config.ranks) });
+            ReliableJob::new(config, &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::new(config.ranks) });
         let bytes: Vec<u8> = (0..SOURCE).map(|i| (i ^ i >> 7) as u8).collect();
         let sources = (0..config.ranks).map(|rank| job.memory(rank, &bytes)).collect();
         let targets = (0..config.ranks).map(|rank| job.memory(rank, &vec![0; SOURCE as usize])).collect();
@@ -205,11 +205,11 @@ impl Traffic {
         self.posted += 1;
     }
 
-    /// Harvests everywhere and compares with what was expected.
-    fn harvest(&mut self) {
+    /// Polls everywhere and compares with what was expected.
+    fn poll(&mut self) {
         for rank in 0..self.job.wires.len() as u32 {
             let mut seen = Vec::new();
-            self.job.wire(rank).harvest(64, &mut |arrival| match arrival {
+            self.job.wire(rank).poll(64, &mut |arrival| match arrival {
                 Arrival::Datagram(d) => seen.push((d.from, d.class, Some(d.head.to_vec()), d.body, 0)),
                 Arrival::Landed { from, into, immediate, .. } => seen.push((from, None, None, into, immediate)),
                 Arrival::Done { token, status, .. } => {
@@ -253,7 +253,7 @@ impl Traffic {
             if self.posted < posts {
                 (0..1 + self.random.below(4)).for_each(|_| self.post());
             }
-            self.harvest();
+            self.poll();
             self.job.pass(Nanos::from_millis(70));
             rounds += 1;
             assert!(rounds < 400_000, "it does not come to an end");
@@ -265,7 +265,7 @@ impl Traffic {
 #[test]
 fn traffic__everything_arrives_once_in_order_and_as_it_was() {
     for seed in 0..8 {
-        Traffic::new(rough(3, seed)).run(600);
+        Traffic::new(fault_injection(3, seed)).run(600);
     }
 }
 
@@ -276,12 +276,12 @@ fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
             Traffic::new(MemoryConfig { paths: 2, loss_per_million: 5_000, seed, ..MemoryConfig::lossless(3) });
         for round in 0..400 {
             match round {
-                100 => traffic.job.fabric.cut(PathId((seed % 2) as u8)),
-                300 => traffic.job.fabric.mend(PathId((seed % 2) as u8)),
+                100 => traffic.job.fabric.cut_path(PathId((seed % 2) as u8)),
+                300 => traffic.job.fabric.restore_path(PathId((seed % 2) as u8)),
                 _ => {}
             }
             traffic.post();
-            traffic.harvest();
+            traffic.poll();
             traffic.job.pass(Nanos::from_millis(70));
         }
         traffic.run(800);
@@ -302,11 +302,11 @@ fn write(job: &mut ReliableJob, length: u32, cut: Option<(PathId, u64)>) -> (Nan
     let mut ended = None;
     while ended.is_none() {
         if let Some((path, _)) = cut.filter(|(_, after)| job.wires[0].counters().sent >= *after) {
-            job.fabric.cut(path);
+            job.fabric.cut_path(path);
         }
         job.pass(Nanos::from_millis(70));
-        job.wire(1).harvest(64, &mut |_| {});
-        job.wire(0).harvest(64, &mut |arrival| {
+        job.wire(1).poll(64, &mut |_| {});
+        job.wire(0).poll(64, &mut |arrival| {
             if let Arrival::Done { token: Token(9), status, .. } = arrival {
                 ended = Some(status);
             }
@@ -324,8 +324,8 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
     const LENGTH: u32 = 4 << 20;
     let config = MemoryConfig { paths: 2, room: 100_000, ..MemoryConfig::lossless(2) };
     let fragments = u64::from(LENGTH) / 1_432 + 1;
-    let (usual, _) = write(&mut ReliableJob::new(config, &StreamConfig::of(2)), LENGTH, None);
-    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
+    let (usual, _) = write(&mut ReliableJob::new(config, &StreamConfig::new(2)), LENGTH, None);
+    let mut job = ReliableJob::new(config, &StreamConfig::new(2));
     let (took, status) = write(&mut job, LENGTH, Some((PathId(1), fragments / 3)));
     assert_eq!(status, Status::Complete);
     assert!(took < usual + usual + Nanos::from_millis(50), "{took:?} instead of {usual:?}");
@@ -337,7 +337,7 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
 #[test]
 fn silence__a_peer_that_never_answers_is_given_up() {
     let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
-    let mut job = ReliableJob::new(config, &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::of(2) });
+    let mut job = ReliableJob::new(config, &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) });
     let (took, status) = write(&mut job, 100_000, None);
     assert_eq!(status, Status::Flushed);
     assert!(took >= Nanos::from_millis(300) && took < Nanos::from_millis(600), "{took:?}");
@@ -347,14 +347,14 @@ fn silence__a_peer_that_never_answers_is_given_up() {
 
 #[test]
 fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() {
-    let mut job = ReliableJob::new(MemoryConfig::lossless(3), &StreamConfig::of(3));
+    let mut job = ReliableJob::new(MemoryConfig::lossless(3), &StreamConfig::new(3));
     let source = job.memory(0, &[3; 4_000]);
     let body = Span { region: source, offset: 0, length: 4_000 };
     job.send(0, 1, Class::Bulk, b"lost", body, Some(Token(1)));
     job.send(0, 2, Class::Bulk, b"heard", body, Some(Token(2)));
     job.post(0, Operation::Abandon { peer: Rank(1) }, &[]);
     let mut ended = BTreeMap::new();
-    job.wire(0).harvest(64, &mut |arrival| {
+    job.wire(0).poll(64, &mut |arrival| {
         if let Arrival::Done { token, status, .. } = arrival {
             ended.insert(token, status);
         }
@@ -362,8 +362,8 @@ fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() 
     assert_eq!(ended, BTreeMap::from([(Token(1), Status::Flushed)]));
     while ended.len() < 2 {
         assert!(job.pass(Nanos::from_millis(1)), "the other rank is never served");
-        (1..3).for_each(|rank| _ = job.wire(rank).harvest(64, &mut |_| {}));
-        job.wire(0).harvest(64, &mut |arrival| {
+        (1..3).for_each(|rank| _ = job.wire(rank).poll(64, &mut |_| {}));
+        job.wire(0).poll(64, &mut |arrival| {
             if let Arrival::Done { token, status, .. } = arrival {
                 ended.insert(token, status);
             }
@@ -375,7 +375,7 @@ fn abandon__what_is_for_a_rank_that_is_out_ends_at_once_and_others_get_theirs() 
 #[test]
 fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
-    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
+    let mut job = ReliableJob::new(config, &StreamConfig::new(2));
     let source = job.memory(0, &[5; 40_000]);
     let body = Span { region: source, offset: 0, length: 40_000 };
     job.send(0, 1, Class::Bulk, b"long", body, Some(Token(1)));
@@ -384,9 +384,9 @@ fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
     while !is_done {
         job.pass(Nanos::from_millis(10));
         if job.fabric.now() >= away_until {
-            job.wire(1).harvest(64, &mut |_| {});
+            job.wire(1).poll(64, &mut |_| {});
         }
-        job.wire(0).harvest(64, &mut |arrival| is_done |= matches!(arrival, Arrival::Done { .. }));
+        job.wire(0).poll(64, &mut |arrival| is_done |= matches!(arrival, Arrival::Done { .. }));
     }
     let fragments = 40_000 / 1_432 + 1;
     let sent = job.wire(0).counters().sent;
@@ -396,7 +396,7 @@ fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
 #[test]
 fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
-    let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::of(2) };
+    let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::new(2) };
     let mut job = ReliableJob::new(config, &streams);
     let source = job.memory(0, &[7; 1_000]);
     let body = Span { region: source, offset: 0, length: 1_000 };
@@ -405,9 +405,9 @@ fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     }
     for _ in 0..200 {
         job.pass(Nanos::from_millis(70));
-        job.wire(0).harvest(64, &mut |_| {});
+        job.wire(0).poll(64, &mut |_| {});
         // It takes part, and reads nothing.
-        job.wire(1).harvest(0, &mut |_| {});
+        job.wire(1).poll(0, &mut |_| {});
     }
     // Eight messages, and then it asks whether there is room now and then.
     let (held, asked) = (job.wire(0).counters().sent, job.fabric.now().since(LocalNs(0)).0 / 64_000_000);
@@ -415,14 +415,14 @@ fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let mut messages = 0;
     while messages < 100 {
         assert!(job.pass(Nanos::from_millis(70)), "{messages} messages and nothing left to do");
-        job.wire(0).harvest(64, &mut |_| {});
-        job.wire(1).harvest(1, &mut |arrival| messages += u32::from(matches!(arrival, Arrival::Datagram(_))));
+        job.wire(0).poll(64, &mut |_| {});
+        job.wire(1).poll(1, &mut |arrival| messages += u32::from(matches!(arrival, Arrival::Datagram(_))));
     }
 }
 
 #[test]
 fn post__what_cannot_be_is_refused_by_name() {
-    let mut job = ReliableJob::new(MemoryConfig::lossless(2), &StreamConfig::of(2));
+    let mut job = ReliableJob::new(MemoryConfig::lossless(2), &StreamConfig::new(2));
     let own = job.memory(0, &[0; 64]);
     let from = Span { region: own, offset: 0, length: 64 };
     let (path, class) = (PathId(0), Class::Bulk);
@@ -443,13 +443,13 @@ fn post__what_cannot_be_is_refused_by_name() {
 #[test]
 fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     let config = MemoryConfig { latency: Nanos::from_micros(10), ..MemoryConfig::lossless(2) };
-    let mut job = ReliableJob::new(config, &StreamConfig::of(2));
+    let mut job = ReliableJob::new(config, &StreamConfig::new(2));
     let mut heard: Vec<String> = Vec::new();
     let go = |job: &mut ReliableJob, heard: &mut Vec<String>| {
         for _ in 0..50 {
             job.pass(Nanos::from_millis(1));
-            job.wire(0).harvest(64, &mut |_| {});
-            job.wire(1).harvest(64, &mut |arrival| {
+            job.wire(0).poll(64, &mut |_| {});
+            job.wire(1).poll(64, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     heard.push(String::from_utf8(d.head.to_vec()).expect("a word"));
                 }
@@ -461,7 +461,7 @@ fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     job.send(0, 1, Class::Bulk, b"of the old life", Span::EMPTY, None);
     job.lend();
     let end = job.fabric.take(Rank(0));
-    let fresh = ReliableWire::new(end, 2, &StreamConfig::of(2), 1).expect("all that is needed");
+    let fresh = ReliableWire::new(end, 2, &StreamConfig::new(2), 1).expect("all that is needed");
     job.lend();
     job.wires[0] = fresh;
     job.send(0, 1, Class::Bulk, b"two", Span::EMPTY, None);
@@ -497,7 +497,10 @@ mod strangers {
 
     fn tails() -> impl Strategy<Value = Option<MessageTrailer>> {
         let message = (any::<u32>(), 0usize..HEAD_MAX).prop_map(|(length, head)| {
-            Some(MessageTrailer::Message { length: length % 5_000, head: Head::of(&vec![1; head]).expect("short") })
+            Some(MessageTrailer::Message {
+                length: length % 5_000,
+                head: Head::from_bytes(&vec![1; head]).expect("short"),
+            })
         });
         let landed = any::<(u32, Option<u64>)>()
             .prop_map(|(length, immediate)| Some(MessageTrailer::Landed { length, immediate }));
@@ -552,13 +555,13 @@ mod strangers {
         #[test]
         fn input__any_frames_of_a_peer_touch_no_memory_of_ours(said in prop::collection::vec(frames(), 1..60)) {
             let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
-            let streams = StreamConfig { inbox: Bytes(INBOX_LENGTH), ..StreamConfig::of(2) };
+            let streams = StreamConfig { inbox: Bytes(INBOX_LENGTH), ..StreamConfig::new(2) };
             let mut node = ReliableNode::new(ReliableConfig { ranks: 2, below, streams, inboxes: INBOXES, kept: RegionId(1) });
             let mut out: Out<ReliableEvent> = Out::with_limit(1024);
             let _ = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
             let body = Span { region: RegionId(5), offset: 0, length: 40_000 };
             let ticket = MessageCompletion { token: Some(Token(1)), kept: None };
-            let target = MessageTarget::Inbox { head: Head::of(b"ours").expect("short") };
+            let target = MessageTarget::Inbox { head: Head::from_bytes(b"ours").expect("short") };
             let message = Message { target, body, ticket };
             let own = ReliableCommand::Send { to: Rank(1), class: Class::Bulk, message };
             let _ = node.input(LocalNs(0), Input::Command(own), &mut out);
@@ -596,8 +599,8 @@ mod strangers {
                             }
                             _ => {}
                         },
-                        Effect::Tell(ReliableEvent::Done { .. }) => over += 1,
-                        Effect::Tell(_) => {}
+                        Effect::Notify(ReliableEvent::Done { .. }) => over += 1,
+                        Effect::Notify(_) => {}
                     }
                 }
             }

@@ -1,9 +1,9 @@
 //! A reliable wire made of a lossy one.
 //!
 //! # Model
-//! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is stepped in every post and every harvest, and between them
+//! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is stepped in every post and every poll, and between them
 //! when [`Wire::deadline`] says so. Bodies of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are free
-//! again with the next harvest. Two regions of the wire below are ours: inboxes, and bodies of messages without a token.
+//! again with the next poll. Two regions of the wire below are ours: inboxes, and bodies of messages without a token.
 //!
 //! # Invariants
 //! I1. Memory of an operation with a token is read, perhaps again, until the token is back.
@@ -12,17 +12,17 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::buffer_pool::BufferPool;
 use super::frame::OFFSET_LIMIT;
-use super::kept::BufferPool;
 use super::{
     HEAD_MAX, Message, MessageCompletion, MessageTarget, Receipt, ReliableCommand, ReliableConfig, ReliableEvent,
     ReliableNode, StreamConfig,
 };
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef,
-    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
-    Stamp, Token, Wire, forward_wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Operation,
+    OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp, Token,
+    Wire, forward_wire,
 };
 
 /// Ranks that a token can name.
@@ -40,7 +40,7 @@ pub struct ReliableWire<W> {
     /// Lengths of the regions that were registered here.
     regions: Vec<(RegionId, u64)>,
     events: VecDeque<ReliableEvent>,
-    /// Of the messages given by the last harvest.
+    /// Of the messages given by the last poll.
     given: Vec<Receipt>,
     next: Option<LocalNs>,
     /// Classes in which a body found no memory to be kept in.
@@ -97,7 +97,7 @@ impl<W: Wire> ReliableWire<W> {
         &mut self.below
     }
 
-    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`ReliableCommand::Forget`]. Its messages that were not harvested are
+    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`ReliableCommand::Forget`]. Its messages that were not polled are
     /// dropped.
     pub fn forget(&mut self, peer: Rank, incarnation: u32) {
         let is_of_peer = |event: &ReliableEvent| match event {
@@ -114,7 +114,7 @@ impl<W: Wire> ReliableWire<W> {
         self.driver.engine_mut().damaged()
     }
 
-    /// Whether the next harvest gives something at once.
+    /// Whether the next poll gives something at once.
     pub fn has_arrivals(&self) -> bool {
         !self.events.is_empty()
     }
@@ -156,11 +156,11 @@ impl<W: Wire> ReliableWire<W> {
         match *operation {
             Operation::Send { to: Destination::One(to), path, class, head, body, token } => {
                 self.check_way(to, path)?;
-                let head = HeadRef::of(head, heads).ok_or(RefusalReason::Memory)?;
+                let head = HeadRef::bytes_in(head, heads).ok_or(RefusalReason::Memory)?;
                 if !self.capabilities.carries(head.len(), body.length as usize) {
                     return Err(RefusalReason::Length);
                 }
-                let head = Head::of(head).ok_or(RefusalReason::Length)?;
+                let head = Head::from_bytes(head).ok_or(RefusalReason::Length)?;
                 self.send(to, class, MessageTarget::Inbox { head }, body, token)
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
@@ -288,7 +288,7 @@ fn above(below: &Capabilities, config: &StreamConfig) -> Result<Capabilities, Re
     let body_max = config.body_max() as usize;
     Ok(Capabilities {
         name: "reliable",
-        operations: OperationSet::of(&kinds),
+        operations: OperationSet::from_kinds(&kinds),
         delivery: Delivery::Reliable,
         head_max: HEAD_MAX,
         body_max,
@@ -346,7 +346,7 @@ impl<W: Wire> Wire for ReliableWire<W> {
         self.step();
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let now = self.below.now();
         for receipt in core::mem::take(&mut self.given) {
             self.driver.command(now, ReliableCommand::Free(receipt));

@@ -30,10 +30,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::assembly::{Assemblies, AssemblyProgress, CompleteTimeslice};
-use super::burden::{BuilderLoad, LoadShedder};
 use super::context::{ReleasePolicy, TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::{TimesliceFrame, WriteImmediate};
 use super::layout::Role;
+use super::load_balance::{BuilderLoad, LoadShedder};
 use super::membership::{Change, Decision, Journal, RosterMember, Stake};
 use super::outbox::Outbox;
 use super::policy::{Directing, IntervalReport};
@@ -286,7 +286,7 @@ impl Builder {
 
     pub(super) fn other(&mut self, cx: &mut TimesliceContext<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
-            Arrival::Done { token, status, .. } => match TimesliceLabel::of(token) {
+            Arrival::Done { token, status, .. } => match TimesliceLabel::from_token(token) {
                 Some(TimesliceLabel::Frame { place, kind }) => {
                     if status == Status::NoRoom {
                         self.lines[place as usize].owed.again(kind);
@@ -401,7 +401,7 @@ impl Builder {
         word: u64,
         at: LocalNs,
     ) -> Option<(u64, u64, u32)> {
-        let (mark, line) = (WriteImmediate::of(word), &mut self.lines[place]);
+        let (mark, line) = (WriteImmediate::from_word(word), &mut self.lines[place]);
         if !line.is_in || !line.welcomed || !mark.is_of(line.life, self.run) {
             self.record.strangers += 1;
             return None;
@@ -461,7 +461,7 @@ impl Builder {
         let ring = cx.config.ring.0.max(1);
         self.lines.iter().for_each(|line| self.record.fill.record(line.fill * MILLION / ring));
         self.held.insert(timeslice, position);
-        cx.out.tell(TimesliceEvent::Complete { timeslice, position, missing });
+        cx.out.notify(TimesliceEvent::Complete { timeslice, position, missing });
         if cx.config.release == ReleasePolicy::AtOnce {
             self.free(cx, timeslice);
         }
@@ -507,7 +507,7 @@ impl Builder {
         let mut in_part = self.lines.iter().filter(|line| line.is_in);
         if !self.over && self.barrier.is_some() && in_part.all(|line| line.ended) && self.assemblies.open() == 0 {
             self.over = true;
-            cx.out.tell(TimesliceEvent::Ended);
+            cx.out.notify(TimesliceEvent::Ended);
         }
         more
     }

@@ -8,9 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::burden::BuilderSample;
 use super::context::WriteSlots;
 use super::frame::sequence_between;
+use super::load_balance::BuilderSample;
 use super::membership::Journal;
 use super::policy::{Cause, Policy};
 use super::ring::{Ring, RingRange};

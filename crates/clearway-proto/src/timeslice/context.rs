@@ -8,7 +8,7 @@ use super::membership::Journal;
 use super::policy::{Dfs, Policy, Window};
 use super::supply::ContributionSource;
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use crate::wire::{Destination, RefusalReason, Out, Span, Token};
+use crate::wire::{Destination, Out, RefusalReason, Span, Token};
 
 /// Writes that an input may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct WriteSlots {
 
 impl WriteSlots {
     /// What `policy` was published with, or was measured to need.
-    pub const fn of(policy: Policy) -> Self {
+    pub const fn from_policy(policy: Policy) -> Self {
         match policy {
             // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
             Policy::BestEffort | Policy::Offset | Policy::Dfs => Self { for_one: 164, in_all: u32::MAX },
@@ -168,7 +168,7 @@ impl TimesliceLabel {
     }
 
     /// What was issued with `token`.
-    pub(super) const fn of(token: Token) -> Option<Self> {
+    pub(super) const fn from_token(token: Token) -> Option<Self> {
         let place = (token.0 >> 24 & PLACE_MASK) as u32;
         let kind = (token.0 >> 48) as u8;
         match token.0 >> 56 {
@@ -208,8 +208,8 @@ mod tests {
             TimesliceLabel::Frame { place: 9_999, kind: 5 },
             TimesliceLabel::Write { place: 4_095, sequence: 0xff_fffe, piece: 3 },
         ] {
-            assert_eq!(TimesliceLabel::of(label.token()), Some(label));
+            assert_eq!(TimesliceLabel::from_token(label.token()), Some(label));
         }
-        assert_eq!(TimesliceLabel::of(Token(u64::MAX)), None);
+        assert_eq!(TimesliceLabel::from_token(Token(u64::MAX)), None);
     }
 }

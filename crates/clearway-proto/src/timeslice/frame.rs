@@ -33,7 +33,7 @@
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
 
-use super::burden::BuilderLoad;
+use super::load_balance::BuilderLoad;
 use super::policy::{IntervalReport, Proposal};
 use crate::base::{ByteReader, Head, LocalNs, Nanos, PeerNs};
 use crate::wire::{RegionId, RemoteSpan};
@@ -267,7 +267,7 @@ const fn burden(byte: u8) -> Option<BuilderLoad> {
 }
 
 /// `head` of a message without its end, if that says that it is of `run`.
-pub(super) fn of_run(head: &[u8], run: u16) -> Option<&[u8]> {
+pub(super) fn from_run(head: &[u8], run: u16) -> Option<&[u8]> {
     let (frame, its) = head.split_last_chunk()?;
     (u16::from_le_bytes(*its) == run).then_some(frame)
 }
@@ -303,7 +303,7 @@ impl WriteImmediate {
     }
 
     /// Reads a word.
-    pub(super) const fn of(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         let sequence = (word >> 32) as u32 & SEQUENCE_MASK;
         Self { timeslice: word as u32, sequence, pieces: (word >> 56 & 3) as u8 + 1, life: (word >> 58) as u32 }
     }
@@ -373,15 +373,15 @@ mod tests {
 
     #[test]
     fn of_run__is_told_by_the_last_two_bytes() {
-        assert_eq!(of_run(&[6, 2, 1], 0x0102), Some(&[6][..]));
-        assert_eq!((of_run(&[6, 2, 1], 0x0101), of_run(&[6], 6)), (None, None));
+        assert_eq!(from_run(&[6, 2, 1], 0x0102), Some(&[6][..]));
+        assert_eq!((from_run(&[6, 2, 1], 0x0101), from_run(&[6], 6)), (None, None));
     }
 
     #[test]
     fn mark__comes_back_from_its_word() {
         let mark = WriteImmediate::new(0x1_2345_6789, 0xff00_0001, 4, [0x41, 0]);
         assert_eq!(mark.word(), 0x0700_0001_2345_6789);
-        assert_eq!(WriteImmediate::of(mark.word()), mark);
+        assert_eq!(WriteImmediate::from_word(mark.word()), mark);
         assert!(mark.is_of(1, 0) && mark.is_of(0x41, 0) && !mark.is_of(2, 0) && !mark.is_of(1, 1));
         assert_eq!(WriteImmediate::new(0, 0, 1, [0, 3]).word(), 0x6000_0000_0000_0000);
     }

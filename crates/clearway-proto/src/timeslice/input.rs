@@ -25,11 +25,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::burden::LoadEstimator;
 use super::connection::{BuilderConnection, ConnectionState, Connections, UnreleasedContribution};
 use super::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::{PIECES_MAX, TimesliceFrame, WriteImmediate};
 use super::layout::Role;
+use super::load_balance::LoadEstimator;
 use super::outbox::Outbox;
 use super::policy::{Cause, Choice, IntervalReport, Policy, Sending};
 use super::record::{BlockedTimes, InputRecord};
@@ -155,7 +155,7 @@ impl InputNode {
         self.connections.supply.finish(timeslice.max(self.reached));
         self.connections.look_up_all(self.place);
         self.policy.redealt(cx.now, &self.connections);
-        self.tell_end();
+        self.notify_end();
         self.try_to_end();
         self.go_on(cx)
     }
@@ -179,7 +179,7 @@ impl InputNode {
 
     pub(super) fn other(&mut self, cx: &mut TimesliceContext<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
-            Arrival::Done { token, status, .. } => match TimesliceLabel::of(token) {
+            Arrival::Done { token, status, .. } => match TimesliceLabel::from_token(token) {
                 Some(TimesliceLabel::Frame { place, kind }) => self.framed(place as usize, kind, status),
                 Some(TimesliceLabel::Write { place, sequence, piece }) => {
                     self.written(cx, place, sequence, piece, status)
@@ -214,9 +214,11 @@ impl InputNode {
         if !self.ready || connections.range.end < u64::MAX {
             return;
         }
-        let before: Vec<_> = (0..connections.all.len()).map(|place| burdens.of(place)).collect();
+        let before: Vec<_> = (0..connections.all.len()).map(|place| burdens.load_at(place)).collect();
         if burdens.interval(|place| connections.sight(place, *reached)) {
-            for (place, _) in before.into_iter().enumerate().filter(|(place, before)| burdens.of(*place) != *before) {
+            for (place, _) in
+                before.into_iter().enumerate().filter(|(place, before)| burdens.load_at(*place) != *before)
+            {
                 connections.all[place].tells_burden = true;
                 outbox.want(place);
             }
@@ -252,7 +254,7 @@ impl InputNode {
             self.ready = true;
             self.retry_at = None;
             self.policy.began(cx.now);
-            cx.out.tell(TimesliceEvent::Ready);
+            cx.out.notify(TimesliceEvent::Ready);
             self.look_at_length(cx);
         }
     }
@@ -299,7 +301,7 @@ impl InputNode {
             self.record.released += 1;
         }
         if let Some(timeslice) = free {
-            cx.out.tell(TimesliceEvent::Free { timeslice });
+            cx.out.notify(TimesliceEvent::Free { timeslice });
         }
     }
 
@@ -310,7 +312,7 @@ impl InputNode {
         let bytes = self.connections.supply.longest();
         if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
             self.told_too_long = true;
-            cx.out.tell(TimesliceEvent::TooLong { bytes, ring: shortest });
+            cx.out.notify(TimesliceEvent::TooLong { bytes, ring: shortest });
         }
     }
 
@@ -343,7 +345,7 @@ impl InputNode {
             |connection: &BuilderConnection| matches!(connection.stage, ConnectionState::Ended | ConnectionState::Out);
         if !self.ended && self.ready && self.connections.all.iter().all(over) {
             self.ended = true;
-            cx.out.tell(TimesliceEvent::Ended);
+            cx.out.notify(TimesliceEvent::Ended);
         }
     }
 
@@ -488,7 +490,7 @@ impl InputNode {
         self.writes = self.writes.saturating_sub(1);
         match status {
             Status::NoRoom => self.again.push_back((place, sequence, piece)),
-            Status::Refused(missing) => cx.out.tell(TimesliceEvent::Refused { peer: connection.peer, missing }),
+            Status::Refused(missing) => cx.out.notify(TimesliceEvent::Refused { peer: connection.peer, missing }),
             _ if connection.is_drained() => self.try_to_end(),
             _ => {}
         }
@@ -539,7 +541,7 @@ impl InputNode {
                 }
                 ConnectionState::Open if tells_burden => {
                     self.connections.all[place].tells_burden = false;
-                    TimesliceFrame::Burden { life, burden: self.burdens.of(place) }
+                    TimesliceFrame::Burden { life, burden: self.burdens.load_at(place) }
                 }
                 ConnectionState::Open if asks => {
                     self.connections.all[place].asks = false;

@@ -31,12 +31,12 @@
 
 mod assembly;
 mod builder;
-mod burden;
 mod connection;
 mod context;
 mod frame;
 mod input;
 mod layout;
+mod load_balance;
 mod membership;
 mod node;
 mod outbox;

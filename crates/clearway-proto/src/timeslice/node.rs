@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 
 use super::builder::Builder;
 use super::context::{TimesliceConfig, TimesliceContext, TimesliceEvent, TimesliceLabel};
-use super::frame::{TimesliceFrame, of_run};
+use super::frame::{TimesliceFrame, from_run};
 use super::input::InputNode;
 use super::layout::Role;
 use super::membership::{
@@ -177,11 +177,11 @@ impl TimesliceNode {
         peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, TimesliceFrame::Abort));
         self.part = NodeRole::Aborted;
         self.membership = None;
-        out.tell(TimesliceEvent::Aborted { by });
+        out.notify(TimesliceEvent::Aborted { by });
     }
 
     fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], body: Span, out: &mut Out<TimesliceEvent>) -> More {
-        let Some(head) = of_run(head, self.config.run) else { return More::No };
+        let Some(head) = from_run(head, self.config.run) else { return More::No };
         if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
             return self.about_members(now, from, head, out);
         }
@@ -218,7 +218,8 @@ impl TimesliceNode {
                 }
             }
             Arrival::Done { token, status, .. }
-                if let Some(TimesliceLabel::Frame { place, kind: kind @ FIRST_KIND.. }) = TimesliceLabel::of(token) =>
+                if let Some(TimesliceLabel::Frame { place, kind: kind @ FIRST_KIND.. }) =
+                    TimesliceLabel::from_token(token) =>
             {
                 if let Some(membership) = &mut self.membership {
                     membership.done(RosterMember(place), kind, status);

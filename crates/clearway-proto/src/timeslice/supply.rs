@@ -33,7 +33,7 @@ impl ContributionSizes {
     pub const BESIDE: Bytes = Bytes((BESIDE[0] + BESIDE[1] + BESIDE[2]) as u64);
 
     /// The length of the contribution to `timeslice`.
-    pub fn of(&self, timeslice: u64) -> Bytes {
+    pub fn length_at(&self, timeslice: u64) -> Bytes {
         match *self {
             Self::Constant(length) => length,
             Self::Mixed(length) => Bytes(length.0 + Self::BESIDE.0),
@@ -162,7 +162,7 @@ impl Supply {
                 ))
             }
             ContributionSource::Endless(memory, sizes) => {
-                let length = sizes.of(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
+                let length = sizes.length_at(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
                 ContributionSpans::new([Span { length, ..memory }])
             }
             ContributionSource::Given => {
@@ -223,14 +223,16 @@ mod tests {
             supply.pieces(7),
             ContributionSpans::new([span(8, 100), span(108, 16), span(124, 64), span(188, 64)])
         );
-        assert_eq!((supply.longest(), ContributionSizes::Mixed(Bytes(100)).of(1)), (244, Bytes(244)));
+        assert_eq!((supply.longest(), ContributionSizes::Mixed(Bytes(100)).length_at(1)), (244, Bytes(244)));
     }
 
     #[test]
     fn sizes__are_a_function_of_the_timeslice() {
         let sizes = ContributionSizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
-        assert!((0..100).all(|t| (10..=12).contains(&sizes.of(t).0) && sizes.of(t) == sizes.of(t)));
-        assert_eq!((0..100).map(|t| sizes.of(t).0).max(), Some(12));
+        assert!(
+            (0..100).all(|t| (10..=12).contains(&sizes.length_at(t).0) && sizes.length_at(t) == sizes.length_at(t))
+        );
+        assert_eq!((0..100).map(|t| sizes.length_at(t).0).max(), Some(12));
         let mut supply = Supply::new(ContributionSource::Endless(span(0, 11), sizes), 0);
         assert!((0..100).all(|t| supply.pieces(t).is_some_and(|pieces| pieces.length() <= 11)));
         supply.finish(5);

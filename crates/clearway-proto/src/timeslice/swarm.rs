@@ -59,8 +59,8 @@ impl Wire for FaultyWire<'_> {
     fn now(&self) -> LocalNs {
         self.now
     }
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let count = self.wire.harvest(limit.min(self.most), sink);
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let count = self.wire.poll(limit.min(self.most), sink);
         self.most -= count;
         count
     }
@@ -238,7 +238,7 @@ impl SwarmTrial {
             window: Window { least: 2, most: 8 },
             dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
             source: ContributionSource::Given,
-            slots: WriteSlots::of(self.policy),
+            slots: WriteSlots::from_policy(self.policy),
             rings: Span { region, offset: 0, length: length as u32 },
             ring: Bytes(self.ring),
             release: ReleasePolicy::ByCommand,
@@ -299,7 +299,7 @@ impl SwarmTrial {
             SwarmFault::Join => {
                 if process.driver.is_none() {
                     // What had come for the dead is gone with it.
-                    while self.fabric.wire(Rank(rank)).harvest(1000, &mut |_| {}) > 0 {}
+                    while self.fabric.wire(Rank(rank)).poll(1000, &mut |_| {}) > 0 {}
                     self.processes[rank as usize].out = true;
                     self.boot(rank, 1);
                 }
@@ -362,10 +362,10 @@ impl SwarmTrial {
             process.sleeps_until = now.0 + 1_000;
             process.wake = Some(LocalNs(process.sleeps_until));
         }
-        events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
+        events.into_iter().for_each(|event| self.handle_event(Rank(rank as u32), event));
     }
 
-    fn hear(&mut self, rank: Rank, event: TimesliceEvent) {
+    fn handle_event(&mut self, rank: Rank, event: TimesliceEvent) {
         let process = &mut self.processes[rank.index()];
         match event {
             TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice),

@@ -71,7 +71,7 @@ impl TimesliceJob {
                 window: shape.window,
                 dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
                 source,
-                slots: WriteSlots::of(shape.policy),
+                slots: WriteSlots::from_policy(shape.policy),
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(shape.ring),
                 release: shape.release,
@@ -136,7 +136,7 @@ impl TimesliceJob {
                 let mut events = Vec::new();
                 let progress =
                     self.drivers[rank].step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
-                events.into_iter().for_each(|event| self.hear(Rank(rank as u32), event));
+                events.into_iter().for_each(|event| self.handle_event(Rank(rank as u32), event));
                 wake = [wake, progress.next].into_iter().flatten().min();
             }
             let next = [wake, self.fabric.next_arrival()].into_iter().flatten().min();
@@ -147,7 +147,7 @@ impl TimesliceJob {
         }
     }
 
-    fn hear(&mut self, rank: Rank, event: TimesliceEvent) {
+    fn handle_event(&mut self, rank: Rank, event: TimesliceEvent) {
         match event {
             TimesliceEvent::Complete { timeslice, missing, .. } => {
                 assert_eq!(missing, 0);
@@ -247,7 +247,7 @@ fn job__an_endless_source_needs_no_commands() {
         let TimesliceRecord::Builder(builder) = job.record(3) else { panic!("rank 3 is a builder") };
         assert!(builder.timeslices > 100, "{policy:?}: {builder:?}");
         assert_eq!(builder.doubled + builder.strangers, 0);
-        let expected: u64 = (0..builder.timeslices).map(|row| 3 * sizes.of(row * 2).0).sum();
+        let expected: u64 = (0..builder.timeslices).map(|row| 3 * sizes.length_at(row * 2).0).sum();
         assert!(builder.bytes >= expected, "{policy:?}: at least what is complete has landed");
         let reached =
             |job: &mut TimesliceJob, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
@@ -275,7 +275,7 @@ fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
     for (sizes, messages) in
         [(ContributionSizes::Constant(Bytes(512)), 1), (ContributionSizes::Mixed(Bytes(20_000)), 4)]
     {
-        let length = sizes.of(0).0;
+        let length = sizes.length_at(0).0;
         let memory = Span { region: RegionId(0), offset: 0, length: length as u32 };
         let shape = JobShape { policy: Policy::Put, ring: 1 << 16, ..SMALL };
         let mut job = TimesliceJob::new(shape, ContributionSource::Endless(memory, sizes));

@@ -17,7 +17,7 @@ pub struct OperationSet(u16);
 
 impl OperationSet {
     /// The set of `kinds`.
-    pub fn of(kinds: &[OperationKind]) -> Self {
+    pub fn from_kinds(kinds: &[OperationKind]) -> Self {
         Self(kinds.iter().fold(0, |set, kind| set | 1 << *kind as u16))
     }
 

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 #[cfg(doc)]
 use super::Capabilities;
-use super::foreign::WordMemory;
+use super::foreign_memory::WordMemory;
 use super::{AdoptedMemory, FileId, MemoryAccess, OperationKind, Wire};
 use crate::base::Rank;
 

@@ -1,7 +1,7 @@
 //! Runs one engine over one wire: feeds inputs, applies effects in order, holds what is paced, completes tokens once.
 //!
 //! # Model
-//! A step is: harvest, give every arrival to the engine, tick it if due, post the operations, give back what completed
+//! A step is: poll, give every arrival to the engine, tick it if due, post the operations, give back what completed
 //! at once; again until nothing is left to do at this instant or the step's budget is spent. The same driver runs on
 //! virtual time (tests, simulator) and on real clocks (`clearway-runtime` adds only the waiting).
 //!
@@ -14,14 +14,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::{
-    APPLY_MAX, Arrival, Effect, Engine, Fault, HeadRef, Input, RefusalReason, More, Operation, OperationKind, Out,
-    PostOutcome, SHOW_MAX, Span, Status, Token, Wire, bytes_of,
+    APPLY_MAX, Arrival, Effect, Engine, Fault, HeadRef, Input, More, Operation, OperationKind, Out, PostOutcome,
+    RefusalReason, SHOW_MAX, Span, Status, Token, Wire, bytes_of,
 };
 use crate::base::{LocalNs, Rank};
 
 /// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine that writes up to 16
 /// effects for each.
-const HARVEST_LIMIT: usize = 64;
+const POLL_LIMIT: usize = 64;
 /// Effects for which one round's buffer is sized.
 const OUT_LIMIT: usize = 1024;
 /// Rounds in one step: bounds the time until the caller can look at its own business again.
@@ -167,8 +167,8 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// One harvest and everything that follows from it; returns the number of inputs given, and the deadline behind what was
-    /// harvested: the engine's still, if no input was given.
+    /// One poll and everything that follows from it; returns the number of inputs given, and the deadline behind what was
+    /// polled: the engine's still, if no input was given.
     fn round(
         &mut self,
         now: LocalNs,
@@ -190,7 +190,7 @@ impl<E: Engine> Driver<E> {
                 given += 1;
             }
         }
-        given += wire.harvest(HARVEST_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
+        given += wire.poll(POLL_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
         let deadline = self.engine.deadline();
         if self.wants_more || deadline.is_some_and(|at| at <= now) {
             self.wants_more = false;
@@ -243,7 +243,7 @@ impl<E: Engine> Driver<E> {
         let (effects, heads) = out.split();
         for effect in effects {
             match effect {
-                Effect::Tell(event) => told(event),
+                Effect::Notify(event) => told(event),
                 Effect::Operate(timed) => match timed.not_before {
                     Some(at) if at > now => self.hold(at, timed.operation, heads),
                     _ => {
@@ -265,7 +265,7 @@ impl<E: Engine> Driver<E> {
     fn hold(&mut self, at: LocalNs, mut operation: Operation, heads: &[u8]) {
         let mut kept = Vec::new();
         if let Some(own) = operation.own_bytes() {
-            kept.extend_from_slice(own.of(heads).unwrap_or_default());
+            kept.extend_from_slice(own.bytes_in(heads).unwrap_or_default());
             *own = HeadRef { start: 0, length: kept.len() as u16 };
         }
         self.held.insert((at, self.held_count), DeferredOperation { operation, head: kept });
@@ -332,7 +332,7 @@ impl<E: Engine> Driver<E> {
                 Ok(Some((Status::Complete, u64::from(found))))
             }
             Operation::Store { bytes, into } => {
-                wire.copy_in(into, bytes.of(heads).ok_or(RefusalReason::Memory)?)?;
+                wire.copy_in(into, bytes.bytes_in(heads).ok_or(RefusalReason::Memory)?)?;
                 Ok(None)
             }
             Operation::Show { of, token } => {

@@ -15,7 +15,7 @@
 /// impl<W: Wire> Wire for Deaf<W> {
 ///     forward_wire!(0: rank, capabilities, now, memory, groups, post, deadline, counters);
 ///
-///     fn harvest(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+///     fn poll(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
 ///         0
 ///     }
 /// }
@@ -93,9 +93,9 @@ macro_rules! forward_wire {
             self.$to.post(operations, heads, answers)
         }
     };
-    (@harvest $to:tt) => {
-        fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut($crate::wire::Arrival<'_>)) -> usize {
-            self.$to.harvest(limit, sink)
+    (@poll $to:tt) => {
+        fn poll(&mut self, limit: usize, sink: &mut dyn FnMut($crate::wire::Arrival<'_>)) -> usize {
+            self.$to.poll(limit, sink)
         }
     };
     (@deadline $to:tt) => {

@@ -12,21 +12,21 @@
 //! # Not here
 //! Bandwidth, queues, switches: that is the simulated fabric's subject.
 
-mod rough;
+mod faults;
 
-pub use rough::FaultInjection;
+pub use faults::FaultInjection;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use self::rough::{FaultState, MessageFate};
+use self::faults::{FaultState, MessageFate};
 use super::regions::{Pages, Regions};
 use super::{
-    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted,
-    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
-    Stamp, StampSource, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Operation,
+    OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp,
+    StampSource, Status, Token, Wire,
 };
 use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c};
 
@@ -47,7 +47,7 @@ pub struct MemoryConfig {
     /// Chance of losing a message, in millionths.
     pub loss_per_million: u32,
     /// What else is done to messages.
-    pub rough: FaultInjection,
+    pub fault_injection: FaultInjection,
     /// Paths between any two ends, all alike.
     pub paths: u8,
     /// Decides which messages are lost, and the rest.
@@ -57,8 +57,16 @@ pub struct MemoryConfig {
 impl MemoryConfig {
     /// A lossless fabric of `ranks` with 10 us latency.
     pub const fn lossless(ranks: u32) -> Self {
-        let rough = FaultInjection { doubled: 0, late: 0, damaged: 0 };
-        Self { ranks, latency: Nanos::from_micros(10), room: 256, loss_per_million: 0, rough, paths: 1, seed: 0 }
+        let fault_injection = FaultInjection { doubled: 0, late: 0, damaged: 0 };
+        Self {
+            ranks,
+            latency: Nanos::from_micros(10),
+            room: 256,
+            loss_per_million: 0,
+            fault_injection,
+            paths: 1,
+            seed: 0,
+        }
     }
 }
 
@@ -73,7 +81,7 @@ enum InFlight {
     Done { token: Token, status: Status, value: u64 },
 }
 
-/// What lies ready for one end's next harvest.
+/// What lies ready for one end's next poll.
 #[derive(Debug)]
 enum ReadyArrivals {
     Message { from: Rank, path: PathId, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
@@ -94,7 +102,7 @@ pub struct MemoryFabric {
     latency: Nanos,
     loss_per_million: u32,
     loss: RandomStream,
-    weather: FaultState,
+    fault_state: FaultState,
 }
 
 /// One rank's end of a [`MemoryFabric`].
@@ -130,7 +138,7 @@ impl MemoryFabric {
             latency: config.latency,
             loss_per_million: config.loss_per_million,
             loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
-            weather: FaultState::new(config.rough, config.seed),
+            fault_state: FaultState::new(config.fault_injection, config.seed),
         }
     }
 
@@ -161,28 +169,28 @@ impl MemoryFabric {
     }
 
     /// Nothing that is posted on `path` from now on arrives.
-    pub fn cut(&mut self, path: PathId) {
-        self.weather.cut(path);
+    pub fn cut_path(&mut self, path: PathId) {
+        self.fault_state.cut_path(path);
     }
 
     /// `path` carries again.
-    pub fn mend(&mut self, path: PathId) {
-        self.weather.mend(path);
+    pub fn restore_path(&mut self, path: PathId) {
+        self.fault_state.restore_path(path);
     }
 
     /// Messages to groups no more arrive at `rank`, as when a switch drops its membership.
-    pub fn deafen(&mut self, rank: Rank) {
-        self.weather.deafen(rank);
+    pub fn block_multicast(&mut self, rank: Rank) {
+        self.fault_state.block_multicast(rank);
     }
 
     /// They do again.
-    pub fn hear(&mut self, rank: Rank) {
-        self.weather.hear(rank);
+    pub fn unblock_multicast(&mut self, rank: Rank) {
+        self.fault_state.unblock_multicast(rank);
     }
 
     /// Messages to groups stay within the sender's leaf of so many ranks, as where routers between leaves do not carry them.
     pub fn confine(&mut self, leaf: u32) {
-        self.weather.confine(leaf);
+        self.fault_state.confine(leaf);
     }
 
     /// The fabric's time.
@@ -240,7 +248,7 @@ impl MemoryFabric {
         self.wires[from.index()].landed_one();
         let members = self.groups.get(&group).cloned().unwrap_or_default();
         for member in members.into_iter().filter(|member| *member != from) {
-            if self.weather.is_deaf(from, member) {
+            if self.fault_state.is_multicast_blocked(from, member) {
                 continue;
             }
             let copy = InFlight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
@@ -252,11 +260,11 @@ impl MemoryFabric {
     fn launch(&mut self, to: Rank, mut flight: InFlight) {
         let mut fate = MessageFate { again: None, late: 0 };
         if let InFlight::Message { from, path, .. } = &flight {
-            if self.loss.below(1_000_000) < u64::from(self.loss_per_million) || self.weather.is_cut(*path) {
+            if self.loss.below(1_000_000) < u64::from(self.loss_per_million) || self.fault_state.is_cut(*path) {
                 self.wires[from.index()].landed_one();
                 return;
             }
-            fate = self.weather.fate(&mut flight);
+            fate = self.fault_state.decide(&mut flight);
         }
         if let Some(again) = fate.again
             && let InFlight::Message { from, .. } = &flight
@@ -332,7 +340,7 @@ impl MemoryFabric {
 impl MemoryWire {
     fn new(rank: Rank, config: &MemoryConfig) -> Self {
         let delivery = if config.loss_per_million == 0 { Delivery::Reliable } else { Delivery::Lossy };
-        let operations = OperationSet::of(&[
+        let operations = OperationSet::from_kinds(&[
             OperationKind::Send,
             OperationKind::Multicast,
             OperationKind::Write,
@@ -420,7 +428,7 @@ impl MemoryWire {
                     known(rank)?;
                 }
                 self.holds(body)?;
-                let head = head.of(heads).ok_or(RefusalReason::Memory)?;
+                let head = head.bytes_in(heads).ok_or(RefusalReason::Memory)?;
                 if self.capabilities.carries(head.len(), body.length as usize) {
                     Ok(())
                 } else {
@@ -465,7 +473,7 @@ impl MemoryWire {
                 }
                 self.in_flight += 1;
                 self.counters.sent += 1;
-                let head = head.of(heads).unwrap_or_default().into();
+                let head = head.bytes_in(heads).unwrap_or_default().into();
                 let body = self.take(body)?;
                 self.outbox.push((to, InFlight::Message { from: self.rank, path, class, head, body }));
                 Ok(PostOutcome::Done(0))
@@ -561,7 +569,7 @@ impl Wire for MemoryWire {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let count = limit.min(self.ready.len());
         self.receive.clear();
         for ready in self.ready.drain(..count) {

@@ -7,7 +7,7 @@
 //! and nothing of it is half done when the call returns.
 //!
 //! ```text
-//!    wire --harvest--> Arrival --\                       /--> Operation --post--> wire
+//!    wire --poll--> Arrival --\                       /--> Operation --post--> wire
 //!    clock -------------> Tick ----> Engine::input -> Out
 //!    application ---> Command --/                       \--> event --> application
 //! ```
@@ -19,7 +19,7 @@
 //! - Operations apply in the order written. An operation with `not_before` in the future leaves that order and waits.
 //! - A token completes exactly once for each time it is issued: at once, by a later [`Arrival::Done`], or as refused.
 //!   [`Status::NoRoom`] means that the operation did not start; it may be issued again after [`Arrival::Room`].
-//! - The body of an arrived datagram lies in the region [`RegionId::RECEIVE`] and stays there until the next harvest.
+//! - The body of an arrived datagram lies in the region [`RegionId::RECEIVE`] and stays there until the next poll.
 //!   Who wants to keep it copies it (`Operation::Copy`) in the same step.
 //!
 //! # Source
@@ -34,23 +34,23 @@
 //! # Not here
 //! Sockets (`clearway-runtime`); reliability over a lossy wire (an engine); which rank runs where (launch).
 
-mod beside;
 mod capabilities;
 pub mod conformance;
 mod driver;
-pub mod foreign;
+pub mod foreign_memory;
 mod forward;
 pub mod memory;
+mod mux;
 mod operation;
 mod out;
 pub mod regions;
 
-pub use beside::{EngineMux, MuxCommand, MuxEvent};
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Applier, Driver, Progress};
-pub use foreign::{AdoptedMemory, ForeignMemory, MemoryAccess};
+pub use foreign_memory::{AdoptedMemory, ForeignMemory, MemoryAccess};
 #[doc(inline)]
 pub use forward::forward_wire;
+pub use mux::{EngineMux, MuxCommand, MuxEvent};
 pub use operation::{
     APPLY_MAX, AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId,
     RemoteSpan, SHOW_MAX, Span, Token,
@@ -216,7 +216,7 @@ pub struct Datagram<'a> {
     pub at: Stamp,
     /// The engine's own header.
     pub head: &'a [u8],
-    /// Where the body lies until the next harvest; empty when there is none.
+    /// Where the body lies until the next poll; empty when there is none.
     pub body: Span,
 }
 
@@ -400,7 +400,7 @@ pub trait Wire {
         Ok(())
     }
 
-    /// The bytes of a region; for [`RegionId::RECEIVE`] those of the last harvest. `None` for adopted memory.
+    /// The bytes of a region; for [`RegionId::RECEIVE`] those of the last poll. `None` for adopted memory.
     fn region(&self, region: RegionId) -> Option<&[u8]>;
 
     /// The bytes of a registered region, to be filled by the application.
@@ -426,12 +426,12 @@ pub trait Wire {
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>);
 
     /// Gives at most about `limit` arrivals to `sink`; returns how many there were. Never blocks.
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// What was lost or refused on this side.
     fn counters(&self) -> Counters;
 
-    /// When this wire wants a harvest though nothing arrived: a wire made of another one has timers of its own. O(1).
+    /// When this wire wants a poll though nothing arrived: a wire made of another one has timers of its own. O(1).
     fn deadline(&self) -> Option<LocalNs> {
         None
     }

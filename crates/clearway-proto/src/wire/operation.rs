@@ -21,7 +21,7 @@ pub struct PathId(pub u8);
 pub struct RegionId(pub u16);
 
 impl RegionId {
-    /// Where bodies of arrived datagrams lie until the next harvest. Read-only, never registered.
+    /// Where bodies of arrived datagrams lie until the next poll. Read-only, never registered.
     pub const RECEIVE: Self = Self(u16::MAX);
     /// All memory of this process, where the wire adopted it: offsets are addresses. Only this rank's operations can name it.
     pub const PROCESS: Self = Self(u16::MAX - 1);
@@ -81,7 +81,7 @@ pub struct HeadRef {
 
 impl HeadRef {
     /// The header's bytes; `None` when `heads` is not the buffer it was written to.
-    pub fn of(self, heads: &[u8]) -> Option<&[u8]> {
+    pub fn bytes_in(self, heads: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
         heads.get(start..start.checked_add(usize::from(self.length))?)
     }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn head_ref__of_a_foreign_buffer_is_none() {
         let head = HeadRef { start: 4, length: 4 };
-        assert_eq!(head.of(&[0; 8]), Some(&[0u8; 4][..]));
-        assert_eq!(head.of(&[0; 7]), None);
+        assert_eq!(head.bytes_in(&[0; 8]), Some(&[0u8; 4][..]));
+        assert_eq!(head.bytes_in(&[0; 7]), None);
     }
 }

@@ -25,7 +25,7 @@ pub enum Effect<E> {
     /// For the wire.
     Operate(TimedOperation),
     /// For the application.
-    Tell(E),
+    Notify(E),
 }
 
 /// Collects the effects of engine steps.
@@ -88,8 +88,8 @@ impl<E> Out<E> {
     }
 
     /// Tells the application something.
-    pub fn tell(&mut self, event: E) {
-        self.effects.push(Effect::Tell(event));
+    pub fn notify(&mut self, event: E) {
+        self.effects.push(Effect::Notify(event));
     }
 
     /// The effects so far.

@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::foreign::PIECE;
+use super::foreign_memory::PIECE;
 use super::{AtomicKind, ForeignMemory, MemoryAccess, RefusalReason, RegionId, RemoteSpan, Span, bytes_of};
 use crate::base::Bytes;
 
@@ -311,8 +311,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     fn copy_own(&mut self, from: Span, into: Span) -> Result<(), RefusalReason> {
         if from.region == into.region {
             let region = self.region_mut(into.region).ok_or(RefusalReason::Memory)?;
-            let [source, target] =
-                [from, into].map(|span| span.range_in(region.len()).ok_or(RefusalReason::Memory));
+            let [source, target] = [from, into].map(|span| span.range_in(region.len()).ok_or(RefusalReason::Memory));
             region.copy_within(source?, target?.start);
             return Ok(());
         }

@@ -65,8 +65,9 @@ fn content(key: u32, object: u32, at: usize) -> u8 {
 
 impl TeamsWorld {
     fn new(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
-        let rough = FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 };
-        let config = MemoryConfig { loss_per_million: 10_000, rough, seed: 5, ..MemoryConfig::lossless(ranks) };
+        let fault_injection = FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 };
+        let config =
+            MemoryConfig { loss_per_million: 10_000, fault_injection, seed: 5, ..MemoryConfig::lossless(ranks) };
         let mut fabric = MemoryFabric::new(config);
         let process = |rank| {
             let region = fabric.wire(Rank(rank)).register(Bytes(CASTS * ROOM)).expect("a fresh end has room");

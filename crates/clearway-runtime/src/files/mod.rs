@@ -3,11 +3,11 @@
 //! # Model
 //! ```text
 //!    post --copy--> buffer --queue of the target--> worker thread --pread, pwrite, fdatasync
-//!    harvest <--copy-- buffer <------ finished, event counter ------------'
+//!    poll <--copy-- buffer <------ finished, event counter ------------'
 //! ```
 //! The application opens files and gives them to [`FileWire::open`]; an engine names them by [`FileId`]. A *target* is a device or
 //! a file system. Each target has worker threads, a queue and buffers of its own. Bytes of a write are copied into buffers when it
-//! is posted, those of a read into memory when it is harvested, so that no thread but the caller's touches a region.
+//! is posted, those of a read into memory when it is polled, so that no thread but the caller's touches a region.
 //!
 //! - A sync covers exactly the writes of its file whose completion was given before the sync was posted.
 //! - Nothing else among file operations is ordered, not even two operations of one file.
@@ -22,7 +22,7 @@
 //! # Invariants
 //! I1. The caller's thread makes no call on a file, closing included: each can block for as long as a device hangs.
 //! I2. A target that hangs takes its own threads, queue and buffers, and nothing of another target.
-//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a harvest takes all ends and resets the
+//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a poll takes all ends and resets the
 //!     counter under the same lock.
 //!
 //! # Not here
@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, FileId, FileKind, RefusalReason, Operation, OperationKind, PostOutcome, Queue,
+    Arrival, Capabilities, Counters, FileId, FileKind, Operation, OperationKind, PostOutcome, Queue, RefusalReason,
     RegionId, Span, Status, Token, Wire, forward_wire,
 };
 
@@ -60,7 +60,7 @@ pub struct TargetId(pub u32);
 pub struct FileConfig {
     /// Threads, at least one: operations that are under way at the device together.
     pub threads: usize,
-    /// Operations posted and not yet harvested.
+    /// Operations posted and not yet polled.
     pub depth: usize,
     /// Bytes of one buffer; a longer operation takes several. Memory is taken when it is first used.
     pub buffer: Bytes,
@@ -123,10 +123,10 @@ struct Files {
     opened: BTreeMap<FileId, (TargetId, Arc<Opened>)>,
     next: u32,
     finished: Arc<Finished>,
-    /// Ends that a harvest has not given yet.
+    /// Ends that a poll has not given yet.
     ended: VecDeque<End>,
     no_room: u64,
-    /// Whether the next harvest begins with files: where both have much, they take turns.
+    /// Whether the next poll begins with files: where both have much, they take turns.
     comes_first: bool,
     /// An operation that was refused gave back what another one found missing.
     has_room: bool,
@@ -196,13 +196,13 @@ impl Files {
         Ok(PostOutcome::Posted)
     }
 
-    /// Whether a harvest would give something.
+    /// Whether a poll would give something.
     fn is_ready(&self) -> bool {
         self.has_room || !self.ended.is_empty() || self.finished.has_some()
     }
 
     /// Gives at most about `limit` arrivals.
-    fn harvest(&mut self, below: &mut dyn Wire, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, below: &mut dyn Wire, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.finished.take(&mut self.ended);
         let mut given = 0;
         if limit > 0 && std::mem::take(&mut self.has_room) {
@@ -298,13 +298,13 @@ impl<W: Wire> Wire for FileWire<W> {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let first = self.files.comes_first;
         self.files.comes_first = !first;
-        let before = if first { self.files.harvest(&mut self.below, limit, sink) } else { 0 };
-        // A wire makes progress in a harvest, also in one of nothing.
-        let given = before + self.below.harvest(limit.saturating_sub(before), sink);
-        let behind = if first { 0 } else { self.files.harvest(&mut self.below, limit.saturating_sub(given), sink) };
+        let before = if first { self.files.poll(&mut self.below, limit, sink) } else { 0 };
+        // A wire makes progress in a poll, also in one of nothing.
+        let given = before + self.below.poll(limit.saturating_sub(before), sink);
+        let behind = if first { 0 } else { self.files.poll(&mut self.below, limit.saturating_sub(given), sink) };
         given + behind
     }
 
@@ -340,12 +340,12 @@ impl<W: Wire + Wake> Wake for FileWire<W> {
 }
 
 impl<W: Wire + Source> Source for FileWire<W> {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         if self.files.is_ready() || timeout == Some(Nanos::ZERO) {
-            let woken = self.below.poll(Some(Nanos::ZERO), extra);
+            let woken = self.below.poll_ready(Some(Nanos::ZERO), extra);
             return Woken::new(woken.wire || self.files.is_ready(), woken.extra_set());
         }
-        let woken = self.below.poll(timeout, &with_signal(self.files.finished.signal(), extra));
+        let woken = self.below.poll_ready(timeout, &with_signal(self.files.finished.signal(), extra));
         without_signal(woken, self.files.is_ready())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric};
-use clearway_proto::wire::foreign::WordMemory;
+use clearway_proto::wire::foreign_memory::WordMemory;
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
 use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, ForeignMemory, Input, MemoryAccess, More, Out};
 
@@ -138,7 +138,7 @@ impl Alone {
             if !self.wire.files.is_ready() {
                 waiting::ready(Some(self.wire.files.finished.signal()), Some(PATIENCE), &[]);
             }
-            self.wire.harvest(1, &mut |arrival| {
+            self.wire.poll(1, &mut |arrival| {
                 seen.push(match arrival {
                     Arrival::Done { token, status, value, .. } => Some((token.0, status, value)),
                     _ => None,
@@ -297,7 +297,7 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
         while ended == 0 {
             wire.wait(Some(until), &[]);
             assert!(clock::now() < until, "a wake-up was lost in turn {turn}");
-            wire.harvest(64, &mut |arrival| {
+            wire.poll(64, &mut |arrival| {
                 assert!(matches!(arrival, Arrival::Done { status: Status::Complete, value: 8, .. }), "{arrival:?}");
                 ended += 1;
             });
@@ -306,7 +306,7 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
     let (silent, closed) = (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
     drop(closed.1);
     let both = [silent.0.as_fd(), closed.0.as_fd()];
-    let woken = wire.poll(Some(PATIENCE), &both);
+    let woken = wire.poll_ready(Some(PATIENCE), &both);
     assert!(woken.extra(1) && !woken.extra(0), "descriptors keep their places: {woken:?}");
 }
 
@@ -330,9 +330,9 @@ impl Engine for Keeper {
                 0 => out.operate(job(FileKind::Sync, Span::EMPTY, 1)),
                 1 => out.operate(job(FileKind::Read, span(8), 2)),
                 2 => out.operate(Operation::Digest { of: span(8), token: Token(3) }),
-                _ => out.tell(Ok(value)),
+                _ => out.notify(Ok(value)),
             },
-            Input::Arrival(Arrival::Done { status, .. }) => out.tell(Err(status)),
+            Input::Arrival(Arrival::Done { status, .. }) => out.notify(Err(status)),
             _ => {}
         }
         More::No

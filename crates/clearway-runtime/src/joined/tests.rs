@@ -69,7 +69,7 @@ impl Hosts {
         let mut seen = None;
         while seen.is_none() && clock::now() < until {
             wire.wait(Some(until), &[]);
-            wire.harvest(1, &mut |arrival| {
+            wire.poll(1, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     seen = Some((d.from, d.head.to_vec(), d.body));
                 }
@@ -126,10 +126,7 @@ fn post__a_batch_for_both_is_answered_in_its_order_and_messages_of_one_host_take
     let mut answers = vec![PostOutcome::NoRoom];
     hosts.wires[0].post(&operations, out.heads(), &mut answers);
     let done = PostOutcome::Done(0);
-    assert_eq!(
-        answers,
-        [PostOutcome::NoRoom, done, done, PostOutcome::Refused(RefusalReason::Rank), done, done, done]
-    );
+    assert_eq!(answers, [PostOutcome::NoRoom, done, done, PostOutcome::Refused(RefusalReason::Rank), done, done, done]);
     assert_eq!(
         [0, 1, 1, 2, 2].map(|rank: usize| hosts.await_message(rank).1),
         [[0], [1], [1], [2], [2]].map(Vec::from)
@@ -203,7 +200,7 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
             let mut came = false;
             while !came {
                 wire.wait(Some(clock::now() + PATIENCE), &[]);
-                wire.harvest(1, &mut |arrival| came |= matches!(arrival, Arrival::Datagram(_)));
+                wire.poll(1, &mut |arrival| came |= matches!(arrival, Arrival::Datagram(_)));
             }
             let (send, heads) = send(0, b"", Span::EMPTY);
             wire.post(&[send], &heads, &mut Vec::new());
@@ -222,7 +219,7 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
             while came < 2 {
                 first.wait(Some(until), &[]);
                 assert!(clock::now() < until, "a wake-up was lost in turn {turn}");
-                first.harvest(64, &mut |arrival| came += u32::from(matches!(arrival, Arrival::Datagram(_))));
+                first.poll(64, &mut |arrival| came += u32::from(matches!(arrival, Arrival::Datagram(_))));
             }
         }
     });

@@ -32,7 +32,7 @@ struct Cut {
 
 impl Wire for Cut {
     forward_wire!(
-        wire: rank, capabilities, now, memory, groups, harvest, deadline, counters
+        wire: rank, capabilities, now, memory, groups, poll, deadline, counters
     );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
@@ -59,8 +59,8 @@ impl Wake for Cut {
 }
 
 impl Source for Cut {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        self.wire.poll(timeout, extra)
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+        self.wire.poll_ready(timeout, extra)
     }
 }
 
@@ -96,7 +96,7 @@ impl Job {
         let mut seen = None;
         while seen.is_none() && clock::now() < until {
             end.wait(Some(until), &[]);
-            end.harvest(1, &mut |arrival| {
+            end.poll(1, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = arrival {
                     seen = Some((datagram.path, datagram.body));
                 }
@@ -228,7 +228,7 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
     const LENGTH: u32 = 20_000;
     let Job { ends, is_cut, carried } = Job::new(2);
     let mut ends =
-        ends.into_iter().map(|end| ReliableWire::new(end, 2, &StreamConfig::of(2), 0).expect("all that is needed"));
+        ends.into_iter().map(|end| ReliableWire::new(end, 2, &StreamConfig::new(2), 0).expect("all that is needed"));
     let [mut source, mut target] = [(); 2].map(|()| ends.next().expect("two ends"));
     let regions = [&mut source, &mut target].map(|end| end.register(Bytes(LENGTH.into())).expect("memory"));
     let from = Span { region: regions[0], offset: 0, length: LENGTH };
@@ -253,7 +253,7 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
         }
         for end in [&mut source, &mut target] {
             end.wait(Some(clock::now() + Nanos::from_micros(100)), &[]);
-            end.harvest(64, &mut |arrival| match arrival {
+            end.poll(64, &mut |arrival| match arrival {
                 Arrival::Landed { immediate, .. } => landed.push(immediate),
                 Arrival::Done { status, .. } => {
                     assert_eq!(status, Status::Complete);

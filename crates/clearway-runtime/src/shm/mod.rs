@@ -40,7 +40,7 @@ use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedCl
 use clearway_proto::wire::regions::Regions;
 use clearway_proto::wire::{
     AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, MemoryAccess,
-    RefusalReason, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span,
+    Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span,
     Stamp, StampSource, Status, Token, Wire,
 };
 
@@ -55,9 +55,9 @@ use crate::RuntimeError;
 use crate::clock;
 use crate::waiting::{Pause, Rest, Waitable, Wake, Woken};
 
-/// Where bodies of one harvest lie: as many of the longest as a driver takes at a time.
+/// Where bodies of one poll lie: as many of the longest as a driver takes at a time.
 const ARENA: usize = 64 * BODY_MAX;
-/// Harvests between two looks at the sockets: a look takes as long as about 100 empty harvests do (measured), so that they cost
+/// Polls between two looks at the sockets: a look takes as long as about 100 empty polls do (measured), so that they cost
 /// at most a hundredth.
 const ATTEND: u32 = 16_384;
 
@@ -73,7 +73,7 @@ pub struct ShmWire {
     scratch: Vec<u8>,
     arena: Vec<u8>,
     received_bytes: usize,
-    harvests: u32,
+    polls: u32,
     counters: Counters,
 }
 
@@ -100,7 +100,7 @@ impl ShmWire {
             scratch: Vec::new(),
             arena: vec![0; ARENA],
             received_bytes: 0,
-            harvests: 0,
+            polls: 0,
             counters: Counters::default(),
         })
     }
@@ -228,13 +228,7 @@ impl ShmWire {
         Ok(self.answer(put, token))
     }
 
-    fn read(
-        &mut self,
-        peer: Rank,
-        from: RemoteSpan,
-        into: Span,
-        token: Token,
-    ) -> Result<PostOutcome, RefusalReason> {
+    fn read(&mut self, peer: Rank, from: RemoteSpan, into: Span, token: Token) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(peer)?;
         self.memory.check(&[], into)?;
         let Some((segment, offset)) = self.neighbours.remote(place, from, into.length as usize)? else {
@@ -273,7 +267,7 @@ impl ShmWire {
         match *operation {
             Operation::Send { to, path, class, head, body, token } => {
                 on_path(path)?;
-                self.send(to, class, head.of(heads), body, token)
+                self.send(to, class, head.bytes_in(heads), body, token)
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 on_path(path)?;
@@ -388,7 +382,7 @@ fn myself(rank: Rank, file: &OwnedFd, length: usize, sleeper: &Sleeper) -> Resul
 fn capabilities(same_clock: bool) -> Capabilities {
     Capabilities {
         name: "shm",
-        operations: OperationSet::of(&[
+        operations: OperationSet::from_kinds(&[
             OperationKind::Send,
             OperationKind::Multicast,
             OperationKind::Write,
@@ -504,11 +498,11 @@ impl Wire for ShmWire {
         self.neighbours.show();
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.neighbours.rise();
         self.received_bytes = 0;
-        self.harvests = self.harvests.wrapping_add(1);
-        if self.harvests.is_multiple_of(ATTEND) {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(ATTEND) {
             self.neighbours.attend();
         }
         self.neighbours.find_room();

@@ -242,8 +242,7 @@ impl Neighbours {
     #[inline]
     pub(super) fn place(&mut self, rank: Rank) -> Result<usize, RefusalReason> {
         if self.peers[self.last].rank != rank {
-            self.last =
-                self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| RefusalReason::Rank)?;
+            self.last = self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| RefusalReason::Rank)?;
         }
         Ok(self.last)
     }
@@ -314,7 +313,7 @@ impl Neighbours {
         bits(put).for_each(|place| self.peers[place].knock());
     }
 
-    /// Tells the engine something with the next harvest.
+    /// Tells the engine something with the next poll.
     pub(super) fn tell(&mut self, news: News) {
         self.news.push_back(news);
     }
@@ -389,7 +388,7 @@ impl Neighbours {
         members.fold(0, |set, (place, _)| set | 1 << place)
     }
 
-    /// Where there is something to read; `None` when nobody showed anything new. What is found is read in this harvest, and
+    /// Where there is something to read; `None` when nobody showed anything new. What is found is read in this poll, and
     /// what is not is said to [`Neighbours::leave`].
     #[inline]
     pub(super) fn scan(&mut self) -> Option<Scan> {
@@ -528,7 +527,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether there is anything to harvest.
+    /// Whether there is anything to poll.
     #[inline]
     fn has_something(&mut self) -> bool {
         self.lookout.is_due(&self.own)

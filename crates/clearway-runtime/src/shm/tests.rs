@@ -7,7 +7,7 @@ use std::thread;
 use clearway_proto::base::Nanos;
 use clearway_proto::wire::Out;
 use clearway_proto::wire::conformance::{self, Fabric, Need};
-use clearway_proto::wire::foreign::WordMemory;
+use clearway_proto::wire::foreign_memory::WordMemory;
 
 use super::layout::RING_MIN;
 use super::*;
@@ -56,7 +56,7 @@ impl Host {
 
     fn heads(&mut self, rank: usize) -> Vec<(Option<Class>, Vec<u8>)> {
         let mut seen = Vec::new();
-        while self.wires[rank].harvest(64, &mut |arrival| {
+        while self.wires[rank].poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {
                 seen.push((d.class, d.head.to_vec()));
             }
@@ -76,13 +76,13 @@ fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], token: Option<To
     answers[0]
 }
 
-/// Waits and harvests until something other than messages came; gives that.
+/// Waits and polls until something other than messages came; gives that.
 fn await_news(wire: &mut ShmWire) -> Vec<String> {
     let until = clock::now() + PATIENCE;
     let mut news = Vec::new();
     while news.is_empty() && clock::now() < until {
         wire.wait(Some(until), &[]);
-        wire.harvest(64, &mut |arrival| match arrival {
+        wire.poll(64, &mut |arrival| match arrival {
             Arrival::Datagram(_) => {}
             Arrival::Done { token, status, .. } => news.push(format!("{token:?} {status:?}")),
             Arrival::Room { queue } => news.push(format!("room {}", queue.class().expect("a class"))),
@@ -193,7 +193,7 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
             }
             wire.wait(Some(until), &[]);
             assert!(clock::now() < until, "a wake-up was lost");
-            wire.harvest(64, &mut |arrival| match arrival {
+            wire.poll(64, &mut |arrival| match arrival {
                 Arrival::Datagram(d) => {
                     assert_eq!(d.head, next.to_le_bytes());
                     next += 1;
@@ -251,7 +251,7 @@ fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flu
 }
 
 #[test]
-fn harvest__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
+fn poll__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
     let mut host = Host::new(3, |_| {});
     let place = host.wires[0].neighbours.place(Rank(1)).expect("a neighbour");
     // The bad peer's own rings lie in the victim's memory; nonsense is put there as it would do it.
@@ -271,12 +271,12 @@ fn await_gone(wire: &mut ShmWire, rank: Rank) {
     while !wire.gone().any(|gone| gone == rank) {
         assert!(clock::now() < until, "rank {rank} is not noticed");
         wire.wait(Some(until), &[]);
-        wire.harvest(64, &mut |_| {});
+        wire.poll(64, &mut |_| {});
     }
 }
 
 #[test]
-fn harvest__a_notice_of_a_write_to_nowhere_gives_its_writer_up() {
+fn poll__a_notice_of_a_write_to_nowhere_gives_its_writer_up() {
     let mut host = Host::new(2, |_| {});
     let landed = record::landed(Span { region: RegionId(0), offset: 0, length: 1 }, 0);
     let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
@@ -284,7 +284,7 @@ fn harvest__a_notice_of_a_write_to_nowhere_gives_its_writer_up() {
     assert_eq!(host.wires[1].neighbours.put(place, Class::Bulk, opening, &landed, &[]), Put::Taken);
     host.wires[1].neighbours.show();
     let mut landings = 0;
-    host.wires[0].harvest(64, &mut |arrival| landings += usize::from(matches!(arrival, Arrival::Landed { .. })));
+    host.wires[0].poll(64, &mut |arrival| landings += usize::from(matches!(arrival, Arrival::Landed { .. })));
     assert_eq!((landings, host.wires[0].counters().strangers), (0, 1));
 }
 

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clearway_proto::base::{Class, GroupId, Rank};
-use clearway_proto::wire::{Destination, RefusalReason, OperationKind, PathId};
+use clearway_proto::wire::{Destination, OperationKind, PathId, RefusalReason};
 
 use super::frame::{self, Sealed};
 use super::receive::Origin;

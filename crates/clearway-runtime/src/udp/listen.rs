@@ -95,7 +95,7 @@ impl Listener {
         (self.sockets.len() < self.inbox.slots).then(|| {
             self.readiness.add(socket.as_fd());
             self.patient |= 1 << self.sockets.len();
-            // Without room in the kernel's table this group is harvested with the others.
+            // Without room in the kernel's table this group is polled with the others.
             let _ = self.wake.watch(socket.as_fd());
             self.sockets.push(socket);
             self.groups.push(group);
@@ -220,7 +220,7 @@ impl Wake for Listener {
 }
 
 impl Source for Listener {
-    fn poll(&mut self, mut timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, mut timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         if timeout != Some(Nanos::ZERO) && self.flow.is_on(clock::now()) {
             let gather = timeout.map_or(GATHER, |timeout| timeout.min(GATHER));
             self.readiness.mute(self.patient, true);

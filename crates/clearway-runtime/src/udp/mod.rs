@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //! I1. Within a class and rail messages leave in the order posted; between classes the more urgent leave first.
-//! I2. A class that found no room on a rail refuses everything there until its `Room` was harvested.
+//! I2. A class that found no room on a rail refuses everything there until its `Room` was polled.
 //!
 //! # Not here
 //! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]), which rank runs where (launch).
@@ -41,8 +41,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::{Pages, Regions};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, RefusalReason,
-    Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RegionId, Span, StampSource, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Operation, OperationKind,
+    OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, Span, StampSource, Wire,
 };
 
 use self::guard::Guard;
@@ -365,7 +365,7 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
     operations.extend(config.multicast.map(|_| OperationKind::Multicast));
     Capabilities {
         name: "udp",
-        operations: OperationSet::of(&operations),
+        operations: OperationSet::from_kinds(&operations),
         delivery: Delivery::Lossy,
         head_max: frame::HEAD_MAX,
         body_max: message_max,
@@ -463,7 +463,7 @@ impl Wire for UdpWire {
         for (i, operation) in operations.iter().enumerate() {
             let answer = match *operation {
                 Operation::Send { to, path, class, head, body, .. } => {
-                    self.plan(i, to, path, class, HeadRef::of(head, heads), body)
+                    self.plan(i, to, path, class, HeadRef::bytes_in(head, heads), body)
                 }
                 Operation::Copy { from, into } => {
                     if self.planned_regions & region_bit(into.region) != 0 {
@@ -487,7 +487,7 @@ impl Wire for UdpWire {
         self.flush(&mut answers[first..]);
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
         if !self.listener.inbox.is_waiting() {
             let writable = self.listener.round();
@@ -525,12 +525,12 @@ impl Wake for UdpWire {
 }
 
 impl Source for UdpWire {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let found = self.listener.has_found();
         let attempt = self.next_attempt().map(|at| at.since(clock::now()));
         let due = found || attempt == Some(Nanos::ZERO);
         let timeout = [timeout, attempt, found.then_some(Nanos::ZERO)].into_iter().flatten().min();
-        let mut woken = self.listener.poll(timeout, extra);
+        let mut woken = self.listener.poll_ready(timeout, extra);
         woken.wire |= due;
         woken
     }

@@ -3,10 +3,10 @@
 //! # Model
 //! The arena has [`SLOTS`] slots for each rail. One system call fills some; a filled slot holds one datagram, or several of one length
 //! that the kernel joined (`UDP_GRO`). All of them are checked and listed at once, and given to the engine over one or more
-//! harvests; the arena is emptied only when all were given. Until then more may be received into its free slots.
+//! polls; the arena is emptied only when all were given. Until then more may be received into its free slots.
 //!
 //! # Invariants
-//! I1. A body given in one harvest is not overwritten before the next.
+//! I1. A body given in one poll is not overwritten before the next.
 //! I2. A datagram of another session, of no rank, or from another address than its rank's costs one check and one count;
 //! with keys one that was not sealed for this end costs the opening as well.
 //! I3. Own multicast messages are dropped without being counted: they are neither arrivals nor strangers.

@@ -48,14 +48,14 @@ impl Loopback {
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
     }
 
-    /// Harvests at `rank` until `count` messages came; returns sender, class and head of each.
+    /// Polls at `rank` until `count` messages came; returns sender, class and head of each.
     fn await_messages(&mut self, rank: usize, count: usize) -> Vec<(Rank, Option<Class>, Vec<u8>)> {
         let wire = &mut self.wires[rank];
         let mut seen = Vec::new();
         let mut tries = 0;
         while seen.len() < count && tries < 100 {
             wire.wait(Some(clock::now() + PATIENCE), &[]);
-            wire.harvest(64, &mut |arrival| {
+            wire.poll(64, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     seen.push((d.from, d.class, d.head.to_vec()));
                 }
@@ -133,7 +133,7 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
         let mut seen = Vec::new();
         for _ in 0..100 {
             job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
-            job.wires[1].harvest(64, &mut |arrival| {
+            job.wires[1].poll(64, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     seen.push((d.path, d.class, d.head.to_vec()));
                 }
@@ -144,10 +144,7 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
         }
         assert_eq!(seen, [(path, Some(class), vec![rail])]);
     }
-    assert_eq!(
-        job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY),
-        PostOutcome::Refused(RefusalReason::Path)
-    );
+    assert_eq!(job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY), PostOutcome::Refused(RefusalReason::Path));
     // Rank 0's frame from an address that is its own on the other rail only.
     let [first, second] = [0, 1].map(|rail| job.wires[1].listener.members.rails[rail][1]);
     let session = job.wires[1].listener.members.session;
@@ -166,7 +163,7 @@ fn conformance__with_real_packets_and_the_smallest_buffers() {
 }
 
 #[test]
-fn harvest__strangers_are_counted_and_never_given() {
+fn poll__strangers_are_counted_and_never_given() {
     let mut job = Loopback::new(2, |_| {});
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let session = job.wires[1].listener.members.session;
@@ -194,7 +191,7 @@ fn counters__every_message_that_overflowed_is_counted() {
     // Loopback delivers within the send: what is not there now was dropped.
     let mut received = 0;
     loop {
-        let count = job.wires[1].harvest(64, &mut |_| {}) as u64;
+        let count = job.wires[1].poll(64, &mut |_| {}) as u64;
         received += count;
         if count == 0 {
             break;
@@ -231,7 +228,7 @@ fn post__a_closed_port_of_a_peer_is_counted_and_fails_no_send() {
         job.await_messages(0, 0);
     }
     job.wires[0].wait(Some(clock::now() + PATIENCE), &[]);
-    job.wires[0].harvest(64, &mut |arrival| panic!("{arrival:?} from nobody"));
+    job.wires[0].poll(64, &mut |arrival| panic!("{arrival:?} from nobody"));
     assert!(job.wires[0].counters().errors > 0);
     let woken = job.wires[0].wait(Some(clock::now() + Nanos::from_millis(1)), &[]);
     assert!(!woken.wire, "drained reports must not keep the wire awake");
@@ -254,7 +251,7 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
     while bodies.len() < 2 {
         job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
         let mut spans = Vec::new();
-        job.wires[1].harvest(64, &mut |arrival| {
+        job.wires[1].poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {
                 spans.push(d.body);
             }
@@ -266,7 +263,7 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
 }
 
 #[test]
-fn harvest__bodies_of_a_joined_run_are_each_in_place() {
+fn poll__bodies_of_a_joined_run_are_each_in_place() {
     const COUNT: usize = 200;
     let mut job = Loopback::new(2, |_| {});
     let region = job.wires[0].register(Bytes(COUNT as u64 * 1_000)).expect("room");
@@ -289,7 +286,7 @@ fn harvest__bodies_of_a_joined_run_are_each_in_place() {
     while next < accepted {
         let woken = job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
         let mut seen = Vec::new();
-        let count = job.wires[1].harvest(64, &mut |arrival| {
+        let count = job.wires[1].poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {
                 seen.push((d.head[0], d.body));
             }
@@ -322,7 +319,7 @@ fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
 
 #[test]
 fn rest__reliable_messages_wake_as_well() {
-    let streams = StreamConfig::of(2);
+    let streams = StreamConfig::new(2);
     let wires = Loopback::new(2, |_| {}).wires.into_iter();
     let mut wires: Vec<_> =
         wires.map(|wire| ReliableWire::new(wire, 2, &streams, 0).expect("all that is needed")).collect();

@@ -89,7 +89,7 @@ impl Bench {
         while !room {
             assert!(self.wire.now() < end, "{class} never had room again");
             self.wire.wait(Some(end), &[]);
-            self.wire.harvest(64, &mut |arrival| {
+            self.wire.poll(64, &mut |arrival| {
                 room |= matches!(arrival, Arrival::Room { queue } if queue.class() == Some(class))
             });
         }

@@ -32,10 +32,10 @@ impl Engine for Echo {
         match input {
             Input::Command(byte) => out.send(Destination::One(Rank(0)), Class::Control, &[byte], Span::EMPTY, None),
             Input::Arrival(Arrival::Datagram(datagram)) => {
-                out.tell(Event::Heard(datagram.head[0]));
+                out.notify(Event::Heard(datagram.head[0]));
                 self.due = Some(now + Nanos::from_millis(2));
             }
-            Input::Tick => out.tell(Event::Ticked { at: now, due: self.due.take().unwrap_or_default() }),
+            Input::Tick => out.notify(Event::Ticked { at: now, due: self.due.take().unwrap_or_default() }),
             _ => {}
         }
         More::No

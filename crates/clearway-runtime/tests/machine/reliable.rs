@@ -39,7 +39,7 @@ impl Job {
             config.waiting = Waiting::Sleep;
             change(&mut config);
             let wire = UdpWire::open(ports, config).expect("an open wire");
-            ReliableWire::new(wire, ranks, &StreamConfig::of(ranks), 0).expect("all that is needed")
+            ReliableWire::new(wire, ranks, &StreamConfig::new(ranks), 0).expect("all that is needed")
         };
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
     }
@@ -56,7 +56,7 @@ impl Fabric for Job {
             for wire in &mut self.wires {
                 let until = wire.now() + Nanos::from_micros(500);
                 wire.wait(Some(until), &[]);
-                wire.harvest(0, &mut |_| {});
+                wire.poll(0, &mut |_| {});
             }
             if self.wires.iter().all(|wire| wire.deadline().is_none()) {
                 return;
@@ -140,7 +140,7 @@ fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
     while done < 6 || landed < 6 {
         job.pass_time();
         for wire in &mut job.wires {
-            wire.harvest(64, &mut |arrival| match arrival {
+            wire.poll(64, &mut |arrival| match arrival {
                 Arrival::Landed { .. } => landed += 1,
                 Arrival::Done { status, .. } => {
                     assert_eq!(status, Status::Complete);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Destination, MemoryAccess, RefusalReason, Operation,
-    OperationKind, Out, PathId, PostOutcome, RegionId, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Destination, MemoryAccess, Operation, OperationKind, Out,
+    PathId, PostOutcome, RefusalReason, RegionId, Span, Stamp, Status, Token, Wire,
 };
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -103,16 +103,16 @@ fn play_remote(session: u64, rank: u32, ranks: u32) {
                 let left = wire.leave(GroupId(words[1].parse().expect("a group")));
                 left.map_or_else(|missing| missing.to_string(), |()| "left".to_owned())
             }
-            "harvest" => harvest_as_text(&mut wire),
+            "poll" => poll_as_text(&mut wire),
             other => panic!("no command {other}"),
         };
         say(&answer);
     }
 }
 
-fn harvest_as_text(wire: &mut ShmWire) -> String {
+fn poll_as_text(wire: &mut ShmWire) -> String {
     let mut text = Vec::new();
-    wire.harvest(64, &mut |arrival| {
+    wire.poll(64, &mut |arrival| {
         text.push(match arrival {
             Arrival::Datagram(d) => {
                 let class = d.class.expect("a class");
@@ -233,8 +233,8 @@ impl Wire for Remote {
         panic!("the suite posts from rank 0 only");
     }
 
-    fn harvest(&mut self, _: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let text = self.ask("harvest");
+    fn poll(&mut self, _: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        let text = self.ask("poll");
         let mut parts: Vec<&str> = text.split(';').collect();
         self.receive = from_hex(parts.pop().unwrap_or_default());
         for part in &parts {
@@ -338,7 +338,7 @@ fn play_flood(session: u64, rank: u32, ranks: u32) {
         let span = Span { region, offset: 0, length: body.len() as u32 };
         while send(&mut wire, 0, Class::Bulk, &n.to_le_bytes(), span, None) != PostOutcome::Done(0) {
             wire.wait(None, &[]);
-            wire.harvest(1, &mut |_| {});
+            wire.poll(1, &mut |_| {});
         }
     }
 }
@@ -358,10 +358,10 @@ struct Seen {
 }
 
 impl Seen {
-    /// Harvests once; every message must be the next one and whole.
+    /// Polls once; every message must be the next one and whole.
     fn look(&mut self, wire: &mut ShmWire) {
         let mut bodies = Vec::new();
-        wire.harvest(64, &mut |arrival| match arrival {
+        wire.poll(64, &mut |arrival| match arrival {
             Arrival::Datagram(d) => bodies.push((d.head.to_vec(), d.body)),
             Arrival::Room { .. } => self.room = true,
             Arrival::Done { status, .. } => self.flushed |= status == Status::Flushed,
@@ -428,7 +428,7 @@ fn play_token(mut wire: ShmWire, ranks: u32) {
         let mut tokens = Vec::new();
         wire.wait(Some(until), &[]);
         assert!(wire.now() < until, "rank {me} never got token {next}");
-        wire.harvest(64, &mut |arrival| {
+        wire.poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {
                 tokens.push(u64::from_le_bytes(d.head.try_into().expect("eight bytes")));
             }

@@ -13,8 +13,8 @@ use std::fmt;
 
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
-    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, RefusalReason, More, Operation,
-    Out, PathId, RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, More, Operation, Out, PathId,
+    RefusalReason, RemoteSpan, Span, Status, Token,
 };
 
 use super::coverage::State;
@@ -235,7 +235,7 @@ impl Courier {
         parcel.again = now + Nanos(after + self.stream.below(after));
         let Parcel { to, class, length, attempts, .. } = *parcel;
         if attempts > 1 {
-            out.tell(Event::Reached(State::SentAgain));
+            out.notify(Event::Reached(State::SentAgain));
         }
         let head = self.head(b'p', self.incarnation, number, attempts);
         let token = self.token(Job::Send);
@@ -253,17 +253,17 @@ impl Courier {
     fn datagram(&mut self, datagram: &Datagram<'_>, out: &mut Out<Event>) {
         let from = datagram.from;
         let Some((kind, incarnation, number, attempt)) = read(from, datagram.head) else {
-            return out.tell(Event::Reached(State::DamageSeen));
+            return out.notify(Event::Reached(State::DamageSeen));
         };
         match kind {
             b'a' => {
                 if incarnation == self.incarnation {
                     self.parcels.remove(&number);
                 } else {
-                    out.tell(Event::Reached(State::StaleHeard));
+                    out.notify(Event::Reached(State::StaleHeard));
                 }
             }
-            b'g' => out.tell(Event::Reached(State::GroupHeard)),
+            b'g' => out.notify(Event::Reached(State::GroupHeard)),
             _ => self.parcel(datagram, incarnation, number, attempt, out),
         }
     }
@@ -272,18 +272,18 @@ impl Courier {
         let from = datagram.from;
         let newest = self.newest.entry(from.0).or_insert(incarnation);
         if incarnation < *newest {
-            out.tell(Event::Reached(State::StaleHeard));
+            out.notify(Event::Reached(State::StaleHeard));
         } else if incarnation > *newest {
-            out.tell(Event::Reached(State::PeerRestarted));
+            out.notify(Event::Reached(State::PeerRestarted));
         }
         *newest = incarnation.max(*newest);
         if !self.seen.insert((from.0, incarnation, number, attempt)) {
-            out.tell(Event::Reached(State::CopySeen));
+            out.notify(Event::Reached(State::CopySeen));
         }
         if self.accepted.insert((from.0, incarnation, number)) {
-            out.tell(Event::Accepted { from, incarnation, number });
+            out.notify(Event::Accepted { from, incarnation, number });
         } else {
-            out.tell(Event::Reached(State::RepeatIgnored));
+            out.notify(Event::Reached(State::RepeatIgnored));
         }
         let length = datagram.body.length;
         if length > 0 {
@@ -296,7 +296,7 @@ impl Courier {
 
     fn done(&mut self, token: Token, status: Status, out: &mut Out<Event>) {
         let Some(job) = self.awaited.remove(&token.0) else {
-            return out.tell(Event::Stranger(token));
+            return out.notify(Event::Stranger(token));
         };
         let reached = match (job, status) {
             (_, Status::NoRoom) => {
@@ -311,9 +311,9 @@ impl Courier {
             (Job::OneSided(state), Status::Complete) => state,
             (Job::File, Status::Complete) => State::Filed,
             (Job::Send, Status::Complete) => State::Sent,
-            _ => return out.tell(Event::Wrong(token, status)),
+            _ => return out.notify(Event::Wrong(token, status)),
         };
-        out.tell(Event::Reached(reached));
+        out.notify(Event::Reached(reached));
     }
 }
 
@@ -327,7 +327,7 @@ impl Engine for Courier {
                 self.incarnation = incarnation;
                 self.next_post = now + Nanos(1 + self.stream.below(self.errand.gap.0));
                 if incarnation > 0 {
-                    out.tell(Event::Reached(State::Restarted));
+                    out.notify(Event::Reached(State::Restarted));
                 }
             }
             Input::Tick => {
@@ -338,10 +338,10 @@ impl Engine for Courier {
             }
             Input::Arrival(Arrival::Datagram(datagram)) => self.datagram(&datagram, out),
             Input::Arrival(Arrival::Done { token, status, .. }) => self.done(token, status, out),
-            Input::Arrival(Arrival::Landed { .. }) => out.tell(Event::Reached(State::Landed)),
+            Input::Arrival(Arrival::Landed { .. }) => out.notify(Event::Reached(State::Landed)),
             Input::Arrival(Arrival::Room { .. }) => {
                 if std::mem::take(&mut self.refused) {
-                    out.tell(Event::Reached(State::RoomAgain));
+                    out.notify(Event::Reached(State::RoomAgain));
                 }
             }
             Input::Arrival(_) | Input::Command(()) => {}

@@ -40,7 +40,7 @@ pub(super) fn of(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
     let reliable = lossy(&spec.classes) == [false; Class::ALL.len()];
     Capabilities {
         name: "sim",
-        operations: OperationSet::of(&operations),
+        operations: OperationSet::from_kinds(&operations),
         delivery: if reliable { Delivery::Reliable } else { Delivery::Lossy },
         head_max: HEAD_MAX,
         body_max: BODY_MAX,

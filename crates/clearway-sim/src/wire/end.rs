@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Time at an end is its processor's: each arrival it takes and each operation it posts costs time. What is posted (`post`)
-//! waits in the outbox until the network looks; what the network brings lies ready until the engine's driver harvests it.
+//! waits in the outbox until the network looks; what the network brings lies ready until the engine's driver polls it.
 //!
 //! # Invariants
 //! I1. What lies ready is given in the order in which it came.
@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, MemoryAccess, RefusalReason,
-    Operation, OperationKind, PathId, PostOutcome, Queue, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, MemoryAccess, Operation,
+    OperationKind, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::Digest;
@@ -38,7 +38,7 @@ const REGIONS_MAX: usize = 64;
 /// (mlx5: 8192 descriptors).
 const RECEIVE_MESSAGES: usize = 8_192;
 
-/// What lies ready for the next harvest.
+/// What lies ready for the next poll.
 #[derive(Debug)]
 pub(super) enum Ready {
     Message { from: Rank, path: PathId, class: Class, marked: bool, at: LocalNs, head: Head, body: Body },
@@ -77,7 +77,7 @@ pub struct SimWire {
     /// Memory that is not the wire's own, by region.
     adopted: BTreeMap<RegionId, AdoptedMemory>,
     receive: Memory,
-    /// The real bytes in `receive` where it is phantom memory, at their places; empty when the last harvest brought none.
+    /// The real bytes in `receive` where it is phantom memory, at their places; empty when the last poll brought none.
     received: Vec<u8>,
     queues: Vec<TransmitQueue>,
     pub(super) outbox: Vec<Outgoing>,
@@ -86,7 +86,7 @@ pub struct SimWire {
     pub(super) groups: Vec<GroupId>,
     ready: VecDeque<Ready>,
     counters: Counters,
-    pub(crate) harvested: usize,
+    pub(crate) polled: usize,
     /// Inputs that the engine took without this end: paid for with the next post.
     pub(crate) owed_inputs: usize,
     pub(crate) digest: Digest,
@@ -119,7 +119,7 @@ impl SimWire {
             groups: Vec::new(),
             ready: VecDeque::new(),
             counters: Counters::default(),
-            harvested: 0,
+            polled: 0,
             owed_inputs: 0,
             digest: Digest::default(),
             trouble: Trouble::default(),
@@ -189,7 +189,7 @@ impl SimWire {
         Ok(self.memory(span.region).map(|memory| memory.extents(range)).unwrap_or_default())
     }
 
-    /// Whether a harvest would give something.
+    /// Whether a poll would give something.
     pub(crate) fn has_arrivals(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -281,7 +281,7 @@ impl SimWire {
         }
     }
 
-    /// Appends a body to those of this harvest; returns where it lies.
+    /// Appends a body to those of this poll; returns where it lies.
     fn receive(&mut self, body: &Body) -> u64 {
         let at = self.receive.append(body);
         if self.receive.bytes().is_none() && body.has_bytes() {
@@ -410,7 +410,7 @@ impl Wire for SimWire {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let count = limit.min(self.ready.len());
         self.receive.truncate(0);
         self.received.clear();
@@ -419,7 +419,7 @@ impl Wire for SimWire {
             self.processor.take_input();
             self.give(ready, sink);
         }
-        self.harvested += count;
+        self.polled += count;
         count
     }
 

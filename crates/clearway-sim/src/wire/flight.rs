@@ -22,7 +22,7 @@ pub(super) struct Head {
 impl Head {
     /// A copy of what `head` names in `heads`; at most [`HEAD_MAX`] bytes.
     pub(super) fn of(head: HeadRef, heads: &[u8]) -> Self {
-        let from = head.of(heads).unwrap_or_default();
+        let from = head.bytes_in(heads).unwrap_or_default();
         let length = from.len().min(HEAD_MAX);
         let mut bytes = [0; HEAD_MAX];
         bytes[..length].copy_from_slice(&from[..length]);

@@ -3,8 +3,8 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::conformance::{self, Need};
 use clearway_proto::wire::{
-    Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, RefusalReason, Operation,
-    OperationKind, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, Operation, OperationKind, Out,
+    PathId, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 
 use super::stand_in::StandIn;
@@ -104,7 +104,7 @@ enum Seen {
 
 fn look(network: &mut Network<StandIn>, rank: u32) -> Vec<Seen> {
     let mut seen = Vec::new();
-    network.wire(Rank(rank)).harvest(64, &mut |arrival| {
+    network.wire(Rank(rank)).poll(64, &mut |arrival| {
         seen.push(match arrival {
             Arrival::Datagram(d) => Seen::Message(d.from, d.head.to_vec(), d.body),
             Arrival::Landed { from, into, .. } => Seen::Landed(from, into),
@@ -300,7 +300,7 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
         assert_eq!(network.wire(Rank(0)).region(phantom[0]), None);
         network.wire(Rank(0)).region_mut(source).expect("real")[..6].copy_from_slice(b"record");
         let record = Span { region: source, offset: 0, length: 6 };
-        // A phantom message and a real one in one harvest.
+        // A phantom message and a real one in one poll.
         let bulk = Span { region: phantom[0], offset: 0, length: 10 };
         send(&mut network, 0, Destination::One(Rank(1)), b"bulk", bulk);
         send(&mut network, 0, Destination::One(Rank(1)), b"name", record);
@@ -412,7 +412,7 @@ fn post__each_operation_leaves_when_the_processor_has_come_to_it() {
     }
     pass(&mut network);
     let mut at = Vec::new();
-    network.wire(Rank(1)).harvest(64, &mut |arrival| {
+    network.wire(Rank(1)).poll(64, &mut |arrival| {
         if let Arrival::Datagram(datagram) = arrival {
             at.push(datagram.at.instant());
         }

@@ -269,10 +269,10 @@ impl<E: Engine, C: Carrier> World<E, C> {
         // A tick that is due is paid for before what follows from it leaves; completions at once are paid for behind.
         let due = usize::from(deadline.is_some_and(|deadline| deadline <= wire.now()));
         wire.owed_inputs = due;
-        let harvested = wire.harvested;
+        let polled = wire.polled;
         let told = &mut self.told;
         let progress = driver.step(wire, &mut |event| told.push(event));
-        let given = progress.inputs - (wire.harvested - harvested);
+        let given = progress.inputs - (wire.polled - polled);
         let unpaid = given.saturating_sub(due) + wire.owed_inputs;
         wire.owed_inputs = 0;
         (0..unpaid).for_each(|_| wire.processor.take_input());

@@ -43,12 +43,12 @@ impl Engine for Beat {
         match input {
             Input::Boot { incarnation } => (self.incarnation, self.next) = (incarnation, now + self.period),
             Input::Tick => {
-                out.tell((now, None));
+                out.notify((now, None));
                 out.send(Destination::One(self.peer), Class::Control, &now.0.to_le_bytes(), Span::EMPTY, None);
                 self.next += self.period;
             }
             Input::Command(period) => self.period = period,
-            Input::Arrival(Arrival::Datagram(datagram)) => out.tell((now, Some(datagram.from))),
+            Input::Arrival(Arrival::Datagram(datagram)) => out.notify((now, Some(datagram.from))),
             Input::Arrival(_) => {}
         }
         More::No

@@ -67,7 +67,7 @@ fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<
     config.waiting = Waiting::Sleep;
     let ports = ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     let wire = make(UdpWire::open(ports, config)?);
-    Ok(ReliableWire::new(wire, 2, &StreamConfig::of(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0).map_err(|missing| missing.to_string())?)
 }
 
 fn say_ready() -> io::Result<()> {
@@ -101,7 +101,7 @@ struct Unchecked(UdpWire);
 
 impl Wire for Unchecked {
     forward_wire!(
-        0: rank, capabilities, now, memory, groups, harvest, deadline, counters
+        0: rank, capabilities, now, memory, groups, poll, deadline, counters
     );
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {

@@ -44,7 +44,7 @@ pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Outco
         }
         wire.wait(None, &[]);
         let mut failed = None;
-        wire.harvest(64, &mut |arrival| match arrival {
+        wire.poll(64, &mut |arrival| match arrival {
             Arrival::Done { status: Status::Complete, .. } => done += 1,
             Arrival::Done { status, .. } => failed = Some(status),
             _ => {}
@@ -69,7 +69,7 @@ pub(super) fn receive<W: Waitable>(
     while landed < count {
         wire.wait(None, &[]);
         let before = landed;
-        wire.harvest(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+        wire.poll(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
         if landed > before {
             let now = clock::now();
             gap = last.map_or(gap, |last| gap.max(now.since(last)));
@@ -82,7 +82,7 @@ pub(super) fn receive<W: Waitable>(
     while clock::now().since(heard).as_secs_f64() < 0.3 {
         let before = wire.counters().received;
         wire.wait(Some(clock::now() + Nanos::from_millis(50)), &[]);
-        wire.harvest(64, &mut |_| {});
+        wire.poll(64, &mut |_| {});
         if wire.counters().received > before {
             heard = clock::now();
         }

@@ -68,5 +68,5 @@ fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Resu
     config.waiting = Waiting::Sleep;
     let fabric = Libfabric::new(fabric, Waiting::Sleep);
     let wire = Multipath::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
-    Ok(ReliableWire::new(wire, 2, &StreamConfig::of(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0).map_err(|missing| missing.to_string())?)
 }

@@ -193,7 +193,7 @@ fn is_delivered(sender: &mut OfiWire, receiver: &mut OfiWire, class: Class) -> b
     let mut is_there = false;
     while !is_there && Instant::now() < until {
         sender.look();
-        receiver.harvest(8, &mut |arrival| is_there |= matches!(arrival, Arrival::Datagram(_)));
+        receiver.poll(8, &mut |arrival| is_there |= matches!(arrival, Arrival::Datagram(_)));
         std::thread::yield_now();
     }
     is_there

@@ -78,7 +78,7 @@ impl Pair {
         while arrived.len() < count {
             self.receiver.wait(Some(until), &[]);
             let before = arrived.len();
-            self.receiver.harvest(count, &mut |arrival| {
+            self.receiver.poll(count, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = arrival {
                     arrived.push(Arrived { class: datagram.class, at: datagram.at.instant() });
                 }

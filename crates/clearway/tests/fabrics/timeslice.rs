@@ -170,7 +170,7 @@ impl Trial {
             window: Window { least: 2, most: 8 },
             dfs: Dfs { interval: 20, history: 5, ..Dfs::default() },
             source: ContributionSource::Given,
-            slots: WriteSlots::of(self.policy),
+            slots: WriteSlots::from_policy(self.policy),
             rings: Span { region: rings, offset: 0, length: length as u32 },
             ring: Bytes(self.ring),
             release: ReleasePolicy::ByCommand,

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::wire::foreign::{ForeignMemory, MemoryAccess, WordMemory};
+use crate::wire::foreign_memory::{ForeignMemory, MemoryAccess, WordMemory};
 
 /// Words of one write: a value, again and again, and behind it a flag.
 const WORDS: usize = 700;
@@ -39,10 +39,10 @@ fn program(memory: &WordMemory, seen: &TargetObservation, stop: &AtomicBool) {
 
 /// Writes into such memory under loss; how many flags were seen, how many words were torn, and how many fragments were called damaged.
 fn run(check: DigestPolicy, writes: u64) -> (u64, u64, u64) {
-    let rough = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
-    let config = MemoryConfig { loss_per_million: 100_000, rough, seed: 7, ..MemoryConfig::lossless(2) };
+    let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
+    let config = MemoryConfig { loss_per_million: 100_000, fault_injection, seed: 7, ..MemoryConfig::lossless(2) };
     let mut job =
-        ReliableJob::new(config, &StreamConfig { check, answer_soon: Nanos::from_micros(20), ..StreamConfig::of(2) });
+        ReliableJob::new(config, &StreamConfig { check, answer_soon: Nanos::from_micros(20), ..StreamConfig::new(2) });
     let memory = Arc::new(WordMemory::new(FLAG as usize + 64, MemoryAccess::Peers));
     let target = job.wire(1).adopt(Arc::clone(&memory) as Arc<dyn ForeignMemory>).expect("adopted");
     let source = job.memory(0, &[0; 8 * (WORDS + 1)]);
@@ -60,8 +60,8 @@ fn run(check: DigestPolicy, writes: u64) -> (u64, u64, u64) {
         let mut is_over = false;
         while !is_over {
             job.pass(Nanos::from_micros(50));
-            job.wire(0).harvest(64, &mut |arrival| is_over |= matches!(arrival, Arrival::Done { .. }));
-            job.wire(1).harvest(64, &mut |arrival| panic!("a silent write is told: {arrival:?}"));
+            job.wire(0).poll(64, &mut |arrival| is_over |= matches!(arrival, Arrival::Done { .. }));
+            job.wire(1).poll(64, &mut |arrival| panic!("a silent write is told: {arrival:?}"));
         }
         // The flag of this write is taken before the next one raises it.
         while memory.word(FLAG).expect("inside").load(Ordering::Acquire) != 0 {

@@ -14,7 +14,7 @@ struct RailObservation {
 
 /// `count` writes from rank 0 to rank 1 over two paths; `act` is told how many have landed and does something to the paths.
 fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabric, u64)) -> RailObservation {
-    let mut job = ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::of(2));
+    let mut job = ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::new(2));
     let source = job.memory(0, &[7; LENGTH as usize]);
     job.memory(1, &[0; LENGTH as usize]);
     let from = Span { region: source, offset: 0, length: LENGTH };
@@ -31,9 +31,9 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
         }
         act(&mut job.fabric, landed);
         job.pass(Nanos::from_millis(70));
-        job.wire(0).harvest(64, &mut |_| {});
+        job.wire(0).poll(64, &mut |_| {});
         let before = landed;
-        job.wire(1).harvest(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+        job.wire(1).poll(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
         let now = job.fabric.now();
         if landed > before {
             (gap, last) = (gap.max(now.since(last)), now);
@@ -52,7 +52,7 @@ fn cut__the_longest_gap_is_some_time_outs_and_nothing_begins_anew() {
     for path in [0, 1] {
         let seen = stream(400, far(500), |fabric, landed| {
             if landed == 100 {
-                fabric.cut(PathId(path));
+                fabric.cut_path(PathId(path));
             }
         });
         assert!(seen.gap < Nanos::from_millis(20), "path {path}: {:?}", seen.gap);
@@ -66,7 +66,7 @@ fn cut__a_path_that_stays_away_costs_questions_and_no_more_gaps() {
     let (mut longest, mut last) = (0, 0);
     let seen = stream(3_000, far(2_000), |fabric, landed| {
         if landed == 100 {
-            fabric.cut(PathId(1));
+            fabric.cut_path(PathId(1));
         }
         if landed > 1_000 {
             longest = longest.max(fabric.now().0 - last);
@@ -80,10 +80,10 @@ fn cut__a_path_that_stays_away_costs_questions_and_no_more_gaps() {
 #[test]
 fn mend__a_path_that_came_back_is_used() {
     let seen = stream(2_000, far(2_000), |fabric, landed| match landed {
-        100..200 => fabric.cut(PathId(1)),
-        200..1_500 => fabric.mend(PathId(1)),
+        100..200 => fabric.cut_path(PathId(1)),
+        200..1_500 => fabric.restore_path(PathId(1)),
         // What was left alone must carry all of the rest.
-        1_500.. => fabric.cut(PathId(0)),
+        1_500.. => fabric.cut_path(PathId(0)),
         _ => {}
     });
     assert!(
@@ -99,11 +99,11 @@ fn cut__of_all_paths_for_a_moment_costs_that_moment_and_some_time_outs() {
     let mut mended_at = None;
     let seen = stream(400, far(500), |fabric, landed| {
         if landed == 100 && mended_at.is_none() {
-            (0..2).for_each(|path| fabric.cut(PathId(path)));
+            (0..2).for_each(|path| fabric.cut_path(PathId(path)));
             mended_at = Some(fabric.now() + Nanos::from_millis(20));
         }
         if mended_at.is_some_and(|at| fabric.now() >= at) {
-            (0..2).for_each(|path| fabric.mend(PathId(path)));
+            (0..2).for_each(|path| fabric.restore_path(PathId(path)));
         }
     });
     // Everything that was under way is lost; its loss is proved at once, not one fragment after the other.

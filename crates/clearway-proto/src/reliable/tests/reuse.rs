@@ -25,15 +25,15 @@ struct Visits {
 
 impl Visits {
     fn new(seed: u64) -> Self {
-        let config = rough(2, seed);
+        let config = fault_injection(2, seed);
         let random = RandomKey::new(seed).purpose("reuse of a rank").stream();
-        Self { job: ReliableJob::new(config, &StreamConfig::of(2)), config, random, seen: Default::default() }
+        Self { job: ReliableJob::new(config, &StreamConfig::new(2)), config, random, seen: Default::default() }
     }
 
     /// The process in the seat is gone; another one gets the number, and all who knew the one before forget it.
     fn next(&mut self, visit: u8) {
         let wire =
-            ReliableWire::new(self.job.fabric.take(Rank(SEAT)), self.config.ranks, &StreamConfig::of(2), visit.into());
+            ReliableWire::new(self.job.fabric.take(Rank(SEAT)), self.config.ranks, &StreamConfig::new(2), visit.into());
         self.job.wires[SEAT as usize] = wire.expect("the memory wire has all that is needed");
         self.job.wire(SERVER).forget(Rank(SEAT), visit.into());
         self.job.wire(SEAT).forget(Rank(SERVER), visit.into());
@@ -60,7 +60,7 @@ impl Visits {
             self.job.pass(Nanos::from_micros(50));
             for rank in [SERVER, SEAT] {
                 let seen = &mut self.seen[rank as usize];
-                self.job.wire(rank).harvest(64, &mut |arrival| match arrival {
+                self.job.wire(rank).poll(64, &mut |arrival| match arrival {
                     Arrival::Datagram(message) => seen.messages.push((message.head[0], message.head[1])),
                     Arrival::Done { token, status, .. } => {
                         seen.ended.push((((token.0 >> 8) as u8, token.0 as u8), status));

@@ -75,7 +75,7 @@ impl Builder {
         let Some(Fetch { peer, place, into, .. }) = self.puts.under_way.remove(&number) else { return };
         match status {
             Status::Complete => self.take_in(place, into.length),
-            Status::Refused(missing) => cx.out.tell(TimesliceEvent::Refused { peer, missing }),
+            Status::Refused(missing) => cx.out.notify(TimesliceEvent::Refused { peer, missing }),
             _ => {}
         }
     }

@@ -25,7 +25,7 @@ fn sent(builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize) -> V
             if let Effect::Operate(TimedOperation { operation: Operation::Send { to: peer, head, .. }, .. }) = effect {
                 // The run stands behind each frame.
                 let frame = head
-                    .of(&heads)
+                    .bytes_in(&heads)
                     .and_then(|head| head.split_last_chunk::<2>())
                     .and_then(|(head, _)| TimesliceFrame::parse(head));
                 frames.extend(frame.filter(|_| peer == Destination::One(to)));
@@ -53,7 +53,7 @@ fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
         window: Window::fixed(4),
         dfs: Dfs::default(),
         source: ContributionSource::Endless(region, ContributionSizes::Constant(Bytes(10))),
-        slots: WriteSlots::of(Policy::Token),
+        slots: WriteSlots::from_policy(Policy::Token),
         rings: region,
         ring: Bytes(4096),
         release: ReleasePolicy::AtOnce,

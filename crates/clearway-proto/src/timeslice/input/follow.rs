@@ -62,7 +62,7 @@ impl InputNode {
                 self.hear_released(cx, place);
             }
         }
-        self.tell_end();
+        self.notify_end();
         self.look_if_ready(cx);
         self.try_to_end();
         self.look_if_ended(cx);
@@ -86,12 +86,12 @@ impl InputNode {
             self.record.released += 1;
         }
         if let Some(timeslice) = free {
-            cx.out.tell(TimesliceEvent::Free { timeslice });
+            cx.out.notify(TimesliceEvent::Free { timeslice });
         }
     }
 
     /// Where the stream ends matters to builders as soon as they may have earlier timeslices behind later ones.
-    pub(super) fn tell_end(&mut self) {
+    pub(super) fn notify_end(&mut self) {
         if self.connections.journal.epoch() > 0 && self.connections.supply.end().is_some() {
             for (place, connection) in self.connections.all.iter_mut().enumerate() {
                 connection.tells_end = true;

@@ -18,18 +18,18 @@
 //! What inputs and builders do then: theirs.
 
 mod agree;
+mod failure_detector;
 mod frame;
 mod journal;
 mod order;
-mod watch;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::agree::{Agreement, AgreementMessage, Ballot};
+use self::failure_detector::{FailureDetector, watchers};
 use self::frame::MembershipBody;
-use self::watch::{FailureDetector, watchers};
 use super::layout::Role;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Status;
@@ -248,7 +248,7 @@ impl Membership {
         }
         let own = self.own;
         for wish in suspects.into_iter().map(ProposedDecision::Suspect).chain(own) {
-            self.tell(now, wish);
+            self.propagate(now, wish);
         }
         let life = self.interval.times(WISH_INTERVALS);
         self.wishes.retain(|_, told| now.since(*told) <= life);
@@ -269,7 +269,7 @@ impl Membership {
         match frame.body {
             _ if frame.epoch < mine => self.teach(from, frame.epoch),
             _ if frame.epoch > mine => self.queue.push_back((from, self.frame(MembershipBody::Beat))),
-            MembershipBody::Beat if is_peer => self.watch.heard(from, now),
+            MembershipBody::Beat if is_peer => self.watch.heartbeat_received(from, now),
             MembershipBody::Agree(message) if is_peer => self.agreed(now, from, message, stakes),
             _ => {}
         }
@@ -316,7 +316,7 @@ impl Membership {
     }
 
     /// Tells the first few members that are not suspected of `wish`, this one too if it is one of them.
-    fn tell(&mut self, now: LocalNs, wish: ProposedDecision) {
+    fn propagate(&mut self, now: LocalNs, wish: ProposedDecision) {
         self.wishes.insert(wish, now);
         let frame = self.frame(MembershipBody::Wish(wish));
         let trusted =
@@ -338,7 +338,7 @@ impl Membership {
                 let is_in = self.journal.takes_part(member);
                 if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
                     // Who asks to join while it takes part has lost everything that it had: it is gone, and another is there.
-                    self.tell(now, if is_in { ProposedDecision::Suspect(member) } else { wish });
+                    self.propagate(now, if is_in { ProposedDecision::Suspect(member) } else { wish });
                 } else {
                     self.wishes.insert(wish, now);
                 }
@@ -411,7 +411,7 @@ impl Membership {
             }
             let inputs = silent.into_iter().filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
             let inputs: Vec<RosterMember> = inputs.collect();
-            return inputs.into_iter().for_each(|member| self.tell(now, ProposedDecision::Suspect(member)));
+            return inputs.into_iter().for_each(|member| self.propagate(now, ProposedDecision::Suspect(member)));
         }
         if now.since(self.asked_at) < self.asked_at.since(self.lead_since).max(self.interval) {
             return;

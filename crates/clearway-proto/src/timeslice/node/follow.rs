@@ -50,7 +50,7 @@ impl TimesliceNode {
         }
         let Some(membership) = &mut self.membership else { return more };
         if membership.is_helpless(now) {
-            out.tell(TimesliceEvent::Helpless);
+            out.notify(TimesliceEvent::Helpless);
         }
         while out.room() > 0
             && let Some((to, frame)) = membership.next_frame()
@@ -80,16 +80,16 @@ impl TimesliceNode {
             Change::Remove { member, settled } if Some(member) == me => {
                 if let NodeRole::Builder(builder) = &self.part {
                     let void = builder.void(&before, settled);
-                    void.into_iter().for_each(|timeslice| cx.out.tell(TimesliceEvent::Void { timeslice }));
+                    void.into_iter().for_each(|timeslice| cx.out.notify(TimesliceEvent::Void { timeslice }));
                 }
                 if !matches!(self.part, NodeRole::Idle) {
-                    cx.out.tell(TimesliceEvent::Out);
+                    cx.out.notify(TimesliceEvent::Out);
                 }
                 self.part = NodeRole::Idle;
                 return More::No;
             }
             Change::Join { member, .. } if Some(member) == me && is_in => {
-                cx.out.tell(TimesliceEvent::Joined { timeslice: decision.from });
+                cx.out.notify(TimesliceEvent::Joined { timeslice: decision.from });
                 self.part = part(member, cx);
                 if let NodeRole::Input(input) = &mut self.part {
                     return input.boot(cx);
@@ -97,12 +97,12 @@ impl TimesliceNode {
                 return More::No;
             }
             Change::Retire { member } if Some(member) == me => {
-                cx.out.tell(TimesliceEvent::Retired { timeslice: decision.from });
+                cx.out.notify(TimesliceEvent::Retired { timeslice: decision.from });
             }
             Change::Remove { member, .. } => {
                 let rank = self.journal.rank(member);
                 cx.out.operate(Operation::Abandon { peer: rank });
-                cx.out.tell(TimesliceEvent::Lost { rank });
+                cx.out.notify(TimesliceEvent::Lost { rank });
             }
             _ => {}
         }

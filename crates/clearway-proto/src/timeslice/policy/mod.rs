@@ -19,7 +19,7 @@
 //! FLESnet (best effort, offset); its Data-Flow Scheduler (dfs); ALICE's tokens and LHCb's shift (token), made receiver-driven and per contribution.
 
 mod dfs;
-mod in_turn;
+mod round_robin;
 mod slack;
 mod token;
 mod window;
@@ -39,7 +39,7 @@ use crate::clock::ClockExchange;
 pub use dfs::{Dfs, SpeedUp};
 pub(super) use dfs::{Director, IntervalReport, Paced, Proposal};
 
-pub(super) use in_turn::{InOrder, RoundRobin};
+pub(super) use round_robin::{InOrder, RoundRobin};
 pub(super) use token::{TokenBuilder, TokenInput};
 pub use window::Window;
 

@@ -129,7 +129,7 @@ struct InputGrants {
     /// Bytes of its contributions, smoothed; zero before the first.
     size: u64,
     /// Turns that it missed.
-    owed: u32,
+    backlog: u32,
     /// It stands among those that catch up.
     catches_up: bool,
     /// It has no turns in rows before this one; none ever while it is out.
@@ -153,7 +153,7 @@ pub(in crate::timeslice) struct TokenBuilder {
     shift: usize,
     pacemaker: Pacemaker,
     slack: Slack,
-    debtors: Vec<InputGrants>,
+    inputs: Vec<InputGrants>,
     /// Inputs whose contributions' length is known, and the sum of these.
     known: u64,
     sizes: u64,
@@ -178,7 +178,7 @@ impl TokenBuilder {
             shift: place % inputs,
             pacemaker: Pacemaker::new(window, inputs),
             slack: Slack::new(),
-            debtors: vec![InputGrants { begins: Some(0), ..InputGrants::default() }; inputs],
+            inputs: vec![InputGrants { begins: Some(0), ..InputGrants::default() }; inputs],
             known: 0,
             sizes: 0,
             counted: 0,
@@ -196,7 +196,7 @@ impl TokenBuilder {
     /// was late stays so, since its turn always finds the grant of the turn before still open: 6 inputs on `aries` carry 0.80 of
     /// raw without it, 1.00 with it.
     fn open_max(&self) -> u32 {
-        self.pacemaker.window().div_ceil(self.debtors.len() as u32) + 1
+        self.pacemaker.window().div_ceil(self.inputs.len() as u32) + 1
     }
 
     /// The mean length of one contribution of each input; one byte while nothing is known.
@@ -207,7 +207,7 @@ impl TokenBuilder {
     /// Grants that are too old no longer count.
     fn forget_overdue(&mut self, now: LocalNs) {
         while let Some(given) = self.given.front().copied() {
-            let landed = given.number < self.debtors[given.place].landed;
+            let landed = given.number < self.inputs[given.place].landed;
             if !landed && (self.usual_wait == Nanos(0) || now.since(given.at) < self.usual_wait.times(OVERDUE)) {
                 break;
             }
@@ -228,40 +228,40 @@ impl TokenBuilder {
             self.reached = bytes * self.given.len() as u64;
             self.bytes = self.reached;
         }
-        let debtor = &mut self.debtors[place];
-        let before = debtor.size;
+        let input = &mut self.inputs[place];
+        let before = input.size;
         if before == 0 {
             self.known += 1;
-            debtor.size = bytes;
+            input.size = bytes;
         } else {
-            debtor.size = (before - before / SMOOTHING + bytes / SMOOTHING).max(1);
+            input.size = (before - before / SMOOTHING + bytes / SMOOTHING).max(1);
         }
-        self.sizes = self.sizes - before + debtor.size;
+        self.sizes = self.sizes - before + input.size;
     }
 
     /// Whose turn it is.
     fn next_in_turn(&mut self, oldest: u64) -> Option<usize> {
         let open_max = self.open_max();
         if let Some(place) = self.catching_up.pop_front() {
-            let debtor = &mut self.debtors[place];
-            (debtor.owed, debtor.catches_up) = (debtor.owed - 1, false);
+            let input = &mut self.inputs[place];
+            (input.backlog, input.catches_up) = (input.backlog - 1, false);
             return Some(place);
         }
         while self.slack.allows(self.row, oldest) {
-            let place = (self.shift + self.step) % self.debtors.len();
+            let place = (self.shift + self.step) % self.inputs.len();
             self.step += 1;
-            if self.step == self.debtors.len() {
+            if self.step == self.inputs.len() {
                 (self.row, self.step) = (self.row + 1, 0);
             }
             let row = if self.step == 0 { self.row - 1 } else { self.row };
-            let debtor = &mut self.debtors[place];
-            if debtor.begins.is_none_or(|begins| row < begins) {
+            let input = &mut self.inputs[place];
+            if input.begins.is_none_or(|begins| row < begins) {
                 continue;
             }
-            if debtor.open < open_max && debtor.owed == 0 {
+            if input.open < open_max && input.backlog == 0 {
                 return Some(place);
             }
-            debtor.owed += 1;
+            input.backlog += 1;
         }
         None
     }
@@ -279,10 +279,10 @@ impl Directing for TokenBuilder {
             return None;
         }
         let place = self.next_in_turn(oldest)?;
-        let debtor = &mut self.debtors[place];
-        let bytes = if debtor.size == 0 { mean } else { debtor.size };
-        self.given.push_back(OpenGrant { at: now, place, number: debtor.landed + u64::from(debtor.open), bytes });
-        debtor.open += 1;
+        let input = &mut self.inputs[place];
+        let bytes = if input.size == 0 { mean } else { input.size };
+        self.given.push_back(OpenGrant { at: now, place, number: input.landed + u64::from(input.open), bytes });
+        input.open += 1;
         self.counted += 1;
         self.bytes += bytes;
         self.reached += bytes;
@@ -291,16 +291,16 @@ impl Directing for TokenBuilder {
 
     fn landed(&mut self, now: LocalNs, place: usize, bytes: u32) {
         let bytes = u64::from(bytes).max(1);
-        if self.debtors[place].open == 0 {
+        if self.inputs[place].open == 0 {
             return;
         }
         self.learn_size(place, bytes);
         let mean = self.mean_size();
-        let debtor = &mut self.debtors[place];
-        let number = debtor.landed;
-        (debtor.open, debtor.landed) = (debtor.open - 1, number + 1);
-        if debtor.owed > 0 && !debtor.catches_up {
-            debtor.catches_up = true;
+        let input = &mut self.inputs[place];
+        let number = input.landed;
+        (input.open, input.landed) = (input.open - 1, number + 1);
+        if input.backlog > 0 && !input.catches_up {
+            input.catches_up = true;
             self.catching_up.push_back(place);
         }
         // One that is not found no longer counted.
@@ -319,24 +319,25 @@ impl Directing for TokenBuilder {
     }
 
     fn input_left(&mut self, place: usize) {
-        let debtor = core::mem::take(&mut self.debtors[place]);
-        for given in self.given.iter().filter(|given| given.place == place && given.number >= debtor.landed) {
+        let input = core::mem::take(&mut self.inputs[place]);
+        for given in self.given.iter().filter(|given| given.place == place && given.number >= input.landed) {
             self.counted -= 1;
             self.bytes -= given.bytes;
         }
         self.given.retain(|given| given.place != place);
         self.reached = self.given.iter().map(|given| given.bytes).sum();
-        self.known -= u64::from(debtor.size > 0);
-        self.sizes -= debtor.size;
+        self.known -= u64::from(input.size > 0);
+        self.sizes -= input.size;
         self.catching_up.retain(|other| *other != place);
     }
 
     fn input_joined(&mut self, place: usize, row: u64) {
         // Rows that have been let in already are owed to it.
-        let turn = (place + self.debtors.len() - self.shift) % self.debtors.len();
+        let turn = (place + self.inputs.len() - self.shift) % self.inputs.len();
         let passed = self.row + u64::from(turn < self.step);
         let owed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
-        self.debtors[place] = InputGrants { owed, catches_up: owed > 0, begins: Some(row), ..InputGrants::default() };
+        self.inputs[place] =
+            InputGrants { backlog: owed, catches_up: owed > 0, begins: Some(row), ..InputGrants::default() };
         if owed > 0 {
             self.catching_up.push_back(place);
         }
@@ -381,7 +382,7 @@ mod tests {
         // Input 1 never answers; the others do after 10 ns each.
         for now in (10..500).step_by(10) {
             for place in [0, 2] {
-                if token.debtors[place].open > 0 {
+                if token.inputs[place].open > 0 {
                     token.landed(LocalNs(now), place, 100);
                 }
             }
@@ -389,7 +390,7 @@ mod tests {
         }
         assert_eq!(order.iter().filter(|place| **place == 1).count(), 2, "its share and one: {order:?}");
         assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_MOST, "no row beyond the bound");
-        assert_eq!(u64::from(token.debtors[1].owed), ROWS_MOST - 2);
+        assert_eq!(u64::from(token.inputs[1].backlog), ROWS_MOST - 2);
         token.landed(LocalNs(600), 1, 100);
         assert_eq!(token.grant(LocalNs(600), 0), Some(1), "it catches up first");
     }
@@ -400,7 +401,7 @@ mod tests {
         let mut order = drain(&mut token, 0, 0);
         // Input 0 does not answer; the others do at once.
         for place in 1..20 {
-            if token.debtors[place].open > 0 {
+            if token.inputs[place].open > 0 {
                 token.landed(LocalNs(10), place, 100);
                 order.extend(drain(&mut token, 10, 0));
             }

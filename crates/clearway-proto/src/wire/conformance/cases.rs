@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use super::{Fabric, Need};
 use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
-    Arrival, AtomicKind, Destination, FileId, FileKind, RefusalReason, Operation, OperationKind, Out, PathId,
-    PostOutcome, RegionId, RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Destination, FileId, FileKind, Operation, OperationKind, Out, PathId, PostOutcome,
+    RefusalReason, RegionId, RemoteSpan, Span, Status, Token,
 };
 
 /// One promise.
@@ -89,12 +89,12 @@ enum ReceivedMessage {
     Other,
 }
 
-/// Harvests once at `rank`.
+/// Polls once at `rank`.
 fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<ReceivedMessage> {
     let wire = fabric.wire(rank);
     let mut seen = Vec::new();
     let mut bodies = Vec::new();
-    wire.harvest(64, &mut |arrival| {
+    wire.poll(64, &mut |arrival| {
         let mut body_span = Span::EMPTY;
         seen.push(match arrival {
             Arrival::Datagram(d) => {
@@ -281,11 +281,7 @@ fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
     let body = Span { length: capabilities.body_beside(capabilities.head_max) as u32 + 1, ..body };
     if body.length as usize + capabilities.head_max > capabilities.message_max {
         let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
-        expect(
-            "long together",
-            &post(fabric, Rank(0), send, &heads),
-            &PostOutcome::Refused(RefusalReason::Length),
-        )?;
+        expect("long together", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
     }
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::{Bytes, Class, Nanos, Rank};
-use crate::wire::foreign::WordMemory;
+use crate::wire::foreign_memory::WordMemory;
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
 use crate::wire::{Destination, MemoryAccess, PathId, Queue, forward_wire};
 
@@ -55,7 +55,7 @@ impl Engine for Script {
             Input::Arrival(Arrival::Datagram(datagram)) => {
                 let byte = datagram.head.first().copied().unwrap_or(0);
                 self.seen.push((now, ObservedInput::Byte(byte)));
-                out.tell(byte);
+                out.notify(byte);
             }
             Input::Arrival(Arrival::Done { token, status, .. }) => {
                 self.seen.push((now, ObservedInput::Done(token.0, status)))
@@ -187,7 +187,7 @@ fn boot__an_idle_engine_has_nothing_to_wake_for() {
     assert_eq!(progress, Progress { inputs: 0, next: None });
 }
 
-/// A wire whose queue is full at every post and empty again at the next harvest.
+/// A wire whose queue is full at every post and empty again at the next poll.
 struct FullQueueWire<'a> {
     wire: &'a mut dyn Wire,
     refused: bool,
@@ -203,7 +203,7 @@ impl Wire for FullQueueWire<'_> {
         answers.extend(operations.iter().map(|_| PostOutcome::NoRoom));
     }
 
-    fn harvest(&mut self, _limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, _limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         if !core::mem::take(&mut self.refused) {
             return 0;
         }
@@ -382,11 +382,8 @@ fn post__what_small_structures_lack_is_refused_by_name() {
     let (clerk, refused) = served(false, Some(&mut Adder(1)), batch);
     let missing = |missing| Err((Status::Refused(missing), 0));
     let malformed = Err((Status::Failed(Fault::Malformed), 0));
-    let by_name = [
-        (1, missing(RefusalReason::Memory)),
-        (2, missing(RefusalReason::Length)),
-        (3, missing(RefusalReason::Length)),
-    ];
+    let by_name =
+        [(1, missing(RefusalReason::Memory)), (2, missing(RefusalReason::Length)), (3, missing(RefusalReason::Length))];
     assert_eq!(clerk.told, [&by_name[..], &[(4, malformed)]].concat());
     assert_eq!(refused, 2, "stores have no token");
     let (clerk, _) = served(false, None, batch);

@@ -34,7 +34,7 @@ fn node(first: u8) -> TimesliceNode {
         window: Window { least: 2, most: 8 },
         dfs: Dfs { interval: 10, history: 4, ..Dfs::default() },
         source: ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(16))),
-        slots: WriteSlots::of(policy),
+        slots: WriteSlots::from_policy(policy),
         rings: Span { region: RegionId(1), offset: 0, length: 3 * RING },
         ring: Bytes(u64::from(RING)),
         release: ReleasePolicy::AtOnce,
@@ -48,8 +48,8 @@ fn node(first: u8) -> TimesliceNode {
 pub(crate) fn run(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let (mut node, mut out, mut now) = (node(*first), Out::with_limit(64), LocalNs(0));
-    tell(&mut node, now, Input::Boot { incarnation: 0 }, &mut out);
-    tell(&mut node, now, Input::Command(TimesliceCommand::Begin), &mut out);
+    give_input(&mut node, now, Input::Boot { incarnation: 0 }, &mut out);
+    give_input(&mut node, now, Input::Command(TimesliceCommand::Begin), &mut out);
     while let [what, from, length, more @ ..] = rest {
         let (head, behind) = more.split_at(more.len().min(usize::from(*length)));
         rest = behind;
@@ -57,26 +57,26 @@ pub(crate) fn run(bytes: &[u8]) {
         match what % 4 {
             0 => {
                 now += Nanos(u64::from(*length) * 100);
-                tell(&mut node, now, Input::Tick, &mut out);
+                give_input(&mut node, now, Input::Tick, &mut out);
             }
             1 => {
                 let mut word = [0; 8];
                 word[..head.len().min(8)].copy_from_slice(&head[..head.len().min(8)]);
                 let into = Span { region: RegionId(1), offset: u64::from(*length), length: 16 };
                 let landed = Arrival::Landed { from, into, immediate: u64::from_le_bytes(word), at };
-                tell(&mut node, now, Input::Arrival(landed), &mut out);
+                give_input(&mut node, now, Input::Arrival(landed), &mut out);
             }
             _ => {
                 let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
                 let datagram = Datagram { from, path, class, congestion_marked: false, at, head, body };
-                tell(&mut node, now, Input::Arrival(Arrival::Datagram(datagram)), &mut out);
+                give_input(&mut node, now, Input::Arrival(Arrival::Datagram(datagram)), &mut out);
             }
         }
     }
     let _ = node.take_record(now);
 }
 
-fn tell(
+fn give_input(
     node: &mut TimesliceNode,
     now: LocalNs,
     input: Input<'_, TimesliceCommand>,

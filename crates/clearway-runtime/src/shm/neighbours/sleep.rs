@@ -49,7 +49,7 @@ impl Neighbours {
     }
 
     /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and, behind them, the descriptors that end
-    /// a sleep of this one. As many as a `Woken` has bits for: what is lost of a peer behind them is noticed by a harvest.
+    /// a sleep of this one. As many as a `Woken` has bits for: what is lost of a peer behind them is noticed by a poll.
     pub(in crate::shm) fn poll_beside(
         &mut self,
         timeout: Option<Nanos>,
@@ -108,7 +108,7 @@ impl Wake for Neighbours {
 }
 
 impl Source for Neighbours {
-    fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
         let found = self.has_something();
         if timeout == Some(Nanos::ZERO) && extra.is_empty() {
             return Woken::new(found, 0);

@@ -89,7 +89,7 @@ fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn harvest__each_segment_of_a_run_is_sealed_by_itself_and_taken_once_in_any_order() {
+fn poll__each_segment_of_a_run_is_sealed_by_itself_and_taken_once_in_any_order() {
     const COUNT: usize = 40;
     let mut job = Loopback::sealed(2, |_| {});
     let mut datagrams = intercepted(&mut job, COUNT);
@@ -113,18 +113,18 @@ fn harvest__each_segment_of_a_run_is_sealed_by_itself_and_taken_once_in_any_orde
     assert_eq!(job.wires[1].replayed(), COUNT as u64);
 }
 
-/// Harvests at rank 1 until nothing is left; nothing of it may be a message.
+/// Polls at rank 1 until nothing is left; nothing of it may be a message.
 fn drain(job: &mut Loopback) {
     let mut before = u64::MAX;
     while job.wires[1].counters().strangers != before {
         before = job.wires[1].counters().strangers;
         job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
-        job.wires[1].harvest(64, &mut |arrival| panic!("{arrival:?} from a stranger"));
+        job.wires[1].poll(64, &mut |arrival| panic!("{arrival:?} from a stranger"));
     }
 }
 
 #[test]
-fn harvest__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
+fn poll__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
     const FLOOD: u64 = 3_000;
     let mut job = Loopback::sealed(2, |_| {});
     let session = job.wires[1].listener.members.session;

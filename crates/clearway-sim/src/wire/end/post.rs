@@ -10,7 +10,7 @@
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{
-    Destination, FileKind, RefusalReason, Operation, PathId, PostOutcome, RegionId, Status, Token, Wire,
+    Destination, FileKind, Operation, PathId, PostOutcome, RefusalReason, RegionId, Status, Token, Wire,
 };
 
 use super::{FileJob, SimWire};
@@ -38,7 +38,7 @@ impl SimWire {
                 if let Destination::One(rank) = to {
                     known(rank)?;
                 }
-                let head = head.of(heads).ok_or(RefusalReason::Memory)?;
+                let head = head.bytes_in(heads).ok_or(RefusalReason::Memory)?;
                 if body.length > 0 {
                     self.range(body)?;
                 }
@@ -208,7 +208,7 @@ impl SimWire {
         self.digest.word(place);
         self.digest.word(answer);
         if let Operation::Send { head, .. } = operation {
-            self.digest.bytes(head.of(heads).unwrap_or_default());
+            self.digest.bytes(head.bytes_in(heads).unwrap_or_default());
         }
     }
 }

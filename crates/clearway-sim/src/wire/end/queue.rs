@@ -8,7 +8,7 @@
 //! I1. A queue that answered `NoRoom` gives `Room` once, as soon as it is half empty.
 
 use clearway_proto::base::Class;
-use clearway_proto::wire::{RefusalReason, PathId, PostOutcome};
+use clearway_proto::wire::{PathId, PostOutcome, RefusalReason};
 
 use super::{Ready, SimWire};
 use crate::wire::capabilities::BODY_MAX;

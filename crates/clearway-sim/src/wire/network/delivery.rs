@@ -4,7 +4,7 @@
 //! I1. An interface answers without its node's processor; an engine hears of what concerns it, and of nothing else.
 
 use clearway_proto::base::{Class, RandomKey, Rank};
-use clearway_proto::wire::{Destination, FileKind, RefusalReason, PathId, Span, Status, Token};
+use clearway_proto::wire::{Destination, FileKind, PathId, RefusalReason, Span, Status, Token};
 
 use super::{Later, Network};
 use crate::disk::{Ended, Request};

@@ -63,7 +63,7 @@ impl Bare {
 
     fn next(&mut self, now: LocalNs, out: &mut Out<Over>) {
         if self.number == self.rounds {
-            return out.tell(Over);
+            return out.notify(Over);
         }
         self.number += 1;
         self.attempts = 0;

@@ -193,7 +193,7 @@ pub(crate) fn explained(plan: &Plan, figures: &[Figure], symbol: Bytes, multicas
         let latency = bare(*loss).unwrap_or(Nanos::from_micros(100));
         for length in &plan.lengths {
             let circumstances = plan.circumstances(*length, symbol, latency, *loss);
-            let costs = Costs::of(&circumstances, multicast);
+            let costs = Costs::new(&circumstances, multicast);
             text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
         }
     }

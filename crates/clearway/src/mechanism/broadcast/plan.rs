@@ -40,7 +40,7 @@ impl Mode {
         match self {
             // Multicast loads the network least, and whether it reaches all is found out on the way.
             Self::Auto if multicast == MulticastReach::All => Algorithm::Multicast,
-            Self::Auto => Costs::of(circumstances, MulticastReach::Some).best(),
+            Self::Auto => Costs::new(circumstances, MulticastReach::Some).best(),
             Self::Multicast => Algorithm::Multicast,
             Self::Chain => Algorithm::Chain,
             Self::Tree => Algorithm::Tree,

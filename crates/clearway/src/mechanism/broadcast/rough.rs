@@ -62,14 +62,14 @@ pub(super) struct RoughWire {
     dice: RandomStream,
     /// What goes to groups reaches nobody.
     is_filtered: Rc<Cell<bool>>,
-    /// Bodies of the last harvest that shall be damaged.
+    /// Bodies of the last poll that shall be damaged.
     spoiled: Vec<Span>,
     late: BTreeMap<(LocalNs, u64), Shelved>,
     count: u64,
     /// Where late bodies lie.
     region: Option<RegionId>,
     free: Vec<usize>,
-    /// Shelves whose datagrams were given, and may be read until the next harvest.
+    /// Shelves whose datagrams were given, and may be read until the next poll.
     given: Vec<usize>,
     tally: Rc<RefCell<Tally>>,
 }
@@ -140,14 +140,14 @@ impl RoughWire {
         Rc::clone(&self.is_filtered)
     }
 
-    /// Harvests into `kept`, by the way of everything that an arrival can suffer.
+    /// Polls into `kept`, by the way of everything that an arrival can suffer.
     fn suffer(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let Self { wire, rough, dice, spoiled, tally, .. } = self;
         let mut given = 0;
         let mut shelve = Vec::new();
         let now = wire.now();
         let mut hits = |part: u32| part > 0 && dice.below(WHOLE) < u64::from(part);
-        wire.harvest(limit, &mut |arrival| {
+        wire.poll(limit, &mut |arrival| {
             let Arrival::Datagram(datagram) = arrival else {
                 given += 1;
                 return sink(arrival);
@@ -255,10 +255,10 @@ impl Wire for RoughWire {
         }
     }
 
-    fn harvest(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         if self.rough.is_none() {
             let Self { wire, tally, .. } = self;
-            return wire.harvest(limit, &mut |arrival| {
+            return wire.poll(limit, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = &arrival {
                     tally.borrow_mut().count(datagram);
                 }

@@ -218,7 +218,7 @@ impl TestWithCast {
             let (effects, heads) = self.out.split();
             for effect in effects {
                 match effect {
-                    Effect::Tell(event) => seat.heed(event, is_root),
+                    Effect::Notify(event) => seat.heed(event, is_root),
                     Effect::Operate(timed) => hand_on(timed, heads, seat.mark(), out),
                 }
             }
@@ -301,7 +301,7 @@ fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<conge
     let mut operation = timed.operation;
     match &mut operation {
         Operation::Send { head, token, .. } => {
-            *head = out.head(head.of(heads).unwrap_or_default());
+            *head = out.head(head.bytes_in(heads).unwrap_or_default());
             *token = token.map(marked);
         }
         Operation::Digest { token, .. } => *token = marked(*token),

@@ -84,7 +84,7 @@ impl Engine for Echo {
                     if self.number() < self.task.count {
                         self.ask(now, out);
                     } else {
-                        out.tell(Over);
+                        out.notify(Over);
                     }
                 }
                 _ => {}

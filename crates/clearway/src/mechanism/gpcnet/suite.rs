@@ -197,7 +197,7 @@ impl Run {
         let tasks = self.next_order().isolated(test, slices);
         let records = self.measure(&test.name(), &tasks)?;
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        Ok(TableRow { of: test, summary: Summary::of_test(test, &all, self.order.mended) })
+        Ok(TableRow { of: test, summary: Summary::from_test(test, &all, self.order.mended) })
     }
 
     fn congestor_alone(&mut self, congestor: Congestor, draw: &LoadDraw) -> Result<TableRow<Congestor>> {
@@ -217,7 +217,10 @@ impl Run {
         let victims: Vec<&GpcnetRecord> = draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
         let mended = self.order.mended;
         let congestors = Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
-        Ok(CongestedTest { row: TableRow { of: test, summary: Summary::of_test(test, &victims, mended) }, congestors })
+        Ok(CongestedTest {
+            row: TableRow { of: test, summary: Summary::from_test(test, &victims, mended) },
+            congestors,
+        })
     }
 }
 
@@ -229,7 +232,7 @@ fn congestor_row(
 ) -> TableRow<Congestor> {
     let groups = draw.groups.iter().filter(|group| group.congestor == congestor);
     let all: Vec<&GpcnetRecord> = groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
-    TableRow { of: congestor, summary: Summary::of_congestor(congestor, &all, mended) }
+    TableRow { of: congestor, summary: Summary::from_congestor(congestor, &all, mended) }
 }
 
 /// What the congestors did beside a victim, in a line.

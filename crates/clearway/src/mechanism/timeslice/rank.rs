@@ -138,7 +138,7 @@ impl<'a> Running<'a> {
             window: assignment.window,
             dfs: assignment.dfs,
             source,
-            slots: WriteSlots::of(assignment.policy),
+            slots: WriteSlots::from_policy(assignment.policy),
             rings: Span { region, offset: 0, length: 0 },
             ring: assignment.ring,
             release,

@@ -142,7 +142,7 @@ impl<'a> Job<'a> {
             Messages::Alone => ContributionSizes::Constant(plan.contribution),
             Messages::Mixed => ContributionSizes::Mixed(plan.contribution),
         };
-        let length = sizes.of(0);
+        let length = sizes.length_at(0);
         let source = wire.register(length).expect("a fresh end has room for a region");
         let rings = Bytes(plan.ring.0 * u64::from(plan.inputs));
         let region = wire.register(rings).expect("a fresh end has room for a region");
@@ -155,7 +155,7 @@ impl<'a> Job<'a> {
             window: plan.window,
             dfs: plan.dfs,
             source: ContributionSource::Endless(memory, sizes),
-            slots: WriteSlots::of(policy),
+            slots: WriteSlots::from_policy(policy),
             rings: Span { region, offset: 0, length: 0 },
             ring: plan.ring,
             release: ReleasePolicy::AtOnce,

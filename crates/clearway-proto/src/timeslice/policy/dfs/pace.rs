@@ -39,7 +39,7 @@ struct IntervalExtent {
 
 impl IntervalExtent {
     /// The interval of `timeslice`, where timeslices are dealt by `deals` and an interval has about so many.
-    fn of(deals: &[Deal], interval: u64, timeslice: u64) -> Self {
+    fn new(deals: &[Deal], interval: u64, timeslice: u64) -> Self {
         let mut before = 0;
         let ends = deals.iter().skip(1).map(|next| next.from).chain([u64::MAX]);
         for (deal, until) in deals.iter().zip(ends) {
@@ -141,7 +141,7 @@ impl Paced {
             && let Some(current) = self.current
             && connections.has_next()
         {
-            let extent = IntervalExtent::of(connections.journal.deals(), self.parameters.interval, current.extent.end);
+            let extent = IntervalExtent::new(connections.journal.deals(), self.parameters.interval, current.extent.end);
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
             let proposed = self.proposals.remove(&extent.index).or(current.proposed.map(behind));
@@ -209,12 +209,12 @@ impl Sending for Paced {
         let Some(current) = &mut self.current else {
             let first = connections.range.start;
             self.joined = first > 0;
-            let extent = IntervalExtent::of(deals, self.parameters.interval, first);
+            let extent = IntervalExtent::new(deals, self.parameters.interval, first);
             self.current = Some(Self::opened(extent, None, connections));
             return;
         };
         let ended = self.before.map_or(0, |before| connections.unreleased_before(before.extent.end));
-        current.extent = IntervalExtent::of(deals, self.parameters.interval, current.extent.first);
+        current.extent = IntervalExtent::new(deals, self.parameters.interval, current.extent.first);
         let unsent = connections.unsent_before(current.extent.end);
         let unreleased = connections.unreleased_before(current.extent.end) - ended;
         current.recount(unsent, unsent + unreleased);

@@ -165,7 +165,7 @@ pub(crate) fn explained(ground: &Ground, outcomes: &[Outcome]) -> String {
             continue;
         }
         known.push((*length, *loss));
-        let costs = Costs::of(&ground.circumstances(*length, *loss), MulticastReach::All);
+        let costs = Costs::new(&ground.circumstances(*length, *loss), MulticastReach::All);
         text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
     }
     text

@@ -37,7 +37,7 @@ impl SchedulerBench {
             horizon: None,
             supply: Supply::new(ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))), 0),
             policy: Policy::Dfs,
-            slots: WriteSlots::of(Policy::Dfs),
+            slots: WriteSlots::from_policy(Policy::Dfs),
         };
         connections.look_up_all(0);
         let mut paced = Paced::new(Dfs { interval: 20, ..Dfs::default() }, 0);
@@ -234,13 +234,13 @@ fn extent__follows_from_the_deals() {
     let bench = SchedulerBench::new();
     let change = Change::Weigh { member: RosterMember(2), weight: 8 };
     let journal = bench.connections.journal.with(Decision { change, from: 50 }).expect("it is permitted");
-    let of = |timeslice| IntervalExtent::of(journal.deals(), 20, timeslice);
+    let of = |timeslice| IntervalExtent::new(journal.deals(), 20, timeslice);
     assert_eq!(of(39), IntervalExtent { index: 1, first: 20, end: 40, round: 4 });
     assert_eq!(of(49), IntervalExtent { index: 2, first: 40, end: 50, round: 4 });
     assert_eq!(of(50), IntervalExtent { index: 3, first: 50, end: 70, round: 4 });
     let change = Change::Remove { member: RosterMember(4), settled: 0 };
     let journal = journal.with(Decision { change, from: 71 }).expect("it is permitted");
-    let of = |timeslice| IntervalExtent::of(journal.deals(), 20, timeslice);
+    let of = |timeslice| IntervalExtent::new(journal.deals(), 20, timeslice);
     assert_eq!(of(70), IntervalExtent { index: 4, first: 70, end: 71, round: 4 });
     assert_eq!(of(71), IntervalExtent { index: 5, first: 71, end: 89, round: 3 });
     assert_eq!((journal.round_of(70), journal.round_of(71), journal.round_of(74)), (18, 19, 20));

@@ -11,7 +11,7 @@
 
 use super::context::{BroadcastEvent, SlowReceivers};
 use super::frame::{BroadcastFrame, ProgressReport};
-use super::pace::LOST;
+use super::rate_control::LOST;
 use super::state::MemberState;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Out;
@@ -87,7 +87,7 @@ impl ReportSender {
     }
 
     /// A message of the root came, perhaps through the group, perhaps marked by the network.
-    pub(super) fn heard(&mut self, to_group: bool, is_marked: bool) {
+    pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool) {
         self.heard = self.heard.saturating_add(u32::from(to_group));
         self.counts[1] += u64::from(is_marked);
     }

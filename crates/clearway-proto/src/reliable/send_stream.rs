@@ -16,13 +16,13 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 
-use super::cutting::{SegmentationLimits, SegmentationQueue, SegmentedMessage};
 use super::frame::{Acknowledgement, BodyPlacement, FragmentHeader, whole};
-use super::lane::{PATIENCE_MOST, ProbeReply, StreamPath};
 use super::paths::StreamPaths;
+use super::segmentation::{SegmentationLimits, SegmentationQueue, SegmentedMessage};
+use super::stream_path::{PATIENCE_MOST, ProbeReply, StreamPath};
 use super::{ANSWER_MAX, Message, MessageCompletion, WINDOW};
 use crate::base::{LocalNs, Nanos};
-use crate::wire::{RefusalReason, PathId, Span, Status};
+use crate::wire::{PathId, RefusalReason, Span, Status};
 
 /// Where a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) struct SendStream {
     unread: u32,
     is_known: bool,
     /// When something was last heard, or began to be waited for.
-    heard: LocalNs,
+    last_heard: LocalNs,
     /// When to look whether something is late; kept although it is answered meanwhile, and looked at then.
     timer: Option<LocalNs>,
     /// When somebody will look at the timer.
@@ -105,7 +105,7 @@ impl SendStream {
             ready: BTreeSet::new(),
             unread: 0,
             is_known: false,
-            heard: LocalNs(0),
+            last_heard: LocalNs(0),
             timer: None,
             armed: None,
             probed: LocalNs(0),
@@ -127,7 +127,7 @@ impl SendStream {
     /// Takes a message.
     pub(super) fn push(&mut self, now: LocalNs, message: Message) {
         if self.is_idle() {
-            self.heard = now;
+            self.last_heard = now;
             self.timer = self.timer.or(Some(now + self.paths.patience()));
         }
         self.cutting.waiting.push_back(message);
@@ -165,7 +165,7 @@ impl SendStream {
 
     fn leave(&mut self, now: LocalNs, number: u64) -> SendAction {
         let path = self.paths.choose(now);
-        let on_path = self.paths.of(path).leave(now);
+        let on_path = self.paths.path_mut(path).leave(now);
         let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
         let tail = self.cut.binary_search_by_key(&number, |cut| cut.last).ok().map(|which| self.cut[which].tail);
         let place = (number - self.base) as usize;
@@ -226,7 +226,7 @@ impl SendStream {
         }
         fragment.state = FragmentState::Ready;
         self.ready.insert(number);
-        let lane = self.paths.of(path);
+        let lane = self.paths.path_mut(path);
         lane.forget();
         if status == Status::NoRoom {
             lane.is_blocked = true;
@@ -238,12 +238,12 @@ impl SendStream {
 
     /// The transmit queue of `path` takes messages again.
     pub(super) fn unblock(&mut self, path: PathId) {
-        self.paths.of(path).is_blocked = false;
+        self.paths.path_mut(path).is_blocked = false;
     }
 
     /// `path` carries nothing any more: what is under way there leaves on others.
     pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
-        self.paths.of(path).go_down(now);
+        self.paths.path_mut(path).go_down(now);
         self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
     }
 
@@ -264,8 +264,8 @@ impl SendStream {
         if self.cutting.free(acknowledgement.freed) || below > self.base {
             self.questions = 0;
         }
-        (self.heard, self.is_known) = (now, true);
-        self.paths.heard(now, over, if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No });
+        (self.last_heard, self.is_known) = (now, true);
+        self.paths.reply_received(now, over, if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No });
         self.measure(now, acknowledgement);
         while self.base < below {
             self.here(now, self.base);
@@ -301,7 +301,7 @@ impl SendStream {
             && path == acknowledgement.path
         {
             let waited = u64::from(acknowledgement.waited_ns);
-            self.paths.of(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
+            self.paths.path_mut(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
         }
     }
 
@@ -310,8 +310,8 @@ impl SendStream {
         let Some(fragment) = self.fragment(number) else { return };
         let is_repeated = fragment.is_repeated;
         match core::mem::replace(&mut fragment.state, FragmentState::Here) {
-            FragmentState::Away { path, .. } if is_repeated => self.paths.of(path).answer_repeated(),
-            FragmentState::Away { path, number, .. } => self.paths.of(path).answer(now, number),
+            FragmentState::Away { path, .. } if is_repeated => self.paths.path_mut(path).answer_repeated(),
+            FragmentState::Away { path, number, .. } => self.paths.path_mut(path).answer(now, number),
             FragmentState::Ready => {
                 self.ready.remove(&number);
             }
@@ -328,7 +328,7 @@ impl SendStream {
             if self.paths.get(path).is_some_and(|lane| is_lost(fragment.state, lane)) {
                 (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
                 self.ready.insert(number);
-                self.paths.of(path).lose();
+                self.paths.path_mut(path).lose();
             }
         }
     }
@@ -341,7 +341,7 @@ impl SendStream {
         {
             (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
             self.ready.insert(number);
-            self.paths.of(path).lose();
+            self.paths.path_mut(path).lose();
         }
     }
 
@@ -411,7 +411,7 @@ impl SendStream {
 
     /// When the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
     fn late_at(&mut self, oldest: OldestInFlight) -> LocalNs {
-        oldest.at.max(self.probed) + self.paths.of(oldest.path).patience(ANSWER_MAX)
+        oldest.at.max(self.probed) + self.paths.path_mut(oldest.path).patience(ANSWER_MAX)
     }
 
     /// What left for the longest time was waited for in vain. It alone leaves again, unless the path is down: answers to
@@ -438,7 +438,7 @@ impl SendStream {
 
     /// How long nothing has been heard although something is waited for.
     pub(super) fn silence(&self, now: LocalNs) -> Nanos {
-        if self.is_idle() { Nanos::ZERO } else { now.since(self.heard) }
+        if self.is_idle() { Nanos::ZERO } else { now.since(self.last_heard) }
     }
 
     /// Gives everything up, and begins a new stream.
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn posted__what_fails_late_on_one_path_says_nothing_of_another() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
-        let measures = SegmentationLimits::of(fabric.wire(Rank(0)).capabilities(), 64 << 10);
+        let measures = SegmentationLimits::new(fabric.wire(Rank(0)).capabilities(), 64 << 10);
         let mut stream = SendStream::new(0, measures, 2);
         let now = LocalNs(5);
         let target = MessageTarget::Inbox { head: crate::base::Head::new() };
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(sent(stream.next(now)), (0, B));
         assert_eq!(stream.posted(now, 0, A, Status::Flushed), None);
         assert!(stream.next(now).is_none(), "it is under way");
-        assert!(!stream.paths.of(B).is_down());
+        assert!(!stream.paths.path_mut(B).is_down());
         assert_eq!(stream.posted(now, 0, B, Status::NoRoom), Some(B));
     }
 }

@@ -51,7 +51,7 @@ impl ChildReports {
     }
 
     /// Others report here from now on; nothing that was reported in another view counts.
-    pub(super) fn hear(&mut self, children: &[u16], now: LocalNs) {
+    pub(super) fn children_alive(&mut self, children: &[u16], now: LocalNs) {
         self.children.clear();
         self.children.extend(children.iter().map(|place| Child { place: *place, report: None, poll: 0, heard: now }));
     }
@@ -103,7 +103,7 @@ impl ChildReports {
     }
 
     /// The root says how long a round trip is.
-    pub(super) fn told(&mut self, trip: Nanos) {
+    pub(super) fn record_trip(&mut self, trip: Nanos) {
         self.told = Some(trip);
     }
 
@@ -139,7 +139,7 @@ impl ChildReports {
     }
 
     /// The least that those of these `places` who report here, and who report to them, have heard of the group.
-    pub(super) fn heard_by(&self, is_of: impl Fn(u16) -> bool) -> Option<u32> {
+    pub(super) fn least_received(&self, is_of: impl Fn(u16) -> bool) -> Option<u32> {
         let of = self.children.iter().filter(|child| is_of(child.place));
         of.filter_map(|child| child.report.map(|report| report.heard)).min()
     }
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn merged__is_the_least_of_all_and_names_the_last() {
         let mut reports = ChildReports::new(Some(Nanos(100)));
-        reports.hear(&[4, 7], LocalNs(0));
+        reports.children_alive(&[4, 7], LocalNs(0));
         assert_eq!(reports.merged(None, LocalNs(0)), None);
         assert!(reports.take(4, 0, report(30, 4), LocalNs(50)) && reports.take(7, 0, report(10, 7), LocalNs(50)));
         assert!(!reports.take(5, 0, report(30, 5), LocalNs(50)), "it does not report here");
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn take__a_report_about_fewer_members_says_nothing_of_the_others() {
         let mut reports = ChildReports::new(None);
-        reports.hear(&[4], LocalNs(0));
+        reports.children_alive(&[4], LocalNs(0));
         let merged =
             |reports: &ChildReports| reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive));
         assert!(reports.take(4, 1, report(35, 4), LocalNs(10)));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn take__the_first_answer_to_a_poll_measures_the_way() {
         let mut reports = ChildReports::new(None);
-        reports.hear(&[4], LocalNs(0));
+        reports.children_alive(&[4], LocalNs(0));
         reports.polled(1, LocalNs(1_000));
         assert!(!reports.all_answered());
         assert!(reports.take(4, 1, report(1, 4), LocalNs(101_000)) && reports.all_answered());

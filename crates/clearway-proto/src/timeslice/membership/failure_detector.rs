@@ -49,7 +49,7 @@ pub(super) fn watchers(journal: &Journal, member: RosterMember) -> Vec<RosterMem
 struct WatchedMember {
     member: RosterMember,
     /// Silent since then; none while it was never heard.
-    heard: Option<LocalNs>,
+    last_heard: Option<LocalNs>,
     /// The time between beats.
     gap: Smoothed,
 }
@@ -79,13 +79,13 @@ impl FailureDetector {
         let gap = Smoothed { mean: self.interval, deviation: Nanos::ZERO };
         let one = |member| {
             let known = self.watched.iter().find(|watched| watched.member == member).copied();
-            known.unwrap_or(WatchedMember { member, heard: first, gap })
+            known.unwrap_or(WatchedMember { member, last_heard: first, gap })
         };
         self.watched = mine.map(one).collect();
     }
 
     /// A beat of `member` came.
-    pub(super) fn heard(&mut self, member: RosterMember, now: LocalNs) {
+    pub(super) fn heartbeat_received(&mut self, member: RosterMember, now: LocalNs) {
         let was_late = self.overdue(now).any(|late| late == member);
         let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
         self.calm = if was_late { 0 } else { self.calm + 1 };
@@ -94,20 +94,23 @@ impl FailureDetector {
         } else if self.calm == CALM {
             (self.calm, self.doublings) = (0, self.doublings.saturating_sub(1));
         }
-        if let Some(heard) = watched.heard {
+        if let Some(heard) = watched.last_heard {
             watched.gap = watched.gap.with(now.since(heard));
         }
-        watched.heard = Some(now);
+        watched.last_heard = Some(now);
     }
 
     /// This node was away, or its clock has jumped: all silence until `now` is its own.
     pub(super) fn restart(&mut self, now: LocalNs) {
-        self.watched.iter_mut().filter(|watched| watched.heard.is_some()).for_each(|watched| watched.heard = Some(now));
+        self.watched
+            .iter_mut()
+            .filter(|watched| watched.last_heard.is_some())
+            .for_each(|watched| watched.last_heard = Some(now));
     }
 
     /// Whether everybody that was ever heard has been silent for too long.
     pub(super) fn is_alone(&self, now: LocalNs) -> bool {
-        let heard = self.watched.iter().filter(|watched| watched.heard.is_some()).count();
+        let heard = self.watched.iter().filter(|watched| watched.last_heard.is_some()).count();
         heard > 0 && self.overdue(now).count() == heard
     }
 
@@ -116,7 +119,7 @@ impl FailureDetector {
         let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals));
         let late = move |watched: &&WatchedMember| {
             let allowed = watched.gap.bound().clamp(least, most);
-            watched.heard.is_some_and(|heard| now.since(heard) > allowed)
+            watched.last_heard.is_some_and(|heard| now.since(heard) > allowed)
         };
         self.watched.iter().filter(late).map(|watched| watched.member)
     }
@@ -159,9 +162,9 @@ mod tests {
         watch.turn_to(&journal(1, 1), RosterMember(0), LocalNs(0));
         let overdue = |watch: &FailureDetector, now| watch.overdue(LocalNs(now)).count();
         assert_eq!(overdue(&watch, 1_000_000), 0, "it has not begun");
-        (1..10).for_each(|beat| watch.heard(RosterMember(1), LocalNs(beat * 100)));
+        (1..10).for_each(|beat| watch.heartbeat_received(RosterMember(1), LocalNs(beat * 100)));
         assert_eq!((overdue(&watch, 1_200), overdue(&watch, 1_201)), (0, 1));
-        watch.heard(RosterMember(1), LocalNs(1_800));
+        watch.heartbeat_received(RosterMember(1), LocalNs(1_800));
         assert_eq!(overdue(&watch, 2_200), 0, "it was late before");
         watch.restart(LocalNs(9_000));
         assert_eq!(overdue(&watch, 9_300), 0);
@@ -175,7 +178,7 @@ mod tests {
         let mut now = 0;
         let mut beat = |watch: &mut FailureDetector, gap| {
             now += gap;
-            [1, 2].into_iter().for_each(|member| watch.heard(RosterMember(member), LocalNs(now)));
+            [1, 2].into_iter().for_each(|member| watch.heartbeat_received(RosterMember(member), LocalNs(now)));
             now
         };
         (0..20).for_each(|_| {

@@ -82,30 +82,30 @@ struct BuilderQueue {
 /// An input's side.
 #[derive(Debug)]
 pub(super) struct LoadEstimator {
-    piles: Vec<BuilderQueue>,
+    queues: Vec<BuilderQueue>,
     intervals: u32,
 }
 
 impl LoadEstimator {
     /// Of so many builders.
     pub(super) fn new(builders: usize) -> Self {
-        Self { piles: vec![BuilderQueue::default(); builders], intervals: 0 }
+        Self { queues: vec![BuilderQueue::default(); builders], intervals: 0 }
     }
 
     /// The builder at `place` is another one than before.
     pub(super) fn forget(&mut self, place: usize) {
-        self.piles[place] = BuilderQueue::default();
+        self.queues[place] = BuilderQueue::default();
     }
 
     /// What it thinks of the builder at `place`.
-    pub(super) fn of(&self, place: usize) -> BuilderLoad {
-        self.piles[place].burden
+    pub(super) fn load_at(&self, place: usize) -> BuilderLoad {
+        self.queues[place].burden
     }
 
     /// An interval has passed. `sight` says what is seen of the builder at a place; none where nothing is dealt to it. Says
     /// whether a window is over.
     pub(super) fn interval(&mut self, sight: impl Fn(usize) -> Option<BuilderSample>) -> bool {
-        for (place, pile) in self.piles.iter_mut().enumerate() {
+        for (place, pile) in self.queues.iter_mut().enumerate() {
             let sight = sight(place);
             pile.weight = sight.map(|sight| sight.weight.max(1));
             if let Some(BuilderSample { due, released, .. }) = sight {
@@ -115,7 +115,7 @@ impl LoadEstimator {
             }
         }
         self.intervals += 1;
-        let there = || self.piles.iter().filter(|pile| pile.weight.is_some());
+        let there = || self.queues.iter().filter(|pile| pile.weight.is_some());
         let [_, released] = middle(there().map(BuilderQueue::released).collect());
         if self.intervals < WINDOW || released < RELEASES && self.intervals < WINDOW_MOST {
             return false;
@@ -123,7 +123,7 @@ impl LoadEstimator {
         // Of two builders, the other one is the measure.
         let [share, _] = middle(there().map(BuilderQueue::share).collect());
         let [_, speed] = middle(there().filter_map(BuilderQueue::speed).collect());
-        self.piles.iter_mut().for_each(|pile| pile.look(self.intervals, share, speed));
+        self.queues.iter_mut().for_each(|pile| pile.look(self.intervals, share, speed));
         self.intervals = 0;
         true
     }

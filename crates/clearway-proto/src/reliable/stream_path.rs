@@ -65,7 +65,7 @@ pub(super) struct StreamPath {
     /// The number of the next fragment when the question left that is not answered.
     asked: Option<u64>,
     /// When the last answer came, on this path or of what left on it.
-    heard: LocalNs,
+    last_heard: LocalNs,
 }
 
 /// Whether what came back answers a question.
@@ -110,7 +110,7 @@ impl StreamPath {
             down_until: None,
             wants_question: false,
             asked: None,
-            heard: LocalNs(0),
+            last_heard: LocalNs(0),
         }
     }
 
@@ -156,19 +156,19 @@ impl StreamPath {
 
     /// Something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
     /// a path that was down carries again, perhaps another way than before.
-    pub(super) fn hear(&mut self, now: LocalNs, is_answer: ProbeReply) {
+    pub(super) fn reply_received(&mut self, now: LocalNs, is_answer: ProbeReply) {
         let asked = if is_answer == ProbeReply::Yes { self.asked.take() } else { None };
         self.answered = self.answered.max(asked.map_or(0, |asked| asked + REORDERED_MAX));
         if self.is_down() && is_answer == ProbeReply::Yes {
             let Self { next, answered, under_way, is_blocked, .. } = *self;
             *self = Self { next, answered, under_way, is_blocked, round: PathRound::new(next), ..Self::new() };
         }
-        (self.heard, self.timeouts) = (now, 0);
+        (self.last_heard, self.timeouts) = (now, 0);
     }
 
     /// Whether an answer came after `at`.
-    pub(super) fn was_heard_since(&self, at: LocalNs) -> bool {
-        self.heard > at
+    pub(super) fn was_alive_since(&self, at: LocalNs) -> bool {
+        self.last_heard > at
     }
 
     /// How long a fragment that left now would probably take: where one can choose, the shortest.
@@ -196,7 +196,7 @@ impl StreamPath {
     /// The fragment `number` of this path was answered.
     pub(super) fn answer(&mut self, now: LocalNs, number: u64) {
         self.forget();
-        self.heard = now;
+        self.last_heard = now;
         self.answered = self.answered.max(number + 1);
         self.round.answered += 1;
         self.timeouts = 0;
@@ -378,7 +378,7 @@ mod tests {
         lane.go_down(LocalNs(2));
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
-        lane.hear(LocalNs(3) + TRY_AGAIN, ProbeReply::Yes);
+        lane.reply_received(LocalNs(3) + TRY_AGAIN, ProbeReply::Yes);
         assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.wait()), (false, WINDOW_FIRST, Nanos::ZERO));
         assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
@@ -404,9 +404,9 @@ mod tests {
             }
             lane.leave(LocalNs(1))
         });
-        lane.hear(LocalNs(2), ProbeReply::No);
+        lane.reply_received(LocalNs(2), ProbeReply::No);
         assert!(numbers.iter().all(|number| !lane.is_overtaken(*number)));
-        lane.hear(LocalNs(2), ProbeReply::Yes);
+        lane.reply_received(LocalNs(2), ProbeReply::Yes);
         assert_eq!(numbers.map(|number| lane.is_overtaken(number)), [true, true, false, false]);
     }
 

@@ -21,7 +21,7 @@ fn window(burdens: &mut LoadEstimator, clock: &mut u64, sights: [Option<(u64, u6
             sights[place].map(|(due, rate, weight)| BuilderSample { due, released: rate * *clock, weight })
         });
     }
-    [0, 1, 2].map(|place| burdens.of(place))
+    [0, 1, 2].map(|place| burdens.load_at(place))
 }
 
 #[test]
@@ -120,7 +120,7 @@ impl LoadJob {
                 // Long enough that a turn of the slow one is a small part.
                 dfs: Dfs { interval: 100, history: 5, ..Dfs::default() },
                 source: ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(LENGTH))),
-                slots: WriteSlots::of(policy),
+                slots: WriteSlots::from_policy(policy),
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(RING),
                 release: ReleasePolicy::ByCommand,
@@ -155,7 +155,7 @@ impl LoadJob {
                 let driver = &mut self.drivers[rank as usize];
                 let progress = driver.step(self.fabric.wire(Rank(rank)), &mut |event| events.push(event));
                 next = [next, progress.next].into_iter().flatten().min();
-                events.into_iter().for_each(|event| self.hear(rank, event));
+                events.into_iter().for_each(|event| self.handle_event(rank, event));
             }
             let next = [next, self.fabric.next_arrival()].into_iter().flatten().min().expect("hearts beat");
             self.fabric.advance(next.max(now + Nanos(20)));
@@ -163,7 +163,7 @@ impl LoadJob {
         self.built - before
     }
 
-    fn hear(&mut self, rank: u32, event: TimesliceEvent) {
+    fn handle_event(&mut self, rank: u32, event: TimesliceEvent) {
         assert!(
             !matches!(event, TimesliceEvent::Lost { .. } | TimesliceEvent::Out | TimesliceEvent::Helpless),
             "{event:?}"

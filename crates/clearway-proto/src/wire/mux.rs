@@ -79,11 +79,11 @@ impl<E: Engine> MuxedEngine<E> {
         let (effects, heads) = self.out.split();
         for effect in effects {
             match effect {
-                Effect::Tell(event) => out.tell(told(event)),
+                Effect::Notify(event) => out.notify(told(event)),
                 Effect::Operate(TimedOperation { mut operation, not_before }) => {
                     operation.relabel(|token| labelled(token, number));
                     if let Some(bytes) = operation.own_bytes() {
-                        *bytes = out.head(bytes.of(heads).unwrap_or_default());
+                        *bytes = out.head(bytes.bytes_in(heads).unwrap_or_default());
                     }
                     match not_before {
                         Some(at) => out.operate_at(at, operation),
@@ -238,7 +238,9 @@ mod tests {
                     let token = Some(Token(7));
                     out.send(Destination::One(Rank(1)), Class::Bulk, &[self.letter], Span::EMPTY, token);
                 }
-                Input::Arrival(Arrival::Datagram(datagram)) if datagram.head == [self.letter] => out.tell(self.letter),
+                Input::Arrival(Arrival::Datagram(datagram)) if datagram.head == [self.letter] => {
+                    out.notify(self.letter)
+                }
                 Input::Arrival(Arrival::Done { token: Token(7), .. }) => self.done += 1,
                 _ => {}
             }

@@ -16,7 +16,7 @@
 
 use super::context::BroadcastEvent;
 use super::frame::{Algorithm, BlockNack, BroadcastFrame, Nacks};
-use super::holding::{BLOCK, below};
+use super::receive_window::{BLOCK, below};
 use super::state::MemberState;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Out;
@@ -137,9 +137,9 @@ impl RepairRequests {
         let rest_is_over = self.came_at + state.pause();
         let is_whole = state.holding.received() >= edge;
         let is_silent = !is_whole && now >= rest_is_over;
-        let all = is_silent && state.way == Algorithm::Multicast;
+        let all = is_silent && state.algorithm == Algorithm::Multicast;
         self.ask_below(state, if all { edge.max(newest) } else { newest }, now, out);
-        if is_silent && state.way != Algorithm::Multicast {
+        if is_silent && state.algorithm != Algorithm::Multicast {
             self.ask_of_ends(state, edge, out);
         }
         self.due = (!is_whole && !is_silent).then_some(rest_is_over);
@@ -160,7 +160,7 @@ impl RepairRequests {
 
     /// Below this a gap is no symbol that is only late: three have come behind it, or the last one that has left.
     fn newest(&self, state: &MemberState) -> u64 {
-        let is_last = state.way != Algorithm::Multicast && self.seen == self.edge;
+        let is_last = state.algorithm != Algorithm::Multicast && self.seen == self.edge;
         if is_last { self.edge } else { state.holding.highest().saturating_sub(REORDER) }
     }
 
@@ -185,7 +185,7 @@ impl RepairRequests {
 
     /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it fitted.
     fn ask(state: &MemberState, from: u64, edge: u64, whom: RepairSource, out: &mut Out<BroadcastEvent>) -> u64 {
-        let near = match (whom, state.way) {
+        let near = match (whom, state.algorithm) {
             (RepairSource::Near, Algorithm::Multicast) => state.links.near,
             (RepairSource::Near, Algorithm::Chain) => state.links.before,
             (RepairSource::Near, Algorithm::Tree) => state.links.elder,

@@ -13,7 +13,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::frame::{BlockNack, DATA_HEAD};
-use super::holding::{BLOCK, ReceiveWindow};
+use super::receive_window::{BLOCK, ReceiveWindow};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
 /// What a packet needs on an Ethernet link beside the message: Ethernet 14, IP 20, UDP 8, the UDP wire's header 16.

@@ -8,7 +8,7 @@ use super::InFlight;
 use crate::base::{RandomKey, RandomStream, Rank};
 use crate::wire::PathId;
 
-/// How rough a [`super::MemoryFabric`] is with messages, in millionths of them.
+/// Which faults a [`super::MemoryFabric`] injects into messages, in millionths of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultInjection {
     /// Arrive twice.
@@ -34,20 +34,20 @@ pub(super) struct MessageFate {
 /// Decides the fate of messages.
 #[derive(Debug)]
 pub(super) struct FaultState {
-    rough: FaultInjection,
+    injection: FaultInjection,
     stream: RandomStream,
     cut: BTreeSet<PathId>,
-    deaf: BTreeSet<Rank>,
+    multicast_blocked: BTreeSet<Rank>,
     leaf: Option<u32>,
 }
 
 impl FaultState {
-    pub(super) fn new(rough: FaultInjection, seed: u64) -> Self {
+    pub(super) fn new(injection: FaultInjection, seed: u64) -> Self {
         Self {
-            rough,
+            injection,
             stream: RandomKey::new(seed).purpose("memory wire weather").stream(),
             cut: BTreeSet::new(),
-            deaf: BTreeSet::new(),
+            multicast_blocked: BTreeSet::new(),
             leaf: None,
         }
     }
@@ -57,29 +57,29 @@ impl FaultState {
         self.cut.contains(&path)
     }
 
-    pub(super) fn cut(&mut self, path: PathId) {
+    pub(super) fn cut_path(&mut self, path: PathId) {
         self.cut.insert(path);
     }
 
-    pub(super) fn mend(&mut self, path: PathId) {
+    pub(super) fn restore_path(&mut self, path: PathId) {
         self.cut.remove(&path);
     }
 
     /// Whether messages of `from` to groups do not arrive at `to`.
-    pub(super) fn is_deaf(&self, from: Rank, to: Rank) -> bool {
-        self.deaf.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
+    pub(super) fn is_multicast_blocked(&self, from: Rank, to: Rank) -> bool {
+        self.multicast_blocked.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
     }
 
     pub(super) fn confine(&mut self, leaf: u32) {
         self.leaf = Some(leaf.max(1));
     }
 
-    pub(super) fn deafen(&mut self, rank: Rank) {
-        self.deaf.insert(rank);
+    pub(super) fn block_multicast(&mut self, rank: Rank) {
+        self.multicast_blocked.insert(rank);
     }
 
-    pub(super) fn hear(&mut self, rank: Rank) {
-        self.deaf.remove(&rank);
+    pub(super) fn unblock_multicast(&mut self, rank: Rank) {
+        self.multicast_blocked.remove(&rank);
     }
 
     fn strikes(&mut self, per_million: u32) -> bool {
@@ -87,8 +87,8 @@ impl FaultState {
     }
 
     /// What becomes of a message; a damaged one is changed now.
-    pub(super) fn fate(&mut self, flight: &mut InFlight) -> MessageFate {
-        let FaultInjection { doubled, late, damaged } = self.rough;
+    pub(super) fn decide(&mut self, flight: &mut InFlight) -> MessageFate {
+        let FaultInjection { doubled, late, damaged } = self.injection;
         if self.strikes(damaged)
             && let InFlight::Message { head, body, .. } = flight
         {

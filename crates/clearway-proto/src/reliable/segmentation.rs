@@ -28,7 +28,7 @@ pub(super) struct SegmentationLimits {
 }
 
 impl SegmentationLimits {
-    pub(super) fn of(capabilities: &Capabilities, inbox: u64) -> Self {
+    pub(super) fn new(capabilities: &Capabilities, inbox: u64) -> Self {
         Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
     }
 

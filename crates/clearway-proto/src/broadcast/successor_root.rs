@@ -1,9 +1,9 @@
-//! What is left of a cast when its root is gone: the heir asks everybody for what it lacks, and decides where the cast ends.
+//! What is left of a cast when its root is gone: the successor root asks everybody for what it lacks, and decides where the cast ends.
 //!
 //! # Model
-//! The heir goes through what it lacks block by block and asks all members that take part. Each says which symbols of the block it
+//! The successor root goes through what it lacks block by block and asks all members that take part. Each says which symbols of the block it
 //! holds, and sends them. When all have answered, what nobody holds is lost, and the cast ends before the object that it belongs
-//! to; otherwise it ends behind the last object of which the heir knows. What is before that end is finished as always.
+//! to; otherwise it ends behind the last object of which the successor root knows. What is before that end is finished as always.
 //!
 //! # Invariants
 //! I1. The end is never before an object that some survivor was told to be stable: that one is with all survivors.
@@ -12,12 +12,12 @@ use alloc::vec::Vec;
 
 use super::context::BroadcastEvent;
 use super::frame::{BlockNack, BroadcastFrame, Nacks};
-use super::holding::BLOCK;
+use super::receive_window::BLOCK;
 use super::state::MemberState;
 use crate::base::LocalNs;
 use crate::wire::Out;
 
-/// The heir's questions.
+/// The successor root's questions.
 #[derive(Debug)]
 pub(super) struct SuccessorRoot {
     /// Behind the last object that is known.

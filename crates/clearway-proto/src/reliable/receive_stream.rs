@@ -113,7 +113,12 @@ impl ReceiveStream {
     }
 
     /// Looks at a fragment.
-    pub(super) fn comes(&mut self, now: LocalNs, coming: FragmentArrival, data: &FragmentHeader) -> FragmentAction {
+    pub(super) fn fragment_arrived(
+        &mut self,
+        now: LocalNs,
+        coming: FragmentArrival,
+        data: &FragmentHeader,
+    ) -> FragmentAction {
         let number = whole(self.received, coming.number);
         if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number) {
             // Our answer was lost, or it is on its way.
@@ -273,7 +278,7 @@ impl ReceiveStream {
     }
 
     /// The next message whose turn has come.
-    pub(super) fn tell(&mut self) -> Option<DeliveredMessage> {
+    pub(super) fn next_delivered(&mut self) -> Option<DeliveredMessage> {
         let first = self.tails.first_entry()?;
         (*first.key() < self.received).then(|| first.remove())
     }
@@ -315,7 +320,7 @@ mod tests {
         let place = BodyPlacement { region: RegionId(9), offset: 0 };
         let data = FragmentHeader { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };
         let coming = FragmentArrival { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
-        stream.comes(LocalNs(1), coming, &data)
+        stream.fragment_arrived(LocalNs(1), coming, &data)
     }
 
     #[test]

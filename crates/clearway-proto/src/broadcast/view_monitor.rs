@@ -147,7 +147,7 @@ impl BroadcastNode {
         if view == self.state.view || !all_known && !view.may_follow(&self.state.base) {
             if !self.watch.helpless && view != self.state.view {
                 self.watch.helpless = true;
-                out.tell(BroadcastEvent::Helpless);
+                out.notify(BroadcastEvent::Helpless);
             }
             // Perhaps the others have gone on without this member, and can tell.
             self.ask_all(out);
@@ -174,10 +174,10 @@ impl BroadcastNode {
     }
 
     /// A view was told.
-    pub(super) fn told(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn handle_view(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
             self.is_out = true;
-            out.tell(BroadcastEvent::Out);
+            out.notify(BroadcastEvent::Out);
             self.state.send(view.root(), &BroadcastFrame::Suspect { place: self.state.me }, 0, out);
             self.state.view = view;
             return;
@@ -196,7 +196,7 @@ impl BroadcastNode {
         for place in lost {
             let rank = self.state.config.members[usize::from(place)].rank;
             out.operate(Operation::Abandon { peer: rank });
-            out.tell(BroadcastEvent::Lost { rank });
+            out.notify(BroadcastEvent::Lost { rank });
         }
         self.state.rewire(now);
         if before.root() != self.state.view.root() {
@@ -217,7 +217,7 @@ impl BroadcastNode {
 
     /// This member is the root from now on, of what is left.
     fn inherit(&mut self, now: LocalNs) {
-        self.root = Some(alloc::boxed::Box::new(Root::heir(&self.state, now)));
+        self.root = Some(alloc::boxed::Box::new(Root::successor(&self.state, now)));
         self.state.ask_from(now);
     }
 
